@@ -1,0 +1,1 @@
+"""Brokers, replicas, controller and coordinators: machines that decide, shells that act."""

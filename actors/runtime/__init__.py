@@ -1,0 +1,1 @@
+"""One interface, three runtimes: ray (processes), inproc (one event loop), sim (virtual time)."""

@@ -1,0 +1,1 @@
+"""Partition assignors, registered as plug-ins of the entry-point group raylog.assignors."""

@@ -1,0 +1,1 @@
+"""Spark pipelines that run beside the brokers on the same Ray cluster."""

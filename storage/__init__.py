@@ -1,0 +1,1 @@
+"""The segmented log of one partition replica on one disk."""

@@ -1,0 +1,1 @@
+"""The Kafka protocol as data: bytes in, objects out; no I/O."""

@@ -1,0 +1,1 @@
+"""One module per API; each message is one dataclass over all its versions."""
