@@ -1,0 +1,90 @@
+"""Plain data that actors hand one another through calls and links."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NewType
+
+TopicId = NewType("TopicId", bytes)
+"""16 bytes; a topic recreated under its old name has another."""
+
+PartitionKey = tuple[TopicId, int]
+"""(topic id, partition index): how one partition is named on links and in tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPartition:
+    """Broker to Replica: open the log of one partition replica, as a new incarnation."""
+
+    topic_id: TopicId
+    topic: str
+    partition: int
+    directory: str
+    """The partition's directory; made if missing."""
+    config: dict[str, str]
+    """The topic's resolved configuration, Kafka's keys, every key present."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPartition:
+    """Replica to Broker: the outcome of OpenPartition."""
+
+    topic_id: TopicId
+    partition: int
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    error: str | None = None
+    """What went wrong, for a person; None when the log is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLeadership:
+    """Broker to Replica: who leads a partition, as committed metadata says."""
+
+    topic_id: TopicId
+    partition: int
+    leader: int
+    """Broker id, or -1 for none."""
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """Replica to Broker: one partition's figures, for status and DescribeLogDirs."""
+
+    topic_id: TopicId
+    topic: str
+    partition: int
+    leader_epoch: int
+    is_leader: bool
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    segments: int
+    offline: str | None = None
+    """Why the log is offline, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Broker to Gateway: which Replica actor serves a partition led by this broker."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    replica_name: str
+    replica_address: str
+    directory: str
+    """Where its segments are, for the gateway's read-only maps."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouteUpdate:
+    """Broker to Gateway: routes that came, and partitions that are no longer served here."""
+
+    added: list[Route] = field(default_factory=list)
+    removed: list[PartitionKey] = field(default_factory=list)

@@ -1,0 +1,189 @@
+"""What every runtime offers to the shells: spawning, calls, links, time and chance.
+
+Three implementations share this interface (design: one code, three runtimes): `ray` runs each
+actor in a process of a Ray cluster, `inproc` runs all of them as objects on one event loop, `sim`
+runs them under virtual time with a seeded scheduler.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from raylog.wire.errors import KafkaError
+
+T = TypeVar("T")
+Buffer = bytes | bytearray | memoryview
+ReplyHandler = Callable[[Any, memoryview], None]
+FailureHandler = Callable[[Exception], None]
+
+
+class PeerLost(Exception):
+    """The peer is gone or restarting; whether the call took effect is unknown."""
+
+
+class PeerTimeout(Exception):
+    """The peer did not answer within the deadline; whether the call took effect is unknown."""
+
+
+class ActorGone(Exception):
+    """A name that no live actor carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorRef:
+    """A live actor: where it is and which process start of it is meant."""
+
+    name: str
+    role: str
+    address: str
+    """Where its links are accepted; opaque to everyone but the runtime."""
+    pid: int
+    node_id: str
+    instance: str
+    """Unique for each process start: a restarted actor of the same name has another."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorSpec:
+    """An actor to be started: detached, and unique by its name."""
+
+    name: str
+    role: str
+    args: dict[str, Any] = field(default_factory=dict)
+    node_id: str | None = None
+    """The node it is held to; None leaves the choice to the runtime."""
+    restarts: bool = False
+    """Whether the runtime restarts it when its process ends (Controller and Broker only)."""
+
+
+class Timer(Protocol):
+    """A callback that has not run yet."""
+
+    def cancel(self) -> None:
+        """Keep the callback from running; harmless when it has run."""
+
+
+class LinkRequest(Protocol):
+    """One request that came in over a link. It is answered once, by `reply` or `fail`."""
+
+    kind: str
+    header: Any
+    payload: memoryview
+    """The receiver's own, writable bytes: nobody else reuses or changes them."""
+
+    def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Answer; a requester that is gone is passed over silently."""
+
+    def fail(self, failure: KafkaError) -> None:
+        """Answer with an error, raised on the other side as the same class."""
+
+
+class Link(Protocol):
+    """A stream of requests to one actor. Requests arrive in the order they were sent.
+
+    `request` never blocks and never raises: a lost link reports PeerLost to `failed`. Buffers of a
+    payload must not be changed until the request was answered or failed.
+    """
+
+    def request(
+        self,
+        kind: str,
+        header: Any,
+        payload: Sequence[Buffer],
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        """Send a request; exactly one of `answered(header, payload)` and `failed` follows."""
+
+    def ask(self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()) -> Awaitable[Any]:
+        """Send a request and await the answer's header; raises what `failed` would get."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes accepted but not yet handed to the operating system (for back-pressure)."""
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the other side is gone (at once if it is already)."""
+
+    def close(self) -> None:
+        """End the link; what is unanswered fails with PeerLost."""
+
+
+class Actor(Protocol):
+    """A shell as the runtime sees it. Its other public async methods answer `Runtime.call`."""
+
+    async def start(self) -> None:
+        """Become ready: the spawner waits for it."""
+
+    async def stop(self) -> None:
+        """End cleanly: close files, answer or fail what is waiting."""
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Take one link request; answer now or later."""
+
+
+class Runtime(Protocol):
+    """The world of one actor."""
+
+    random: random.Random
+
+    @property
+    def instance(self) -> str:
+        """This process start's unique id (ActorRef.instance)."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the epoch."""
+
+    def monotonic_ms(self) -> float:
+        """Time in ms that never goes back."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`."""
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
+        """Run a background task; an exception that leaves it ends the actor."""
+
+    async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function (fdatasync, recovery, cold reads) beside the event loop."""
+
+    async def spawn(self, spec: ActorSpec) -> ActorRef:
+        """Start an actor and wait until its `start()` returned; raises what that raised."""
+
+    async def find(self, name: str) -> ActorRef:
+        """The live actor of that name; raises ActorGone."""
+
+    async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
+        """Call a method of an actor by ref or name.
+
+        KafkaError subclasses that it raises come back as they are; PeerLost and PeerTimeout say
+        that the outcome is unknown.
+        """
+
+    async def kill(self, peer: ActorRef) -> None:
+        """End the actor's process hard and wait until it is gone."""
+
+    def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
+        """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""
+
+    async def connect(self, peer: ActorRef | str) -> Link:
+        """Open a link to an actor by ref or link address; raises PeerLost."""
+
+
+class BackgroundTask(Protocol):
+    """A running background task."""
+
+    def cancel(self) -> object:
+        """Ask it to end."""
+
+    def done(self) -> bool:
+        """Whether it has ended."""
