@@ -1,0 +1,137 @@
+"""Processes that we started, told apart from strangers that inherited their pid.
+
+A pid alone is reused by the system; a pid with its start time is not, within one boot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRecord:
+    """One process start."""
+
+    name: str
+    """What it is, for people: "raylet"."""
+    pid: int
+    started: str
+    """Start time as the system words it; compared, never parsed."""
+
+
+def record_of(name: str, pid: int) -> ProcessRecord | None:
+    """Record a running process; None when there is none of that pid."""
+    started = _started(pid)
+    return None if started is None else ProcessRecord(name, pid, started)
+
+
+def is_running(record: ProcessRecord) -> bool:
+    """Whether that very process start still runs (one that only waits to be reaped does not)."""
+    _reap(record.pid)
+    return _started(record.pid) == record.started
+
+
+def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
+    """All processes below those that still run, the recorded ones not included."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[ProcessRecord] = []
+    pending = [record.pid for record in records if is_running(record)]
+    while pending:
+        for child in children.get(pending.pop(), []):
+            record = record_of("child", child)
+            if record is not None:
+                found.append(record)
+                pending.append(child)
+    return found
+
+
+def end(records: Iterable[ProcessRecord], *, grace_ms: int) -> list[ProcessRecord]:
+    """End processes: SIGTERM to all, SIGKILL to what is left after `grace_ms`.
+
+    Returns those that still run a second after SIGKILL (blocked in the kernel), normally none.
+    """
+    left = [record for record in records if _signal(record, signal.SIGTERM)]
+    left = _wait(left, grace_ms)
+    left = [record for record in left if _signal(record, signal.SIGKILL)]
+    return _wait(left, 1_000)
+
+
+def _wait(records: list[ProcessRecord], timeout_ms: int) -> list[ProcessRecord]:
+    """Wait until the processes are gone; returns those that are not."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    left = [record for record in records if is_running(record)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.02)
+        left = [record for record in left if is_running(record)]
+    return left
+
+
+def _signal(record: ProcessRecord, number: signal.Signals) -> bool:
+    """Send a signal to exactly that process start; False when it is gone."""
+    if not is_running(record):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(record.pid, number)
+        return True
+    return False
+
+
+def _reap(pid: int) -> None:
+    """Take the exit status of an ended child of ours, so that it does not linger."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _started(pid: int) -> str | None:
+    """The start time of a running process."""
+    if not _PROC.is_dir():
+        return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
+    fields = _stat_fields(pid)
+    if fields is None or fields[0] in "ZX":
+        return None
+    return f"{_boot_id()}:{fields[19]}"
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """The fields of /proc/PID/stat from the state on (proc(5) numbers them from 3)."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    """What tells this boot from all others."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def _parents() -> dict[int, int]:
+    """Pid to parent pid of all processes."""
+    if not _PROC.is_dir():
+        lines = _ps("-A", "-o", "pid=,ppid=").splitlines()
+        return {int(pid): int(parent) for pid, parent in map(str.split, lines)}
+    found = {}
+    for entry in _PROC.iterdir():
+        if entry.name.isdigit():
+            fields = _stat_fields(int(entry.name))
+            if fields is not None:
+                found[int(entry.name)] = int(fields[1])
+    return found
+
+
+def _ps(*arguments: str) -> str:
+    """Output of ps(1), where there is no /proc."""
+    command = ["ps", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603 - fixed program, numeric arguments

@@ -1,0 +1,267 @@
+"""A local Ray: started, recorded and ended by us, without a trace outside our directory.
+
+| what | how |
+|---|---|
+| listeners | loopback only, every port chosen by the system when it is bound |
+| access | a token file (0600) in the run directory, handed on by two environment variables |
+| idle load | no dashboard, monitors or log monitor; reporting and housekeeping timers stretched |
+| memory | Ray's memory monitor is off: it prefers restartable actors, that is brokers, as victims |
+| record | `<run>/ray-<n>.json`: address and every process with pid and start time |
+| end | exactly what was recorded and what descends from it; never `ray stop` |
+
+Ray's own Node class is used in this process instead of `ray start`, which would import Ray a second
+time and scan the machine for other clusters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raylog.actors.runtime.processes import ProcessRecord, descendants, end, is_running, record_of
+
+if TYPE_CHECKING:
+    from ray._private.node import Node
+
+NAMESPACE = "raylog"
+LOOPBACK = "127.0.0.1"
+OBJECT_STORE_BYTES = 256 * 1024 * 1024
+_SOCKET_PATH_MAX = 42
+"""Longest directory under which Ray's socket names still fit a socket address (107 bytes)."""
+_SESSIONS_KEPT = 2
+
+_QUIET = {
+    "RAY_metrics_report_interval_ms": "60000",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_event_stats": "0",
+}
+_ENVIRONMENT = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray rewrites loopback to the host's address
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_timeline": "0",
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_raylet_check_gc_period_milliseconds": "1000",
+    "RAY_kill_idle_workers_interval_ms": "2000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
+    "RAY_core_worker_internal_heartbeat_ms": "5000",
+    "RAY_free_objects_period_milliseconds": "10000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRay:
+    """A Ray node on this machine that we started."""
+
+    address: str
+    """GCS address, host:port."""
+    node_id: str
+    token_path: str
+    directory: str
+    """Ray's sessions and logs."""
+    processes: list[ProcessRecord]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all of Ray's own processes run."""
+        return all(is_running(process) for process in self.processes)
+
+
+def start_node(
+    run: Path,
+    *,
+    index: int = 0,
+    join: str | None = None,
+    cpus: int | None = None,
+    resources: dict[str, float] | None = None,
+    labels: dict[str, str] | None = None,
+    object_store_bytes: int = OBJECT_STORE_BYTES,
+    metrics: bool = False,
+) -> LocalRay:
+    """Start a Ray node, a head or one that joins `join` (host:port), and record it in `run`.
+
+    Changes this process's environment (Ray's settings are inherited by all it starts), so that a
+    following `connect` finds the same token.
+    """
+    run.mkdir(mode=0o700, parents=True, exist_ok=True)  # Ray's own folders are open to all
+    prepare_environment(_token(run), metrics=metrics)
+    raise_descriptor_limit()
+    directory = _ray_directory(run)
+    with _hangup_ignored():
+        node = _launch(
+            head=join is None,
+            metrics=metrics,
+            gcs_address=join,
+            node_ip_address=LOOPBACK,
+            num_cpus=cpus,
+            resources=resources,
+            labels=labels,
+            object_store_memory=object_store_bytes,
+            temp_dir=str(directory),
+        )
+    launched = LocalRay(
+        address=node.gcs_address,
+        node_id=node.node_id,
+        token_path=str(_token(run)),
+        directory=str(directory),
+        processes=_processes(node),
+    )
+    _write(_record_path(run, index), launched)
+    return launched
+
+
+def running_nodes(run: Path) -> list[LocalRay]:
+    """The recorded nodes, head first, whether or not they still run."""
+    return [_read(path) for path in sorted(run.glob("ray-*.json"))]
+
+
+def stop_nodes(run: Path, *, grace_ms: int = 700) -> list[ProcessRecord]:
+    """End every recorded node with all its workers; returns what would not end."""
+    nodes = running_nodes(run)
+    processes = [process for node in reversed(nodes) for process in reversed(node.processes)]
+    left = end([*processes, *descendants(processes)], grace_ms=grace_ms)
+    if not left:
+        for node in nodes:
+            if Path(node.directory).parent != run:
+                shutil.rmtree(node.directory, ignore_errors=True)
+        for path in run.glob("ray-*.json"):
+            path.unlink()
+    return left
+
+
+def connect(address: str, token_path: str | None = None) -> None:
+    """Make this process a driver of the Ray cluster at `address`."""
+    if token_path is not None:
+        prepare_environment(Path(token_path), metrics=False)
+    import ray
+
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=False,
+    )
+
+
+def disconnect() -> None:
+    """Stop being a driver; detached actors live on."""
+    import ray
+
+    ray.shutdown()
+
+
+def prepare_environment(token: Path, *, metrics: bool) -> None:
+    """Set what Ray reads from the environment, for this process and all it starts."""
+    os.environ.update(_ENVIRONMENT)
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
+    if not metrics:
+        os.environ.update(_QUIET)
+
+
+def raise_descriptor_limit() -> None:
+    """Allow this process and its children as many open files as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _launch(*, head: bool, metrics: bool, **parameters: object) -> Node:
+    """Start Ray's processes with our choices."""
+    from ray._private.node import Node
+    from ray._private.parameter import RayParams
+
+    class QuietNode(Node):
+        """A node without the dashboard's server, which Ray starts even when told not to."""
+
+        def start_api_server(
+            self, *, include_dashboard: bool | None, raise_on_failure: bool
+        ) -> None:
+            if include_dashboard:
+                super().start_api_server(include_dashboard=True, raise_on_failure=raise_on_failure)
+            else:
+                self._webui_url = None
+
+    settings = RayParams(
+        include_dashboard=metrics,
+        no_monitor=True,
+        dashboard_agent_listen_port=0,
+        min_worker_port=0,
+        max_worker_port=0,
+    )
+    settings.update(include_log_monitor=False, **parameters)  # type: ignore[no-untyped-call]
+    return QuietNode(settings, head=head, shutdown_at_exit=False, spawn_reaper=False)
+
+
+def _processes(node: Node) -> list[ProcessRecord]:
+    """Ray's own processes, its agents included (they are the raylet's children)."""
+    started = [
+        record
+        for name, infos in node.all_processes.items()
+        for info in infos
+        if (record := record_of(name, info.process.pid)) is not None
+    ]
+    return [*started, *descendants(started)]
+
+
+def _token(run: Path) -> Path:
+    """The token file, made on first use."""
+    path = run / "ray.token"
+    if not path.exists():
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
+    return path
+
+
+def _ray_directory(run: Path) -> Path:
+    """Where Ray keeps sessions; elsewhere if socket names would grow too long under `run`."""
+    directory = run.resolve() / "ray"
+    if len(str(directory)) > _SOCKET_PATH_MAX:
+        return Path(tempfile.mkdtemp(prefix="raylog-"))
+    directory.mkdir(exist_ok=True)
+    sessions = sorted(path for path in directory.glob("session_*") if not path.is_symlink())
+    for old in sessions[: 1 - _SESSIONS_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    return directory
+
+
+@contextlib.contextmanager
+def _hangup_ignored() -> Iterator[None]:
+    """Let what is started here outlive the terminal: an ignored signal stays ignored by exec."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def _record_path(run: Path, index: int) -> Path:
+    """Record of one node of this machine; 0 is the head."""
+    return run / f"ray-{index}.json"
+
+
+def _write(path: Path, node: LocalRay) -> None:
+    """Write a record at once or not at all."""
+    draft = path.with_suffix(".draft")
+    draft.write_text(json.dumps(asdict(node), indent=1))
+    draft.replace(path)
+
+
+def _read(path: Path) -> LocalRay:
+    """Read a record back."""
+    fields = json.loads(path.read_text())
+    fields["processes"] = [ProcessRecord(**process) for process in fields["processes"]]
+    return LocalRay(**fields)
