@@ -1,0 +1,61 @@
+"""Brokers that the conformance tests talk to."""
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import pytest
+
+pytest.register_assert_rewrite("tests.conformance.suite", "tests.conformance.clients.base")
+
+EXTERNAL = os.environ.get("RAYLOG_CONFORMANCE_BOOTSTRAP", "")
+"""Addresses of any broker, such as an Apache Kafka; without it Raylog is started embedded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A cluster under test. `brokers` is 0 where the number is not known."""
+
+    bootstrap: str
+    brokers: int
+
+
+def _start_embedded(brokers: int, running: ExitStack) -> Target:
+    from raylog.testing import EmbeddedBroker
+
+    broker = running.enter_context(EmbeddedBroker(brokers=brokers))
+    return Target(broker.bootstrap_servers, brokers)
+
+
+@pytest.fixture(scope="session")
+def targets() -> Iterator[Callable[[str], Target]]:
+    """Clusters by name, each started once, whatever the order of the tests."""
+    started: dict[str, Target] = {}
+    with ExitStack() as running:
+
+        def get(name: str) -> Target:
+            if name not in started:
+                if name == "external":
+                    started[name] = Target(EXTERNAL, 0)
+                else:
+                    started[name] = _start_embedded(int(name.removeprefix("raylog-")), running)
+            return started[name]
+
+        yield get
+
+
+@pytest.fixture(params=["external"] if EXTERNAL else ["raylog-1", "raylog-3"])
+def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
+    """The cluster under test: an external one, or Raylog with one broker and with three."""
+    return targets(request.param)
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic name no other test or run uses."""
+    return f"conformance-{os.getpid()}-{os.urandom(3).hex()}-{next(_numbers)}"
