@@ -1,0 +1,362 @@
+"""Configuration: reading values by the tables of keys, resolving them, describing them.
+
+A topic's value comes from the first of: the topic's own setting, then for each broker synonym of
+the key the broker's dynamic setting, the cluster-wide dynamic setting and the broker's start-up
+setting, then the default (KIP-226). Values are text, as on the wire; `BrokerSettings` reads them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
+from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
+from raylog.actors.config_keys import INT_MAX, LONG_MAX, ConfigKey, ConfigType
+from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
+from raylog.wire.errors import InvalidConfig
+
+Value = bool | int | float | str | tuple[str, ...]
+Configs = Mapping[str, str]
+_RANGES = {
+    ConfigType.INT: (-(2**31), INT_MAX),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.LONG: (-(2**63), LONG_MAX),
+}
+
+
+class ConfigSource(IntEnum):
+    """Where a described value comes from, numbered as in DescribeConfigs."""
+
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    GROUP = 8
+
+
+class ResourceType(IntEnum):
+    """What a configuration belongs to, numbered as in DescribeConfigs."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+KEYS_OF: dict[ResourceType, dict[str, ConfigKey]] = {
+    ResourceType.TOPIC: TOPIC_KEYS,
+    ResourceType.BROKER: BROKER_KEYS,
+    ResourceType.GROUP: GROUP_KEYS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One place that gives, or would give, a key its value."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedConfig:
+    """A key's value and origin, as DescribeConfigs answers them."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    read_only: bool
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+    """By precedence; the first is in force."""
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody set it."""
+        return self.source is ConfigSource.DEFAULT
+
+
+def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
+    """The key of that name; InvalidConfig names the nearest if there is none."""
+    key = keys.get(name)
+    if key is None:
+        near = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise InvalidConfig(f"Unknown configuration key {name!r}{hint}")
+    return key
+
+
+def parse(key: ConfigKey, text: str) -> Value:
+    """A key's value from its text; InvalidConfig says what was expected."""
+    value = _typed(key, text.strip())
+    if key.choices:
+        for item in value if isinstance(value, tuple) else (value,):
+            if item not in key.choices:
+                expected = ", ".join(key.choices)
+                raise _invalid(key, text, f"must be one of: {expected}")
+    if isinstance(value, int | float) and not isinstance(value, bool) and text not in key.also:
+        low, high = _bounds(key)
+        if not low <= value <= high:
+            raise _invalid(key, text, f"must lie between {low} and {high}")
+    return value
+
+
+def _bounds(key: ConfigKey) -> tuple[float, float]:
+    least, most = _RANGES.get(key.type, (float("-inf"), float("inf")))
+    return least if key.low is None else key.low, most if key.high is None else key.high
+
+
+def _typed(key: ConfigKey, text: str) -> Value:
+    if text in key.also and not text:
+        return text
+    try:
+        match key.type:
+            case ConfigType.BOOLEAN:
+                return _BOOLEANS[text.lower()]
+            case ConfigType.STRING:
+                return text
+            case ConfigType.LIST:
+                return split_list(text)
+            case ConfigType.DOUBLE:
+                return float(text)
+            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+                return int(text)
+    except (ValueError, KeyError) as wrong:
+        raise _invalid(key, text, f"must be of type {key.type.name}") from wrong
+
+
+_BOOLEANS = {"true": True, "false": False}
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The items of a LIST value."""
+    return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _invalid(key: ConfigKey, text: str, expected: str) -> InvalidConfig:
+    return InvalidConfig(f"Invalid value {text} for configuration {key.name}: {expected}")
+
+
+def check(resource_type: ResourceType, configs: Configs) -> None:
+    """Raise InvalidConfig unless every key is known and every value is in its range."""
+    keys = KEYS_OF[resource_type]
+    for name, text in configs.items():
+        parse(find_key(keys, name), text)
+
+
+def check_topic(configs: Configs, broker: BrokerConfigs) -> None:
+    """Raise InvalidConfig unless a topic may be given these settings of its own."""
+    check(ResourceType.TOPIC, configs)
+    resolved = resolve_topic(configs, broker)
+    least, most = int(resolved["min.compaction.lag.ms"]), int(resolved["max.compaction.lag.ms"])
+    if least > most:
+        raise InvalidConfig(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > "
+            f"max.compaction.lag.ms ({most})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """A broker's start-up settings, checked; what is not given has its default."""
+
+    given: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check(ResourceType.BROKER, self.given)
+
+    def raw(self, name: str) -> str | None:
+        """The text in force; None when unset."""
+        return self.given.get(name, BROKER_KEYS[name].default)
+
+    def number(self, name: str) -> int:
+        """The value of an INT, SHORT or LONG key."""
+        value = parse(BROKER_KEYS[name], self._required(name))
+        assert isinstance(value, int), f"{name} is no number"
+        return value
+
+    def flag(self, name: str) -> bool:
+        """The value of a BOOLEAN key."""
+        return self._required(name).lower() == "true"
+
+    def items(self, name: str) -> tuple[str, ...]:
+        """The value of a LIST key; empty when unset."""
+        return split_list(self.raw(name) or "")
+
+    def with_given(self, changes: Configs) -> BrokerSettings:
+        """These settings with some of them replaced."""
+        return BrokerSettings({**self.given, **changes})
+
+    def _required(self, name: str) -> str:
+        text = self.raw(name)
+        assert text is not None, f"{name} has no default"
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfigs:
+    """The layers under a topic's own settings, as one broker sees them."""
+
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
+    dynamic: Configs = field(default_factory=dict)
+    """Set for this broker while it runs."""
+    dynamic_default: Configs = field(default_factory=dict)
+    """Set for all brokers while they run."""
+
+    def layers(self, name: str) -> Iterator[ConfigSynonym]:
+        """Where a broker key is set, by precedence; the default is not among them."""
+        if name in self.dynamic:
+            yield ConfigSynonym(name, self.dynamic[name], ConfigSource.DYNAMIC_BROKER)
+        if name in self.dynamic_default:
+            text = self.dynamic_default[name]
+            yield ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER)
+        if name in self.settings.given:
+            yield ConfigSynonym(name, self.settings.given[name], ConfigSource.STATIC_BROKER)
+
+    def effective(self, name: str) -> str | None:
+        """A broker key's value in force; None when unset."""
+        return next((layer.value for layer in self.layers(name)), BROKER_KEYS[name].default)
+
+
+def resolve_topic(configs: Configs, broker: BrokerConfigs) -> dict[str, str]:
+    """Every topic key with the value in force for a topic with these settings of its own."""
+    resolved = {}
+    for key in TOPIC_KEYS.values():
+        if key.name in configs:
+            resolved[key.name] = configs[key.name]
+        else:
+            inherited = next(_inherited(key, broker), None)
+            resolved[key.name] = (key.default or "") if inherited is None else inherited[1]
+    override = resolved.pop("internal.segment.bytes")
+    if override:
+        resolved["segment.bytes"] = override
+    return resolved
+
+
+def _inherited(key: ConfigKey, broker: BrokerConfigs) -> Iterator[tuple[ConfigSynonym, str]]:
+    """The set synonyms of a topic key, each with the value in the topic key's unit."""
+    for synonym in key.synonyms:
+        for layer in broker.layers(synonym.name):
+            assert layer.value is not None
+            yield layer, _converted(layer.value, synonym.factor)
+
+
+def _converted(text: str, factor: int) -> str:
+    number = text if factor == 1 else str(int(text) * factor)
+    return "-1" if factor != 1 and number.startswith("-") else number
+
+
+def describe_topic(
+    configs: Configs, broker: BrokerConfigs, names: Iterable[str] | None = None
+) -> list[DescribedConfig]:
+    """A topic's settings as DescribeConfigs answers them; `names` None asks for all."""
+    return [_describe_topic_key(key, configs, broker) for key in _asked(TOPIC_KEYS, names)]
+
+
+def _describe_topic_key(key: ConfigKey, configs: Configs, broker: BrokerConfigs) -> DescribedConfig:
+    synonyms = []
+    value = key.default
+    if key.name in configs:
+        value = configs[key.name]
+        synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC))
+    for layer, converted in _inherited(key, broker):
+        if not synonyms:
+            value = converted
+        synonyms.append(layer)
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    default = _default_synonym(key)
+    if default is not None:
+        synonyms.append(default)
+    return DescribedConfig(
+        key.name, value, source, key.type, False, key.documentation, tuple(synonyms)
+    )
+
+
+def _default_synonym(key: ConfigKey) -> ConfigSynonym | None:
+    for synonym in key.synonyms[:1]:
+        default = BROKER_KEYS[synonym.name].default
+        if default is not None:
+            return ConfigSynonym(synonym.name, default, ConfigSource.DEFAULT)
+    return None
+
+
+def describe_broker(
+    broker: BrokerConfigs, names: Iterable[str] | None = None
+) -> list[DescribedConfig]:
+    """A broker's settings as DescribeConfigs answers them."""
+    described = []
+    for key in _asked(BROKER_KEYS, names):
+        synonyms = list(broker.layers(key.name))
+        if key.default is not None:
+            synonyms.append(ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT))
+        value = synonyms[0].value if synonyms else None
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+        described.append(
+            DescribedConfig(
+                key.name,
+                value,
+                source,
+                key.type,
+                not key.dynamic,
+                key.documentation,
+                tuple(synonyms),
+            )
+        )
+    return described
+
+
+def describe_dynamic_default(configs: Configs) -> list[DescribedConfig]:
+    """The cluster-wide dynamic settings: what DescribeConfigs answers for the broker ""."""
+    return [
+        DescribedConfig(
+            name,
+            text,
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            BROKER_KEYS[name].type,
+            False,
+            BROKER_KEYS[name].documentation,
+            (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER),),
+        )
+        for name, text in sorted(configs.items())
+    ]
+
+
+def describe_group(
+    configs: Configs, broker: BrokerConfigs, names: Iterable[str] | None = None
+) -> list[DescribedConfig]:
+    """A consumer group's settings as DescribeConfigs answers them."""
+    described = []
+    for key in _asked(GROUP_KEYS, names):
+        broker_name = f"group.{key.name}"
+        synonyms = [*broker.layers(broker_name)]
+        synonyms.append(ConfigSynonym(broker_name, key.default, ConfigSource.DEFAULT))
+        if key.name in configs:
+            synonyms.insert(0, ConfigSynonym(key.name, configs[key.name], ConfigSource.GROUP))
+        first = synonyms[0]
+        described.append(
+            DescribedConfig(
+                key.name,
+                first.value,
+                first.source,
+                key.type,
+                False,
+                key.documentation,
+                tuple(synonyms),
+            )
+        )
+    return described
+
+
+def _asked(keys: Mapping[str, ConfigKey], names: Iterable[str] | None) -> list[ConfigKey]:
+    """The keys asked for; unknown names are passed over, as in Kafka."""
+    wanted = None if names is None else set(names)
+    return [
+        key for key in keys.values() if not key.internal and (wanted is None or key.name in wanted)
+    ]

@@ -1,0 +1,445 @@
+"""The table of broker keys; `config_keys.py` has the topic keys and the list of deviations.
+
+Most `log.*` keys are the broker-wide defaults of topic keys and are derived from them here.
+"""
+
+from __future__ import annotations
+
+from raylog.actors.config_keys import INT_MAX, LONG_MAX, TOPIC_KEYS, ConfigKey, ConfigType
+
+_T = ConfigType
+_HOURS = {
+    "log.retention.hours": ("168", -1),
+    "log.roll.hours": ("168", 1),
+    "log.roll.jitter.hours": ("0", 0),
+}
+"""Kafka gives these the default, and leaves the finer-grained keys of the same meaning unset."""
+_UNSET = ("log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms")
+
+
+def _broker(
+    name: str,
+    kind: ConfigType,
+    default: str | None,
+    documentation: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+    dynamic: bool = False,
+) -> ConfigKey:
+    return ConfigKey(
+        name=name,
+        type=kind,
+        default=default,
+        documentation=documentation,
+        low=low,
+        high=high,
+        choices=choices,
+        dynamic=dynamic,
+    )
+
+
+def _topic_default(key: ConfigKey, name: str) -> ConfigKey:
+    """The broker key that is a topic key's default."""
+    default, low = _HOURS.get(name, (key.default, key.low))
+    return ConfigKey(
+        name=name,
+        type=_T.INT if name in _HOURS or name.endswith("minutes") else key.type,
+        default=None if name in _UNSET else default,
+        documentation=f"Default of the topic key {key.name}. {key.documentation}",
+        low=low,
+        high=key.high,
+        choices=key.choices,
+        also=key.also,
+        dynamic=name not in _HOURS and not name.endswith((".minutes", ".scheduler.interval.ms")),
+    )
+
+
+_TOPIC_DEFAULTS = tuple(
+    _topic_default(key, synonym.name) for key in TOPIC_KEYS.values() for synonym in key.synonyms
+)
+
+_NETWORK = (
+    _broker(
+        "listeners",
+        _T.LIST,
+        "PLAINTEXT://:9092",
+        "Where clients connect: protocol://host:port. An empty host is every interface, port 0 "
+        "is a free one.",
+    ),
+    _broker(
+        "advertised.listeners",
+        _T.LIST,
+        None,
+        "What clients are told to connect to; unset means the listeners.",
+    ),
+    _broker(
+        "socket.request.max.bytes",
+        _T.INT,
+        "104857600",
+        "Largest request; a longer one closes its connection.",
+        low=1,
+    ),
+    _broker(
+        "max.connections",
+        _T.INT,
+        str(INT_MAX),
+        "Client connections a broker holds at a time.",
+        low=0,
+        dynamic=True,
+    ),
+    _broker(
+        "max.connections.per.ip",
+        _T.INT,
+        str(INT_MAX),
+        "Client connections from one address at a time.",
+        low=0,
+        dynamic=True,
+    ),
+    _broker(
+        "connections.max.idle.ms",
+        _T.LONG,
+        "600000",
+        "Idle time after which a connection is closed; -1 never.",
+    ),
+    _broker(
+        "queued.max.request.bytes",
+        _T.LONG,
+        "-1",
+        "Bytes of unanswered requests a gateway holds before it stops reading; -1 is no limit.",
+    ),
+    _broker(
+        "fetch.max.bytes",
+        _T.INT,
+        "57671680",
+        "Most bytes of one fetch answer, beside a first batch that is larger.",
+        low=1024,
+    ),
+    _broker(
+        "max.incremental.fetch.session.cache.slots",
+        _T.INT,
+        "1000",
+        "Fetch sessions a broker remembers.",
+        low=0,
+    ),
+    _broker(
+        "max.request.partition.size.limit",
+        _T.INT,
+        "2000",
+        "Most partitions in one answer of DescribeTopicPartitions.",
+        low=1,
+    ),
+    _broker(
+        "request.timeout.ms",
+        _T.INT,
+        "30000",
+        "Time limit of calls between brokers and the controller.",
+        low=1,
+    ),
+)
+
+_CLUSTER = (
+    _broker("broker.id", _T.INT, "-1", "The broker's number; -1 takes it from the data.", low=-1),
+    _broker("broker.rack", _T.STRING, None, "Where the broker stands, for placement."),
+    _broker("log.dirs", _T.LIST, None, "The data directory. One is supported."),
+    _broker(
+        "broker.heartbeat.interval.ms",
+        _T.INT,
+        "500",
+        "Time between a broker's heartbeats to the controller.",
+        low=10,
+    ),
+    _broker(
+        "broker.session.timeout.ms",
+        _T.INT,
+        "6000",
+        "Silence after which the controller takes a broker for lost.",
+        low=100,
+    ),
+    _broker(
+        "controlled.shutdown.enable",
+        _T.BOOLEAN,
+        "true",
+        "Whether a broker hands leadership over before it stops.",
+    ),
+    _broker(
+        "num.partitions",
+        _T.INT,
+        "1",
+        "Partitions of a topic made without a count.",
+        low=1,
+    ),
+    _broker(
+        "default.replication.factor",
+        _T.INT,
+        "1",
+        "Replicas of a topic made without a count.",
+        low=1,
+    ),
+    _broker(
+        "auto.create.topics.enable",
+        _T.BOOLEAN,
+        "true",
+        "Whether a client that asks for a missing topic makes it.",
+    ),
+    _broker("delete.topic.enable", _T.BOOLEAN, "true", "Whether topics can be deleted."),
+    _broker(
+        "auto.leader.rebalance.enable",
+        _T.BOOLEAN,
+        "true",
+        "Whether leadership goes back to the preferred replicas by itself.",
+    ),
+    _broker(
+        "leader.imbalance.check.interval.seconds",
+        _T.LONG,
+        "300",
+        "Time between looks for partitions that their preferred replica does not lead.",
+        low=1,
+    ),
+    _broker(
+        "replica.lag.time.max.ms",
+        _T.LONG,
+        "30000",
+        "Time after which a follower that has not caught up leaves the in-sync replicas.",
+    ),
+    _broker(
+        "log.retention.check.interval.ms",
+        _T.LONG,
+        "300000",
+        "Time between looks for segments past retention.",
+        low=1,
+    ),
+    _broker(
+        "producer.id.expiration.ms",
+        _T.INT,
+        "86400000",
+        "Silence after which a partition forgets a producer's sequence numbers.",
+        low=1,
+        dynamic=True,
+    ),
+    _broker(
+        "metadata.log.max.record.bytes.between.snapshots",
+        _T.LONG,
+        "20971520",
+        "Growth of the metadata log after which it is replaced by a snapshot.",
+        low=1,
+    ),
+    _broker(
+        "metadata.log.fsync",
+        _T.BOOLEAN,
+        "true",
+        "Whether a metadata record is synced to the disk before it counts. Only tests do without.",
+    ),
+    _broker(
+        "replica.actors.max",
+        _T.INT,
+        "0",
+        "Processes a broker's partitions are spread over; 0 is twice the cores, at least 2.",
+        low=0,
+    ),
+    _broker(
+        "replica.actors.spare",
+        _T.INT,
+        "1",
+        "Replica processes kept warm, so that no topic and no failover waits for a start.",
+        low=0,
+        high=16,
+    ),
+    _broker("gateway.actors", _T.INT, "1", "Processes that serve clients.", low=1, high=64),
+)
+
+_GROUPS = (
+    _broker(
+        "group.initial.rebalance.delay.ms",
+        _T.INT,
+        "3000",
+        "Time a new group waits for more members before its first rebalance.",
+        low=0,
+    ),
+    _broker(
+        "group.min.session.timeout.ms",
+        _T.INT,
+        "6000",
+        "Shortest session timeout a classic member may ask for.",
+    ),
+    _broker(
+        "group.max.session.timeout.ms",
+        _T.INT,
+        "1800000",
+        "Longest session timeout a classic member may ask for.",
+    ),
+    _broker("group.max.size", _T.INT, str(INT_MAX), "Most members of a classic group.", low=1),
+    _broker(
+        "group.coordinator.rebalance.protocols",
+        _T.LIST,
+        "classic,consumer",
+        "Group protocols that are served.",
+        choices=("classic", "consumer"),
+    ),
+    _broker(
+        "group.consumer.session.timeout.ms",
+        _T.INT,
+        "45000",
+        "Silence after which a member of a consumer group is out (KIP-848).",
+        low=1,
+    ),
+    _broker("group.consumer.min.session.timeout.ms", _T.INT, "45000", "Its lower bound.", low=1),
+    _broker("group.consumer.max.session.timeout.ms", _T.INT, "60000", "Its upper bound.", low=1),
+    _broker(
+        "group.consumer.heartbeat.interval.ms",
+        _T.INT,
+        "5000",
+        "Time between heartbeats that members of consumer groups are told (KIP-848).",
+        low=1,
+    ),
+    _broker("group.consumer.min.heartbeat.interval.ms", _T.INT, "5000", "Its lower bound.", low=1),
+    _broker("group.consumer.max.heartbeat.interval.ms", _T.INT, "15000", "Its upper bound.", low=1),
+    _broker(
+        "group.consumer.max.size", _T.INT, str(INT_MAX), "Most members of a consumer group.", low=1
+    ),
+    _broker(
+        "group.consumer.assignors",
+        _T.LIST,
+        "uniform,range",
+        "Server-side assignors by preference.",
+    ),
+    _broker(
+        "group.consumer.migration.policy",
+        _T.STRING,
+        "bidirectional",
+        "Whether a group may change between the classic and the consumer protocol.",
+        choices=("disabled", "downgrade", "upgrade", "bidirectional"),
+    ),
+    _broker(
+        "offsets.topic.num.partitions", _T.INT, "50", "Partitions of __consumer_offsets.", low=1
+    ),
+    _broker(
+        "offsets.topic.replication.factor",
+        _T.SHORT,
+        "3",
+        "Replicas of __consumer_offsets, at most the brokers declared at start.",
+        low=1,
+    ),
+    _broker(
+        "offsets.topic.segment.bytes",
+        _T.INT,
+        "104857600",
+        "Segment size of __consumer_offsets.",
+        low=1,
+    ),
+    _broker(
+        "offsets.retention.minutes",
+        _T.INT,
+        "10080",
+        "How long committed offsets of an empty group are kept.",
+        low=1,
+    ),
+    _broker(
+        "offsets.retention.check.interval.ms",
+        _T.LONG,
+        "600000",
+        "Time between looks for expired offsets.",
+        low=1,
+    ),
+    _broker(
+        "offsets.commit.timeout.ms",
+        _T.INT,
+        "5000",
+        "Time limit of writing a commit to the offsets topic.",
+        low=1,
+    ),
+    _broker(
+        "offset.metadata.max.bytes", _T.INT, "4096", "Longest metadata text of a commit.", low=0
+    ),
+)
+
+_TRANSACTIONS = (
+    _broker(
+        "transaction.state.log.num.partitions",
+        _T.INT,
+        "50",
+        "Partitions of __transaction_state.",
+        low=1,
+    ),
+    _broker(
+        "transaction.state.log.replication.factor",
+        _T.SHORT,
+        "3",
+        "Replicas of __transaction_state, at most the brokers declared at start.",
+        low=1,
+    ),
+    _broker(
+        "transaction.state.log.min.isr",
+        _T.INT,
+        "2",
+        "min.insync.replicas of __transaction_state, at most its replicas.",
+        low=1,
+    ),
+    _broker(
+        "transaction.state.log.segment.bytes",
+        _T.INT,
+        "104857600",
+        "Segment size of __transaction_state.",
+        low=1,
+    ),
+    _broker(
+        "transaction.max.timeout.ms",
+        _T.INT,
+        "900000",
+        "Longest transaction timeout a producer may ask for.",
+        low=1,
+    ),
+    _broker(
+        "transactional.id.expiration.ms",
+        _T.INT,
+        "604800000",
+        "Silence after which a transactional id is forgotten.",
+        low=1,
+    ),
+    _broker(
+        "transaction.partition.verification.enable",
+        _T.BOOLEAN,
+        "true",
+        "Whether a partition asks the coordinator before it takes transactional records.",
+        dynamic=True,
+    ),
+    _broker(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        _T.INT,
+        "10000",
+        "Time between looks for transactions past their timeout.",
+        low=1,
+    ),
+    _broker(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        _T.INT,
+        "3600000",
+        "Time between looks for expired transactional ids.",
+        low=1,
+    ),
+)
+
+BROKER_KEYS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in sorted(
+        (*_NETWORK, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_TOPIC_DEFAULTS),
+        key=lambda key: key.name,
+    )
+}
+
+GROUP_KEYS: dict[str, ConfigKey] = {
+    name.removeprefix("group."): ConfigKey(
+        name=name.removeprefix("group."),
+        type=BROKER_KEYS[name].type,
+        default=BROKER_KEYS[name].default,
+        documentation=BROKER_KEYS[name].documentation,
+        low=BROKER_KEYS[name].low,
+        high=LONG_MAX,
+    )
+    for name in (
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.session.timeout.ms",
+    )
+}
+"""Settings of one consumer group (KIP-848), between the broker's minimum and maximum."""

@@ -1,0 +1,23 @@
+"""Names of actors: how those of one cluster find one another, whatever process they live in."""
+
+from __future__ import annotations
+
+CONTROLLER = "controller"
+BROKER = "broker"
+GATEWAY = "gateway"
+REPLICA = "replica"
+
+
+def controller_name(cluster_id: str) -> str:
+    """The cluster's controller."""
+    return f"{cluster_id}/{CONTROLLER}"
+
+
+def broker_name(cluster_id: str, broker_id: int) -> str:
+    """A broker."""
+    return child_name(cluster_id, BROKER, broker_id, 0)
+
+
+def child_name(cluster_id: str, role: str, broker_id: int, number: int) -> str:
+    """The `number`th actor of a role that a broker owns."""
+    return f"{cluster_id}/{role}/{broker_id}/{number}"
