@@ -1,0 +1,84 @@
+"""Encoding and decoding of messages by codecs that are generated once and kept.
+
+Decoding treats its input as hostile: whatever is wrong with it raises DecodeError. Record data
+is a view of the input, everything else a copy. Unknown tagged fields are skipped, not kept.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import TypeVar
+
+from raylog.wire.api import supported_versions as supported_versions
+from raylog.wire.codegen.decoder import make_decoder
+from raylog.wire.codegen.encoder import make_encoder
+from raylog.wire.errors import DecodeError, EncodeError, UnsupportedVersion
+from raylog.wire.schema import Buffer, layout_of
+
+T = TypeVar("T")
+Decoder = Callable[[memoryview, int], tuple[object, int]]
+Encoder = Callable[[object, bytearray], list[Buffer]]
+
+_decoders: dict[tuple[type, int], Decoder] = {}
+_encoders: dict[tuple[type, int], Encoder] = {}
+
+
+def decode(cls: type[T], version: int, buf: Buffer, position: int = 0) -> T:
+    """The message that fills `buf` from `position` to its end."""
+    message, end = decode_from(cls, version, buf, position)
+    if end != len(buf):
+        raise DecodeError(f"{cls.__name__} v{version}: {len(buf) - end} bytes left over")
+    return message
+
+
+def decode_from(cls: type[T], version: int, buf: Buffer, position: int) -> tuple[T, int]:
+    """The message at `position` of `buf` and the position behind it."""
+    decoder = _decoders.get((cls, version)) or decoder_of(cls, version)
+    view = buf if type(buf) is memoryview else memoryview(buf)
+    try:
+        message, end = decoder(view, position)
+    except (IndexError, struct.error):
+        raise DecodeError(f"{cls.__name__} v{version}: cut off after {len(buf)} bytes") from None
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"{cls.__name__} v{version}: {error}") from None
+    assert type(message) is cls
+    return message, end
+
+
+def encode(message: object, version: int) -> bytes:
+    """The bytes of `message` at `version`."""
+    return b"".join(encode_chunks(message, version))
+
+
+def encode_chunks(message: object, version: int, head: bytes = b"") -> list[Buffer]:
+    """The bytes of `message` behind `head` as chunks, record data by reference.
+
+    The first chunk is a bytearray that belongs to the caller. EncodeError if a value does not
+    fit, or if it would be lost because this version has no place for it.
+    """
+    cls = type(message)
+    encoder = _encoders.get((cls, version)) or encoder_of(cls, version)
+    try:
+        return encoder(message, bytearray(head))
+    except (AttributeError, TypeError, struct.error, UnicodeEncodeError) as error:
+        raise EncodeError(f"{cls.__name__} v{version}: {error}") from error
+
+
+def decoder_of(cls: type, version: int) -> Decoder:
+    """The decoder of a message class at a version, generated at the first call."""
+    decoder: Decoder = make_decoder(cls, version, _is_flexible(cls, version))
+    return _decoders.setdefault((cls, version), decoder)
+
+
+def encoder_of(cls: type, version: int) -> Encoder:
+    """The encoder of a message class at a version, generated at the first call."""
+    encoder: Encoder = make_encoder(cls, version, _is_flexible(cls, version))
+    return _encoders.setdefault((cls, version), encoder)
+
+
+def _is_flexible(cls: type, version: int) -> bool:
+    layout = layout_of(cls)
+    assert layout.versions is not None, f"{cls.__name__} is a part of a message"
+    if version not in layout.versions:
+        known = f"{layout.versions.start} to {layout.versions.stop - 1}"
+        raise UnsupportedVersion(f"{cls.__name__} has versions {known}, not {version}")
+    return version in layout.flexible

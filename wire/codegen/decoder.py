@@ -1,0 +1,181 @@
+"""Generates decoders: `(buf: memoryview, pos: int) -> (message, position behind it)`.
+
+Reads past the end surface as IndexError or struct.error, bad text as UnicodeDecodeError; the
+caller turns them into DecodeError. Slices never raise, so every length is compared with the
+end first, and every count with the bytes its elements need at least.
+"""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from raylog.wire.codegen.primitives import (
+    STRING_BYTES_MAX,
+    UNPACKERS,
+    bad_length,
+    read_tag,
+    read_uvarint,
+    skip_tags,
+)
+from raylog.wire.codegen.source import Source
+from raylog.wire.schema import STRING, Array, Field, Kind, layout_of
+
+_TEXT = {"string": 'str(buf[pos:stop], "utf-8")', "bytes": "bytes(buf[pos:stop])"}
+
+
+def make_decoder(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
+    """The decoder of `cls` at `version`."""
+    source = _DecoderSource(version, flexible)
+    source.line("end = len(buf)")
+    source.read_struct(cls, 0)
+    source.line("return o0, pos")
+    return source.function("buf, pos", f"decode {cls.__name__} v{version}")
+
+
+class _DecoderSource(Source):
+    def flush(self) -> None:
+        """Read the gathered fixed-width fields with one call."""
+        if not self.run:
+            return
+        codes = "".join(code for _, code in self.run)
+        targets = ", ".join(target for target, _ in self.run)
+        if codes == "B":
+            self.line(f"{targets} = buf[pos]")
+        else:
+            self.line(f"{targets}, = {self.struct_call(codes, 'unpack_from')}(buf, pos)")
+        self.line(f"pos += {Struct('>' + codes).size}")
+        self.run.clear()
+
+    def read_struct(self, cls: type, level: int) -> None:
+        """Read a struct into the variable `o<level>`."""
+        self.flush()
+        obj = f"o{level}"
+        new, name = self.constant("new", object.__new__), self.constant("cls", cls)
+        self.line(f"{obj} = {new}({name})")
+        for field in layout_of(cls).fields:
+            if self.version not in field.versions or field.tag is not None:
+                self.line(f"{obj}.{field.name} = {self._default(field)}")
+        for field in self.present(cls):
+            path = f"{cls.__name__}.{field.name}"
+            nullable = self.version in field.nullable
+            self._read(field.kind, f"{obj}.{field.name}", path, level, nullable)
+        if self.flexible:
+            self.run.append(("count", "B"))
+        self.flush()
+        if self.flexible:
+            self._read_tags(cls, level)
+
+    def _default(self, field: Field) -> str:
+        if isinstance(field.default, list):
+            return "[]"
+        if isinstance(field.default, int | str | bytes | None):
+            return repr(field.default)
+        assert isinstance(field.kind, type), f"{field.name}: no way to write its default"
+        return f"{self.constant('cls', field.kind)}()"
+
+    def _read(
+        self, kind: Kind | Array | type, target: str, path: str, level: int, nullable: bool
+    ) -> None:
+        if isinstance(kind, Array):
+            self._read_array(kind, target, path, level, nullable)
+        elif isinstance(kind, type):
+            self._read_nested(kind, target, level, nullable)
+        elif kind.code:
+            self.run.append((target, kind.code))
+        else:
+            self._read_sized(kind, target, path, nullable)
+
+    def _read_length(self, code: str) -> int:
+        """Read a length or count into `n`; return what `n` exceeds the true one by."""
+        self.run.append(("n", "B" if self.flexible else code))
+        self.flush()
+        if not self.flexible:
+            return 0
+        self.line(
+            f"if n > 127: n, pos = {self.constant('read_uvarint', read_uvarint)}(buf, pos, n)"
+        )
+        return 1
+
+    def _read_sized(self, kind: Kind, target: str, path: str, nullable: bool) -> None:
+        excess = self._read_length("h" if kind is STRING else "i")
+        head = "if"
+        if nullable:
+            self.line(f"if n == {excess - 1}: {target} = None")
+            head = "elif"
+        fail = f"{self.constant('bad_length', bad_length)}({path!r}, n - {excess}, end - pos)"
+        upper = f" <= {STRING_BYTES_MAX + excess}" if kind is STRING else ""
+        with self.block(f"{head} {excess} <= n{upper} and (stop := pos + n - {excess}) <= end:"):
+            self.line(f"{target} = {_TEXT.get(kind.name, 'buf[pos:stop]')}")
+            self.line("pos = stop")
+        self.line(f"else: {fail}")
+
+    def _read_nested(self, cls: type, target: str, level: int, nullable: bool) -> None:
+        if not nullable:
+            self.read_struct(cls, level + 1)
+            self.line(f"{target} = o{level + 1}")
+            return
+        self.run.append(("n", "b"))
+        self.flush()
+        self.line(f"if n < 0: {target} = None")
+        with self.block("else:"):
+            self.read_struct(cls, level + 1)
+            self.line(f"{target} = o{level + 1}")
+
+    def _read_array(self, kind: Array, target: str, path: str, level: int, nullable: bool) -> None:
+        excess = self._read_length("i")
+        if excess:
+            self.line("n -= 1")
+        size = self.size_min(kind.element)
+        assert size > 0, f"{path}: elements without bytes cannot be bounded"
+        fail = f"{self.constant('bad_length', bad_length)}({path!r}, n, end - pos)"
+        if nullable:
+            self.line(f"if n == -1: {target} = None")
+        with self.block(f"{'elif' if nullable else 'if'} 0 <= n <= (end - pos) // {size}:"):
+            self._read_elements(kind.element, target, path, level)
+        self.line(f"else: {fail}")
+
+    def _read_elements(self, element: Kind | type, target: str, path: str, level: int) -> None:
+        if isinstance(element, Kind) and element.code in UNPACKERS:
+            unpack = self.constant("ints", UNPACKERS[element.code])
+            self.line(f"{target} = {unpack}(buf, pos, n)")
+            self.line(f"pos += n * {self.size_min(element)}")
+            return
+        items = f"a{level}"
+        self.line(f"{items} = {target} = []")
+        with self.block("for _ in range(n):"):
+            if isinstance(element, type):
+                self.read_struct(element, level + 1)
+                self.line(f"{items}.append(o{level + 1})")
+            else:
+                self._read(element, "e", path, level, nullable=False)
+                self.flush()
+                self.line(f"{items}.append(e)")
+
+    def _read_tags(self, cls: type, level: int) -> None:
+        """Read the tagged fields whose count is in `count`; unknown ones are skipped."""
+        known = self.tagged(cls)
+        if not known:
+            self.line(f"if count: pos = {self.constant('skip', skip_tags)}(buf, pos, count)")
+            return
+        last = f"last{level}"
+        with self.block("if count:"):
+            uvarint = self.constant("read_uvarint", read_uvarint)
+            self.line(f"if count > 127: count, pos = {uvarint}(buf, pos, count)")
+            fail = self.constant("bad_length", bad_length)
+            path = f"{cls.__name__} tags"
+            self.line(f"if count > (end - pos) >> 1: {fail}({path!r}, count, end - pos)")
+            with self.block("for _ in range(count):"):
+                tag = self.constant("read_tag", read_tag)
+                self.line(f"tag, pos, {last} = {tag}(buf, pos)")
+                self.line(f"if {last} > end: {fail}({path!r}, {last} - pos, end - pos)")
+                for position, field in enumerate(known):
+                    with self.block(f"{'elif' if position else 'if'} tag == {field.tag}:"):
+                        self._read_tag_value(cls, field, level)
+                self.line(f"else: pos = {last}")
+                self.line(f"if pos != {last}: {fail}({path!r}, {last} - pos, end - pos)")
+
+    def _read_tag_value(self, cls: type, field: Field, level: int) -> None:
+        nullable = self.version in field.nullable
+        path = f"{cls.__name__}.{field.name}"
+        self._read(field.kind, f"o{level}.{field.name}", path, level, nullable)
+        self.flush()
