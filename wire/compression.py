@@ -1,0 +1,248 @@
+"""Codecs of record batches: gzip, snappy, lz4 (KIP-57) and zstd (KIP-110).
+
+Compressed data comes from strangers: every decompressor stops at `max_bytes` of output and
+allocates in step with what it has produced, so that a small batch cannot claim much memory.
+Exactly one compressed frame is expected; a cut frame or bytes behind it are CORRUPT_MESSAGE.
+"""
+
+import struct
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+import lz4.frame
+import zstandard
+
+from raylog.wire.buffers import Buffer
+from raylog.wire.errors import CorruptMessage, MessageTooLarge
+
+
+class Codec(IntEnum):
+    """Compression of a batch: the low three bits of its attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """`data` as one frame of `codec`, at the codec's own default level unless one is given."""
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(codec: Codec, data: Buffer, max_bytes: int) -> bytes:
+    """What `data` holds; MESSAGE_TOO_LARGE beyond `max_bytes`, CORRUPT_MESSAGE if malformed."""
+    return _DECOMPRESSORS[codec](memoryview(data), max_bytes)
+
+
+# -- none ------------------------------------------------------------------------------------
+
+
+def _copy(data: Buffer, level: int | None) -> bytes:
+    return bytes(data)
+
+
+def _copy_bounded(data: memoryview, max_bytes: int) -> bytes:
+    if len(data) > max_bytes:
+        raise _too_large(max_bytes)
+    return bytes(data)
+
+
+# -- gzip ------------------------------------------------------------------------------------
+
+_GZIP_WINDOW = 31  # zlib's number for a 32 KiB window inside gzip's header and trailer
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    deflater = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, _GZIP_WINDOW)
+    return deflater.compress(data) + deflater.flush()
+
+
+def _gunzip(data: memoryview, max_bytes: int) -> bytes:
+    inflater = zlib.decompressobj(_GZIP_WINDOW)
+    try:
+        content = inflater.decompress(data, max_bytes + 1)
+    except zlib.error as error:
+        raise CorruptMessage(f"gzip: {error}") from error
+    if len(content) > max_bytes:
+        raise _too_large(max_bytes)
+    if not inflater.eof or inflater.unused_data:
+        raise CorruptMessage(_not_one_frame("gzip", data))
+    return content
+
+
+# -- snappy ----------------------------------------------------------------------------------
+# Java wraps raw snappy in chunks of 32 KiB behind a header (the "xerial" framing); librdkafka
+# sends raw snappy. Both are read, the first is written.
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)  # version, oldest compatible version
+_XERIAL_CHUNK_BYTES = 32 * 1024
+_CHUNK_LENGTH = struct.Struct(">i")
+
+
+def _snappy(data: Buffer, level: int | None) -> bytes:
+    view = memoryview(data)
+    parts: list[Buffer] = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_CHUNK_BYTES):
+        chunk = memoryview(cramjam.snappy.compress_raw(view[start : start + _XERIAL_CHUNK_BYTES]))
+        parts += (_CHUNK_LENGTH.pack(len(chunk)), chunk)
+    return b"".join(parts)
+
+
+def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
+    chunks = _xerial_chunks(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    parts = []
+    left = max_bytes
+    try:
+        for chunk in chunks:
+            left -= cramjam.snappy.decompress_raw_len(chunk)
+            if left < 0:
+                raise _too_large(max_bytes)
+            parts.append(memoryview(cramjam.snappy.decompress_raw(chunk)))
+    except cramjam.DecompressionError as error:
+        raise CorruptMessage(str(error)) from error
+    return b"".join(parts)
+
+
+def _xerial_chunks(data: memoryview) -> list[memoryview]:
+    """The raw snappy chunks behind the header."""
+    chunks = []
+    position = len(_XERIAL_HEADER)
+    while position + _CHUNK_LENGTH.size <= len(data):
+        (length,) = _CHUNK_LENGTH.unpack_from(data, position)
+        position += _CHUNK_LENGTH.size
+        if not 0 < length <= len(data) - position:
+            raise CorruptMessage(f"snappy: chunk of {length} bytes, {len(data) - position} left")
+        chunks.append(data[position : position + length])
+        position += length
+    if position != len(data):
+        raise CorruptMessage(f"snappy: cut after {len(data)} bytes")
+    return chunks
+
+
+# -- lz4 -------------------------------------------------------------------------------------
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    # Java's reader knows independent blocks only.
+    framed: bytes = lz4.frame.compress(
+        data, compression_level=level or 0, block_linked=False, store_size=False
+    )
+    return framed
+
+
+def _unlz4(data: memoryview, max_bytes: int) -> bytes:
+    context = lz4.frame.create_decompression_context()
+    parts = []
+    position = size = 0
+    finished = False
+    while not finished:
+        # decompress_chunk allocates all of max_length before it looks at the data.
+        room = min(max_bytes - size + 1, _step_bytes(data))
+        try:
+            part, read, finished = lz4.frame.decompress_chunk(
+                context, data[position:], max_length=room
+            )
+        except RuntimeError as error:
+            raise CorruptMessage(f"lz4: {error}") from error
+        position += read
+        size += len(part)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        if not (finished or part or read):
+            break
+        parts.append(part)
+    if not finished or position != len(data):
+        raise CorruptMessage(_not_one_frame("lz4", data))
+    return b"".join(parts)
+
+
+# -- zstd ------------------------------------------------------------------------------------
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_ZSTD_DICTIONARY_BYTES = (0, 1, 2, 4)
+_ZSTD_SIZE_BYTES = (0, 2, 4, 8)
+_ZSTD_RUN_LENGTH = 1
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    return zstandard.ZstdCompressor(3 if level is None else level).compress(data)
+
+
+def _unzstd(data: memoryview, max_bytes: int) -> bytes:
+    # The stream reader takes a cut frame for a short one, so the frame's end is found first.
+    if _zstd_frame_end(data) != len(data):
+        raise CorruptMessage(_not_one_frame("zstd", data))
+    reader = zstandard.ZstdDecompressor().stream_reader(data)
+    parts = []
+    size = 0
+    try:
+        while part := reader.read(min(max_bytes - size + 1, _step_bytes(data))):
+            size += len(part)
+            if size > max_bytes:
+                raise _too_large(max_bytes)
+            parts.append(part)
+    except zstandard.ZstdError as error:
+        raise CorruptMessage(f"zstd: {error}") from error
+    return b"".join(parts)
+
+
+def _zstd_frame_end(data: memoryview) -> int:
+    """Where the first frame ends by its block headers (RFC 8878, 3.1.1)."""
+    if data[:4] != _ZSTD_MAGIC:
+        raise CorruptMessage("zstd: no frame at the start")
+    try:
+        descriptor = data[4]
+        single_segment = descriptor >> 5 & 1
+        size_flag = descriptor >> 6
+        position = 5 + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
+        position += (
+            (_ZSTD_SIZE_BYTES[size_flag] or 1)
+            if single_segment
+            else (1 + _ZSTD_SIZE_BYTES[size_flag])
+        )
+        is_last = 0
+        while not is_last:
+            block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+            is_last = block & 1
+            position += 3 + (1 if block >> 1 & 3 == _ZSTD_RUN_LENGTH else block >> 3)
+    except IndexError:
+        raise CorruptMessage(_not_one_frame("zstd", data)) from None
+    has_checksum = descriptor >> 2 & 1
+    return position + 4 * has_checksum
+
+
+# -- shared ----------------------------------------------------------------------------------
+
+
+def _step_bytes(data: memoryview) -> int:
+    """Output to ask for at once: enough for a usual batch, in proportion to the input."""
+    return max(64 * 1024, 4 * len(data))
+
+
+def _too_large(max_bytes: int) -> MessageTooLarge:
+    return MessageTooLarge(f"batch holds more than {max_bytes} bytes when decompressed")
+
+
+def _not_one_frame(name: str, data: memoryview) -> str:
+    return f"{name}: expected one whole frame in {len(data)} bytes"
+
+
+_COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {
+    Codec.NONE: _copy,
+    Codec.GZIP: _gzip,
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: _lz4,
+    Codec.ZSTD: _zstd,
+}
+_DECOMPRESSORS: dict[Codec, Callable[[memoryview, int], bytes]] = {
+    Codec.NONE: _copy_bounded,
+    Codec.GZIP: _gunzip,
+    Codec.SNAPPY: _unsnappy,
+    Codec.LZ4: _unlz4,
+    Codec.ZSTD: _unzstd,
+}

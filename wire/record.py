@@ -1,0 +1,154 @@
+"""The records inside a decompressed batch: the two loops that run once a record.
+
+A record is a varint length, a byte of attributes (none are defined), timestamp and offset as
+differences to the batch's, then key, value and headers, each behind a varint length, -1 = null.
+The loops read the first byte of a varint inline and look small numbers up in a table: a call a
+field would cost more than the work in it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from raylog.wire.errors import DecodeError, InvalidRecord
+from raylog.wire.varint import TABLE, TABLE_SIZE, encode_varint, read_long
+
+RECORD_BYTES_MIN = 7
+"""Bytes of the smallest record: null key, null value, no headers."""
+
+_new = tuple.__new__  # half the cost of the generated constructor
+
+
+class Record(NamedTuple):
+    """One record. `offset` is absolute once it was written; timestamp in ms."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+
+
+def decode_records(
+    body: bytes, count: int, base_offset: int, base_timestamp: int
+) -> Iterator[Record]:
+    """The records of a decompressed batch, one by one.
+
+    INVALID_RECORD as soon as one is malformed, and at the end unless `body` held exactly `count`.
+    """
+    try:
+        yield from _decode_records(body, count, base_offset, base_timestamp)
+    except (IndexError, DecodeError) as error:
+        raise InvalidRecord(f"fewer than {count} whole records: {error}") from error
+
+
+def _decode_records(
+    body: bytes, count: int, base_offset: int, base_timestamp: int
+) -> Iterator[Record]:
+    """IndexError or DecodeError where the bytes end early. Names with `z_` are zigzag numbers.
+
+    Bit 0 of a zigzag number is its sign, and any negative length is null, as in Java.
+    """
+    position = 0
+    for _ in range(count):
+        z_size = body[position]
+        position += 1
+        if z_size > 127:
+            z_size, position = read_long(body, position, z_size)
+        end = position + (z_size >> 1)
+        z_time = body[position + 1]  # behind the attributes
+        position += 2
+        if z_time > 127:
+            z_time, position = read_long(body, position, z_time)
+        z_delta = body[position]
+        position += 1
+        if z_delta > 127:
+            z_delta, position = read_long(body, position, z_delta)
+        z_key = body[position]
+        position += 1
+        if z_key > 127:
+            z_key, position = read_long(body, position, z_key)
+        key = None if z_key & 1 else body[position : (position := position + (z_key >> 1))]
+        z_value = body[position]
+        position += 1
+        if z_value > 127:
+            z_value, position = read_long(body, position, z_value)
+        value = None if z_value & 1 else body[position : (position := position + (z_value >> 1))]
+        headers: list[tuple[str, bytes | None]] = []
+        z_headers = body[position]
+        position += 1
+        if z_headers:
+            position = _decode_headers(body, position, z_headers, headers)
+        if position != end or z_size & 1:
+            raise InvalidRecord(f"record ends at byte {position}, its length says {end}")
+        offset = base_offset + ((z_delta >> 1) ^ -(z_delta & 1))
+        timestamp = base_timestamp + ((z_time >> 1) ^ -(z_time & 1))
+        yield _new(Record, (offset, timestamp, key, value, headers))
+    if position != len(body):
+        raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
+
+
+def _decode_headers(
+    body: bytes, position: int, z_count: int, headers: list[tuple[str, bytes | None]]
+) -> int:
+    """Fill `headers` with what starts at `position`; returns where it ends.
+
+    Names that are not UTF-8 are read with replacement characters, as Java does.
+    """
+    if z_count > 127:
+        z_count, position = read_long(body, position, z_count)
+    if z_count & 1:
+        raise InvalidRecord("negative number of record headers")
+    for _ in range(z_count >> 1):
+        z_name = body[position]
+        position += 1
+        if z_name > 127:
+            z_name, position = read_long(body, position, z_name)
+        if z_name & 1:
+            raise InvalidRecord("record header without a name")
+        name = body[position : (position := position + (z_name >> 1))].decode("utf-8", "replace")
+        z_value = body[position]
+        position += 1
+        if z_value > 127:
+            z_value, position = read_long(body, position, z_value)
+        value = None if z_value & 1 else body[position : (position := position + (z_value >> 1))]
+        headers.append((name, value))
+    return position
+
+
+def encode_records(records: Iterable[Record], deltas: Iterable[int], base_timestamp: int) -> bytes:
+    """The records' bytes, not compressed."""
+    parts: list[bytes] = []
+    for delta, (_, timestamp, key, value, headers) in zip(deltas, records, strict=True):
+        since = timestamp - base_timestamp
+        key_size = -1 if key is None else len(key)
+        value_size = -1 if value is None else len(value)
+        content = b"".join(
+            (
+                b"\0",  # attributes: none defined
+                TABLE[since] if -1 <= since < TABLE_SIZE else encode_varint(since),
+                TABLE[delta] if delta < TABLE_SIZE else encode_varint(delta),
+                TABLE[key_size] if key_size < TABLE_SIZE else encode_varint(key_size),
+                key or b"",
+                TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
+                value or b"",
+                _encode_headers(headers) if headers else b"\0",
+            )
+        )
+        size = len(content)
+        parts += (TABLE[size] if size < TABLE_SIZE else encode_varint(size), content)
+    return b"".join(parts)
+
+
+def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    parts = [encode_varint(len(headers))]
+    for name, value in headers:
+        name_bytes = name.encode()
+        size = len(name_bytes)
+        value_size = -1 if value is None else len(value)
+        parts += (
+            TABLE[size] if size < TABLE_SIZE else encode_varint(size),
+            name_bytes,
+            TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
+            value or b"",
+        )
+    return b"".join(parts)

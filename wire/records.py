@@ -1,0 +1,525 @@
+"""Record batches of format v2 (KIP-98), as they travel and as they lie on disk.
+
+A batch is a header of 61 bytes and its records, compressed as one frame or plain:
+
+    0 base offset 8        12 leader epoch 4   23 last offset delta 4   43 producer id 8
+    8 batch length 4       16 magic 1          27 base timestamp 8      51 producer epoch 2
+                           17 crc 4            35 max timestamp 8       53 base sequence 4
+                           21 attributes 2                              57 record count 4
+
+`batch length` counts from offset 12. The CRC-32C covers everything from the attributes on, so
+base offset and leader epoch are patched without touching it. Attributes: bits 0-2 codec,
+3 timestamp type (1 = log append time), 4 transactional, 5 control, 6 delete horizon (KIP-534).
+Timestamps are milliseconds since the epoch.
+
+The broker checks a produced batch by its header and CRC (`check_produced`) and stores it as it
+is. `validate_records` walks the records where a topic's rules need that.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from raylog.wire.buffers import Buffer
+from raylog.wire.compression import Codec, compress, decompress
+from raylog.wire.errors import (
+    CorruptMessage,
+    DecodeError,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTimestamp,
+    UnsupportedCompressionType,
+    UnsupportedForMessageFormat,
+)
+from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
+from raylog.wire.record import Record as Record
+
+BATCH_OVERHEAD = 61
+"""Bytes of a batch before its records."""
+
+LENGTH_OVERHEAD = 12
+"""Bytes that `batch_length` does not count."""
+
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+"""Default bound of what one batch may hold when decompressed."""
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+
+_MAGIC = 2
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_OFFSET = struct.Struct(">q")
+_EPOCH_AT = 12
+_EPOCH = struct.Struct(">i")
+_CRC_AT = 17
+_CRC = struct.Struct(">I")
+_ATTRIBUTES_AT = 21
+_ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP_AT = 35
+_TIMESTAMP = struct.Struct(">q")
+_START = struct.Struct(">qiibI")
+_COVERED = struct.Struct(">hiqqqhii")  # by the CRC
+_CONTROL_VERSION = 0
+_CONTROL_KEY = struct.Struct(">hh")  # version, type
+_END_TXN_MARKER = struct.Struct(">hi")  # version, coordinator epoch
+
+_CODEC_BITS = 0x07
+_LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
+_CONTROL_BIT = 0x20
+_CODECS = tuple(Codec)
+
+
+class TimestampType(IntEnum):
+    """Whose clock a batch's timestamps are from (topic config `message.timestamp.type`)."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The header of a batch; its sizes and counts are claims until the batch was checked."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def codec(self) -> Codec:
+        """UNSUPPORTED_COMPRESSION_TYPE for a number that stands for none."""
+        number = self.attributes & _CODEC_BITS
+        if number >= len(_CODECS):
+            raise UnsupportedCompressionType(f"compression type {number} is unknown")
+        return _CODECS[number]
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction, or the marker that ends one."""
+        return self.attributes & _TRANSACTIONAL_BIT != 0
+
+    @property
+    def is_control(self) -> bool:
+        """Written by brokers, never handed to an application."""
+        return self.attributes & _CONTROL_BIT != 0
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """LOG_APPEND_TIME: `max_timestamp` is the time of every record."""
+        if self.attributes & _LOG_APPEND_TIME_BIT:
+            return TimestampType.LOG_APPEND_TIME
+        return TimestampType.CREATE_TIME
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return LENGTH_OVERHEAD + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, inclusive."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Offset behind the batch, exclusive end."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; sequences wrap to 0 after 2^31 - 1."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def _crc_of(data: Buffer, start: int = 0) -> int:
+    """CRC-32C at 20 GB/s: too short to give up the GIL, which may take 5 ms to come back."""
+    return crc32c(data, start, gil_release_mode=0)
+
+
+# -- one batch by its header ---------------------------------------------------------------------
+
+
+def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
+    """Header of the batch at `position`, its CRC unchecked and its end perhaps past the buffer.
+
+    DecodeError if fewer than 61 bytes remain, UNSUPPORTED_FOR_MESSAGE_FORMAT for the formats
+    before v2, CORRUPT_MESSAGE for what no batch can have.
+    """
+    if len(buf) - position < BATCH_OVERHEAD:
+        raise DecodeError(f"batch header is cut: {len(buf) - position} of {BATCH_OVERHEAD} bytes")
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, position))
+    if header.magic in (0, 1):
+        raise UnsupportedForMessageFormat(f"message format v{header.magic}, expected v2")
+    if header.magic != _MAGIC:
+        raise CorruptMessage(f"magic {header.magic}, expected {_MAGIC}")
+    if header.batch_length < BATCH_OVERHEAD - LENGTH_OVERHEAD:
+        raise CorruptMessage(f"batch length {header.batch_length} is shorter than its header")
+    if header.record_count < 0 or header.last_offset_delta < -1:
+        raise CorruptMessage(
+            f"{header.record_count} records, last offset delta {header.last_offset_delta}"
+        )
+    return header
+
+
+def check_crc(buf: Buffer, header: BatchHeader, position: int = 0) -> None:
+    """CORRUPT_MESSAGE unless the batch is all there and its CRC-32C is the header's."""
+    end = position + header.size
+    if end > len(buf):
+        raise CorruptMessage(f"batch of {header.size} bytes, {len(buf) - position} present")
+    found = _crc_of(memoryview(buf)[position + _ATTRIBUTES_AT : end])
+    if found != header.crc:
+        raise CorruptMessage(f"batch CRC {header.crc:#010x}, computed {found:#010x}")
+
+
+def iter_batches(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Header and bytes of each batch, their CRCs unchecked.
+
+    Ends before a batch that is not all there: brokers cut a fetch answer at its size limit.
+    """
+    view = memoryview(buf)
+    position = 0
+    while len(view) - position >= BATCH_OVERHEAD:
+        header = read_header(view, position)
+        end = position + header.size
+        if end > len(view):
+            return
+        yield header, view[position:end]
+        position = end
+
+
+def assign(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Patch the leader's base offset and epoch into a batch; the CRC does not cover them."""
+    _OFFSET.pack_into(buf, 0, base_offset)
+    _EPOCH.pack_into(buf, _EPOCH_AT, leader_epoch)
+
+
+def set_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Make `timestamp_ms` the time of every record of the one batch in `buf`."""
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, _ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(buf, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_AT, timestamp_ms)
+    _CRC.pack_into(buf, _CRC_AT, _crc_of(memoryview(buf)[_ATTRIBUTES_AT:]))
+
+
+# -- what a client may write ---------------------------------------------------------------------
+
+
+def check_produced(buf: Buffer) -> BatchHeader:
+    """Header of the one batch a client produced to a partition, checked without its records.
+
+    Answers are Apache Kafka's: INVALID_RECORD, CORRUPT_MESSAGE, INVALID_TIMESTAMP,
+    INVALID_PRODUCER_EPOCH. Its order too: framing, base offset, CRC, then what the CRC covers.
+    Size and time limits are the topic's and not checked here.
+    """
+    header = _produced_header(buf)
+    if header.base_offset != 0:
+        raise InvalidRecord(f"base offset {header.base_offset}, expected 0")
+    found = _crc_of(memoryview(buf)[_ATTRIBUTES_AT:])
+    if found != header.crc:
+        raise CorruptMessage(f"batch CRC {header.crc:#010x}, computed {found:#010x}")
+    _check_count(header)
+    _check_attributes(header.attributes)
+    _check_producer(header)
+    return header
+
+
+def _produced_header(buf: Buffer) -> BatchHeader:
+    """Header of a buffer that holds exactly one batch of format v2."""
+    if len(buf) < BATCH_OVERHEAD:
+        raise InvalidRecord(f"no record batch in {len(buf)} bytes")
+    header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf))
+    surplus = len(buf) - header.batch_length - LENGTH_OVERHEAD
+    if surplus == 0 and header.magic == _MAGIC:
+        return header
+    if header.magic in (0, 1):
+        raise InvalidRecord(f"message format v{header.magic}, expected v2")
+    if header.magic != _MAGIC:
+        raise CorruptMessage(f"magic {header.magic}, expected {_MAGIC}")
+    if header.batch_length < BATCH_OVERHEAD - LENGTH_OVERHEAD:
+        raise CorruptMessage(f"batch length {header.batch_length} is shorter than its header")
+    if surplus < 0:
+        raise InvalidRecord(f"record batch of {header.size} bytes is cut at {len(buf)}")
+    raise InvalidRecord(f"expected exactly one record batch, {surplus} bytes follow it")
+
+
+def _check_count(header: BatchHeader) -> None:
+    count = header.record_count
+    if count <= 0 or count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{count} records, last offset delta {header.last_offset_delta}")
+    plain_bytes = header.batch_length - (BATCH_OVERHEAD - LENGTH_OVERHEAD)
+    if count * RECORD_BYTES_MIN > plain_bytes and not header.attributes & _CODEC_BITS:
+        raise InvalidRecord(f"{count} records do not fit in {plain_bytes} bytes")
+
+
+def _check_attributes(attributes: int) -> None:
+    if attributes & ~(_TRANSACTIONAL_BIT | _CODEC_BITS):
+        if attributes & _CONTROL_BIT:
+            raise InvalidRecord("clients are not allowed to write control records")
+        if attributes & _LOG_APPEND_TIME_BIT:
+            raise InvalidTimestamp("a producer must not set the type LogAppendTime")
+        raise InvalidRecord(f"attributes {attributes:#06x} have unknown bits")
+    if attributes & _CODEC_BITS > Codec.ZSTD:
+        raise UnsupportedCompressionType(f"compression type {attributes & _CODEC_BITS}")
+
+
+def _check_producer(header: BatchHeader) -> None:
+    """Without a producer id epoch and sequence mean nothing: some clients send zeros."""
+    if header.producer_id == NO_PRODUCER_ID:
+        if header.is_transactional:
+            raise InvalidRecord("a transactional batch has no producer id")
+        return
+    if header.producer_id < 0 or header.base_sequence < 0:
+        raise InvalidRecord(
+            f"sequence {header.base_sequence} with producer id {header.producer_id}"
+        )
+    if header.producer_epoch < 0:
+        raise InvalidProducerEpoch(
+            f"epoch {header.producer_epoch} with producer id {header.producer_id}"
+        )
+
+
+def check_timestamps(header: BatchHeader, earliest_ms: int, latest_ms: int) -> None:
+    """INVALID_TIMESTAMP if the batch's first or greatest time is out of [earliest, latest]."""
+    for timestamp in (header.base_timestamp, header.max_timestamp):
+        if timestamp != NO_TIMESTAMP and not earliest_ms <= timestamp <= latest_ms:
+            raise InvalidTimestamp(f"{timestamp} is outside [{earliest_ms}, {latest_ms}]")
+
+
+def validate_records(
+    buf: Buffer,
+    header: BatchHeader,
+    *,
+    needs_keys: bool,
+    earliest_ms: int,
+    latest_ms: int,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> None:
+    """Walk the records of a batch that passed `check_produced`, as Apache Kafka always does.
+
+    INVALID_RECORD for a malformed record, more or fewer than the header says, an offset delta
+    out of line, or a null key where the topic is compacted (`needs_keys`); INVALID_TIMESTAMP
+    outside [`earliest_ms`, `latest_ms`]; MESSAGE_TOO_LARGE beyond `max_bytes` decompressed.
+    """
+    records = _records(memoryview(buf), header, max_bytes)
+    for expected, record in enumerate(records, header.base_offset):
+        if record.offset != expected:
+            raise InvalidRecord(f"record at offset {record.offset}, expected {expected}")
+        if record.key is None and needs_keys:
+            raise InvalidRecord(f"record {expected}: compacted topic needs a key")
+        timestamp = record.timestamp
+        if not earliest_ms <= timestamp <= latest_ms and timestamp != NO_TIMESTAMP:
+            raise InvalidTimestamp(
+                f"record {expected}: {timestamp} is outside [{earliest_ms}, {latest_ms}]"
+            )
+
+
+# -- reading records -----------------------------------------------------------------------------
+
+
+def decode_batch(
+    buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> list[Record]:
+    """The records of the batch at `position`, its CRC checked; control records included.
+
+    CORRUPT_MESSAGE or INVALID_RECORD if malformed, MESSAGE_TOO_LARGE beyond `max_bytes`
+    decompressed, DecodeError if not even a header is there.
+    """
+    return list(iter_records(buf, position, max_bytes=max_bytes))
+
+
+def iter_records(
+    buf: Buffer, position: int = 0, *, max_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
+    """`decode_batch` one record at a time: tiny records are many times their bytes as objects."""
+    header = read_header(buf, position)
+    check_crc(buf, header, position)
+    view = memoryview(buf)[position : position + header.size]
+    return _records(view, header, max_bytes)
+
+
+def _records(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
+    body = _body(batch, header, max_bytes)
+    count, base_timestamp = header.record_count, header.base_timestamp
+    records = decode_records(body, count, header.base_offset, base_timestamp)
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        appended = header.max_timestamp
+        return (record._replace(timestamp=appended) for record in records)
+    return records
+
+
+def _body(batch: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
+    """The records' bytes, decompressed."""
+    return decompress(header.codec, batch[BATCH_OVERHEAD : header.size], max_bytes)
+
+
+# -- writing records -----------------------------------------------------------------------------
+
+
+def encode_batch(
+    records: Sequence[Record],
+    *,
+    base_offset: int = 0,
+    codec: Codec = Codec.NONE,
+    level: int | None = None,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+) -> bytes:
+    """One batch of at least one record, numbered from `base_offset` whatever their `offset`."""
+    assert records, "a batch has at least one record"
+    attributes = (
+        codec
+        | timestamp_type * _LOG_APPEND_TIME_BIT
+        | is_transactional * _TRANSACTIONAL_BIT
+        | is_control * _CONTROL_BIT
+    )
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=_MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=records[0].timestamp,
+        max_timestamp=max([record.timestamp for record in records]),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    body = encode_records(records, range(len(records)), header.base_timestamp)
+    return _assemble(header, compress(codec, body, level) if codec else body)
+
+
+def encode_like(header: BatchHeader, records: Sequence[Record], level: int | None = None) -> bytes:
+    """The batch of `header` with other records, fewer perhaps: they keep their own offsets.
+
+    Offset range, sequences, producer and attributes stay, so that a reader sees gaps as it does
+    behind the cleaner, and duplicates are still recognised. `records` may be empty.
+    """
+    base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
+    if records and header.timestamp_type is TimestampType.CREATE_TIME:
+        base_timestamp = records[0].timestamp
+        max_timestamp = max([record.timestamp for record in records])
+    deltas = [record.offset - header.base_offset for record in records]
+    body = encode_records(records, deltas, base_timestamp)
+    header = header._replace(
+        base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(records)
+    )
+    return _assemble(header, compress(header.codec, body, level))
+
+
+def reencode(
+    buf: Buffer,
+    codec: Codec,
+    level: int | None = None,
+    *,
+    max_bytes: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes:
+    """The one batch in `buf`, checked, with its records compressed by `codec`."""
+    header = read_header(buf)
+    check_crc(buf, header)
+    body = _body(memoryview(buf), header, max_bytes)
+    attributes = header.attributes & ~_CODEC_BITS | codec
+    return _assemble(header._replace(attributes=attributes), compress(codec, body, level))
+
+
+def _assemble(header: BatchHeader, payload: bytes) -> bytes:
+    """Batch of `header` and its compressed records, with the right length and CRC."""
+    batch_length = BATCH_OVERHEAD - LENGTH_OVERHEAD + len(payload)
+    try:
+        covered = _COVERED.pack(*header[5:])
+        crc = _crc_of(payload, _crc_of(covered))
+        start = _START.pack(*header[:1], batch_length, *header[2:4], crc)
+    except struct.error as error:
+        raise InvalidRecord(f"batch header: {error}") from error
+    return b"".join((start, covered, payload))
+
+
+# -- control records -----------------------------------------------------------------------------
+
+
+class ControlType(IntEnum):
+    """What a control record says: the second number of its key."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+class EndTxnMarker(NamedTuple):
+    """The end of a transaction in one partition."""
+
+    is_commit: bool
+    coordinator_epoch: int
+
+
+def encode_end_txn_marker(
+    marker: EndTxnMarker,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """Control batch that commits or aborts the producer's open transaction (KIP-98)."""
+    control_type = ControlType.COMMIT if marker.is_commit else ControlType.ABORT
+    key = _CONTROL_KEY.pack(_CONTROL_VERSION, control_type)
+    value = _END_TXN_MARKER.pack(_CONTROL_VERSION, marker.coordinator_epoch)
+    return encode_batch(
+        [Record(0, timestamp_ms, key, value, [])],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def decode_control_key(key: Buffer | None) -> ControlType | None:
+    """Type of a control record; None for a type or version yet unknown, which readers skip."""
+    if key is None or len(key) < _CONTROL_KEY.size:
+        raise InvalidRecord("control record without a key of version and type")
+    version, number = _CONTROL_KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecord(f"control record of version {version}")
+    return ControlType(number) if number in iter(ControlType) else None
+
+
+def decode_end_txn_marker(record: Record) -> EndTxnMarker | None:
+    """The marker in a control record; None if it is of another type."""
+    control_type = decode_control_key(record.key)
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _END_TXN_MARKER.size:
+        raise InvalidRecord("end-of-transaction marker without version and epoch")
+    _, coordinator_epoch = _END_TXN_MARKER.unpack_from(record.value)
+    return EndTxnMarker(control_type is ControlType.COMMIT, coordinator_epoch)

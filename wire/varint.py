@@ -1,0 +1,70 @@
+"""Zigzag varints of record batch v2 (KIP-98): 7 bits a byte, least significant first.
+
+Loops over many records inline the first byte and call `read_long` for the rest, because a
+Python call a field would cost more than the decoding itself.
+"""
+
+from raylog.wire.buffers import Buffer
+from raylog.wire.errors import DecodeError
+
+VARINT_BYTES_MAX = 10
+"""Bytes of 64 bits, the most a varint may have."""
+
+UINT64_MAX = (1 << 64) - 1
+
+TABLE_SIZE = 8192
+"""Numbers -1..8191 take one or two bytes; `TABLE[number]` holds them ready, -1 as its last."""
+
+
+def encode_varint(number: int) -> bytes:
+    """Zigzag varint of a signed 64-bit `number`."""
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def decode_varint(buf: Buffer, position: int) -> tuple[int, int]:
+    """Signed number at `position` and the position behind it; DecodeError if cut or too long."""
+    try:
+        first = buf[position]
+        position += 1
+        if first > 0x7F:
+            first, position = read_long(buf, position, first)
+    except IndexError:
+        raise DecodeError(f"varint is cut at byte {position}") from None
+    return (first >> 1) ^ -(first & 1), position
+
+
+def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
+    """Zigzag form of a varint of two or more bytes, and the position behind it.
+
+    `first` is its first byte and `position` that of the second. IndexError if it is cut,
+    DecodeError if it has more than ten bytes.
+    """
+    byte = buf[position]
+    if byte < 0x80:
+        return first & 0x7F | byte << 7, position + 1
+    number = first & 0x7F
+    shift = 7
+    end = position + VARINT_BYTES_MAX - 1
+    while position < end:
+        byte = buf[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if number > UINT64_MAX:
+                break
+            return number, position
+        shift += 7
+    raise DecodeError(f"varint of more than 64 bits before byte {position}")
+
+
+TABLE = (
+    [bytes((number << 1,)) for number in range(64)]
+    + [bytes((number << 1 & 0x7F | 0x80, number >> 6)) for number in range(64, TABLE_SIZE)]
+    + [b"\x01"]
+)
