@@ -1,0 +1,325 @@
+"""The state that the metadata log adds up to: brokers, topics, partitions, settings, features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from raylog.actors.config import ResourceType
+from raylog.actors.metadata.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    ClusterNamed,
+    ConfigChanged,
+    FeatureChanged,
+    LeaderChanged,
+    PartitionChanged,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    VotersChanged,
+)
+from raylog.actors.ports import TopicId
+
+
+@dataclass(slots=True)
+class BrokerRegistration:
+    """A broker as the cluster knows it."""
+
+    broker_id: int
+    broker_epoch: int
+    host: str
+    port: int
+    rack: str | None
+    directory_id: str
+    incarnation: str
+    fenced: bool
+    build: str
+    node_id: str
+    shutting_down: bool = False
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it may lead and be given replicas."""
+        return not (self.fenced or self.shutting_down)
+
+
+@dataclass(slots=True)
+class PartitionState:
+    """One partition: who holds it, who is in sync, who leads."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int
+    """Broker id, or NO_LEADER."""
+    leader_epoch: int
+    partition_epoch: int
+    incarnations: dict[int, str]
+    """Broker id to the opening of its log that last counted; none before the first opening."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """One topic; `partitions` is indexed by partition number."""
+
+    topic_id: TopicId
+    name: str
+    partitions: list[PartitionState] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class MetadataImage:
+    """Everything the metadata log says, up to `offset` (exclusive).
+
+    Changed only by `apply`. Readers must not change what they get from it.
+    """
+
+    offset: int = 0
+    controller_epoch: int = 0
+    cluster_id: str = ""
+    voters: tuple[tuple[int, str], ...] = ()
+    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
+    topics: dict[TopicId, Topic] = field(default_factory=dict)
+    topic_ids: dict[str, TopicId] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    """(resource type, resource name) to settings; a resource without any is absent."""
+    features: dict[str, int] = field(default_factory=dict)
+    features_epoch: int = -1
+    """Rises with every change of a feature."""
+    next_producer_id: int = 0
+
+    def apply(self, record: Record) -> None:
+        """Take in the record at `offset`."""
+        _APPLY[type(record)](self, record)
+        self.offset += 1
+
+    def apply_all(self, records: Iterable[Record]) -> None:
+        """Take in records in order."""
+        for record in records:
+            self.apply(record)
+
+    def apply_update(self, from_offset: int, to_offset: int, records: Iterable[Record]) -> bool:
+        """Take in what `follow` answers; False if it is old or leaves a gap.
+
+        A `from_offset` of -1 is a snapshot that replaces everything.
+        """
+        if from_offset == -1:
+            self.__init__()  # type: ignore[misc]  # emptied in place: readers hold this object
+            self.apply_all(records)
+            self.offset = to_offset
+            return True
+        if from_offset != self.offset:
+            return False
+        self.apply_all(records)
+        return True
+
+    def topic(self, name: str) -> Topic | None:
+        """The topic of that name."""
+        topic_id = self.topic_ids.get(name)
+        return None if topic_id is None else self.topics[topic_id]
+
+    def partition(self, topic_id: TopicId, index: int) -> PartitionState | None:
+        """The partition of that topic id and number."""
+        topic = self.topics.get(topic_id)
+        if topic is None or not 0 <= index < len(topic.partitions):
+            return None
+        return topic.partitions[index]
+
+    def configs_of(self, resource_type: int, name: str) -> dict[str, str]:
+        """A resource's own settings."""
+        return self.configs.get((resource_type, name), {})
+
+    def partitions_on(self, broker_id: int) -> Iterator[tuple[TopicId, int, PartitionState]]:
+        """Every partition with a replica on the broker."""
+        for topic in self.topics.values():
+            for index, partition in enumerate(topic.partitions):
+                if broker_id in partition.replicas:
+                    yield topic.topic_id, index, partition
+
+    def live_brokers(self) -> list[BrokerRegistration]:
+        """Brokers that may lead, by id."""
+        return [self.brokers[one] for one in sorted(self.brokers) if self.brokers[one].is_live]
+
+    def snapshot(self) -> list[Record]:
+        """Records that add up to this image, without what was overwritten."""
+        records: list[Record] = [LeaderChanged(self.controller_epoch)]
+        if self.cluster_id:
+            records.append(ClusterNamed(self.cluster_id))
+        records.append(VotersChanged(self.voters))
+        for broker in self.brokers.values():
+            records.extend(_broker_records(broker))
+        for topic in self.topics.values():
+            records.extend(_topic_records(topic))
+        for (resource_type, name), settings in self.configs.items():
+            records.extend(
+                ConfigChanged(resource_type, name, key, value) for key, value in settings.items()
+            )
+        records.extend(
+            FeatureChanged(name, level, self.features_epoch)
+            for name, level in self.features.items()
+        )
+        records.append(ProducerIdsAllocated(-1, -1, self.next_producer_id))
+        return records
+
+
+def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
+    yield BrokerRegistered(
+        broker_id=broker.broker_id,
+        broker_epoch=broker.broker_epoch,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        directory_id=broker.directory_id,
+        incarnation=broker.incarnation,
+        fenced=broker.fenced,
+        build=broker.build,
+        node_id=broker.node_id,
+    )
+    if broker.shutting_down:
+        yield BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
+
+
+def _topic_records(topic: Topic) -> Iterator[Record]:
+    yield TopicCreated(topic.topic_id, topic.name)
+    for index, partition in enumerate(topic.partitions):
+        yield PartitionCreated(
+            topic_id=topic.topic_id,
+            partition=index,
+            replicas=partition.replicas,
+            isr=partition.isr,
+            leader=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            partition_epoch=partition.partition_epoch,
+            incarnations=dict(partition.incarnations),
+        )
+
+
+def _leader_changed(image: MetadataImage, record: LeaderChanged) -> None:
+    image.controller_epoch = record.controller_epoch
+
+
+def _cluster_named(image: MetadataImage, record: ClusterNamed) -> None:
+    image.cluster_id = record.cluster_id
+
+
+def _voters_changed(image: MetadataImage, record: VotersChanged) -> None:
+    image.voters = record.voters
+
+
+def _broker_registered(image: MetadataImage, record: BrokerRegistered) -> None:
+    image.brokers[record.broker_id] = BrokerRegistration(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch,
+        host=record.host,
+        port=record.port,
+        rack=record.rack,
+        directory_id=record.directory_id,
+        incarnation=record.incarnation,
+        fenced=record.fenced,
+        build=record.build,
+        node_id=record.node_id,
+    )
+
+
+def _broker_unregistered(image: MetadataImage, record: BrokerUnregistered) -> None:
+    del image.brokers[record.broker_id]
+
+
+def _broker_fenced(image: MetadataImage, record: BrokerFenced) -> None:
+    image.brokers[record.broker_id].fenced = True
+
+
+def _broker_unfenced(image: MetadataImage, record: BrokerUnfenced) -> None:
+    image.brokers[record.broker_id].fenced = False
+
+
+def _broker_shutting_down(image: MetadataImage, record: BrokerShuttingDown) -> None:
+    image.brokers[record.broker_id].shutting_down = True
+
+
+def _topic_created(image: MetadataImage, record: TopicCreated) -> None:
+    image.topics[record.topic_id] = Topic(record.topic_id, record.name)
+    image.topic_ids[record.name] = record.topic_id
+
+
+def _partition_created(image: MetadataImage, record: PartitionCreated) -> None:
+    partitions = image.topics[record.topic_id].partitions
+    assert record.partition == len(partitions), "partitions are created in order"
+    partitions.append(
+        PartitionState(
+            replicas=record.replicas,
+            isr=record.isr,
+            leader=record.leader,
+            leader_epoch=record.leader_epoch,
+            partition_epoch=record.partition_epoch,
+            incarnations=dict(record.incarnations),
+        )
+    )
+
+
+def _partition_changed(image: MetadataImage, record: PartitionChanged) -> None:
+    partition = image.topics[record.topic_id].partitions[record.partition]
+    if record.leader is not None:
+        partition.leader = record.leader
+        partition.leader_epoch += 1
+    if record.isr is not None:
+        partition.isr = record.isr
+    if record.replicas is not None:
+        partition.replicas = record.replicas
+    if record.incarnations is not None:
+        partition.incarnations.update(record.incarnations)
+    partition.partition_epoch += 1
+
+
+def _topic_deleted(image: MetadataImage, record: TopicDeleted) -> None:
+    topic = image.topics.pop(record.topic_id)
+    del image.topic_ids[topic.name]
+    image.configs.pop((ResourceType.TOPIC, topic.name), None)
+
+
+def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
+    resource = (record.resource_type, record.resource_name)
+    settings = image.configs.setdefault(resource, {})
+    if record.value is None:
+        settings.pop(record.key, None)
+    else:
+        settings[record.key] = record.value
+    if not settings:
+        del image.configs[resource]
+
+
+def _feature_changed(image: MetadataImage, record: FeatureChanged) -> None:
+    if record.level == 0:
+        image.features.pop(record.name, None)
+    else:
+        image.features[record.name] = record.level
+    image.features_epoch = record.epoch
+
+
+def _producer_ids_allocated(image: MetadataImage, record: ProducerIdsAllocated) -> None:
+    image.next_producer_id = record.next_producer_id
+
+
+_APPLY: dict[type[Record], Callable[[MetadataImage, Any], None]] = {
+    LeaderChanged: _leader_changed,
+    ClusterNamed: _cluster_named,
+    VotersChanged: _voters_changed,
+    BrokerRegistered: _broker_registered,
+    BrokerUnregistered: _broker_unregistered,
+    BrokerFenced: _broker_fenced,
+    BrokerUnfenced: _broker_unfenced,
+    BrokerShuttingDown: _broker_shutting_down,
+    TopicCreated: _topic_created,
+    PartitionCreated: _partition_created,
+    PartitionChanged: _partition_changed,
+    TopicDeleted: _topic_deleted,
+    ConfigChanged: _config_changed,
+    FeatureChanged: _feature_changed,
+    ProducerIdsAllocated: _producer_ids_allocated,
+}
