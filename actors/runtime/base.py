@@ -69,6 +69,8 @@ class Timer(Protocol):
 class LinkRequest(Protocol):
     """One request that came in over a link. It is answered once, by `reply` or `fail`."""
 
+    peer: int
+    """The link it came over, unique within the actor; `Actor.link_lost` names it at the end."""
     kind: str
     header: Any
     payload: memoryview
@@ -127,6 +129,9 @@ class Actor(Protocol):
 
     def link_received(self, request: LinkRequest) -> None:
         """Take one link request; answer now or later."""
+
+    def link_lost(self, peer: int) -> None:
+        """A link is gone: nothing more comes over it, and answers to it go nowhere."""
 
 
 class Runtime(Protocol):

@@ -1,0 +1,1 @@
+"""The Kafka port: client connections, request routing, read-only maps of local segments."""

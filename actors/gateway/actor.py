@@ -1,0 +1,162 @@
+"""Shell of the Kafka port: accepts connections, decodes requests, hands them to the handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import socket
+from collections.abc import Awaitable
+from typing import Any
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.gateway.cluster import ClusterView
+from raylog.actors.gateway.connection import ClientConnection, Slot
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
+from raylog.actors.gateway.handlers.table import SERVED, handler_of
+from raylog.actors.gateway.maps import SegmentMaps
+from raylog.actors.gateway.rules import TopicRulesCache
+from raylog.actors.ports import RouteUpdate
+from raylog.actors.replica.api import FETCH_END
+from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import decode
+from raylog.wire.errors import ErrorCode, UnsupportedVersion
+from raylog.wire.frame import decode_request_header
+from raylog.wire.messages.registry import request_class
+
+log = logging.getLogger(__name__)
+LISTEN_BACKLOG = 1024
+
+
+class GatewayActor:
+    """One gateway of a broker. Several share the port (SO_REUSEPORT)."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        name: str,
+        cluster_id: str,
+        broker_id: int,
+        host: str,
+        port: int,
+        settings: dict[str, str],
+    ) -> None:
+        self.runtime = runtime
+        self.cluster_id = cluster_id
+        self.broker_id = broker_id
+        self.settings = BrokerSettings(settings)
+        self.cluster = ClusterView(runtime, broker_id)
+        self.maps = SegmentMaps()
+        self.fetch_sessions = FetchSessionCache(
+            self.settings.number("max.incremental.fetch.session.cache.slots"),
+            runtime.random,
+            self.end_fetch_session,
+        )
+        self.rules = TopicRulesCache(self.cluster, self.settings)
+        self._name = name
+        self._address = (host, port)
+        self._server: asyncio.AbstractServer | None = None
+        self._connections: set[ClientConnection] = set()
+        self._connections_max = self.settings.number("max.connections")
+
+    async def start(self) -> None:
+        """Listen."""
+        listener = socket.create_server(
+            self._address, backlog=LISTEN_BACKLOG, reuse_port=True, family=_family(self._address[0])
+        )
+        request_bytes_max = self.settings.number("socket.request.max.bytes")
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: ClientConnection(self, request_bytes_max),
+            sock=listener,
+            backlog=LISTEN_BACKLOG,
+        )
+
+    async def stop(self) -> None:
+        """Stop listening, close every connection and link."""
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self._connections):
+            connection.close()
+        self.cluster.close()
+
+    async def ping(self) -> dict[str, Any]:
+        """Who is here: for adoption by a restarted Broker."""
+        return {"name": self._name, "pid": os.getpid(), "connections": len(self._connections)}
+
+    async def apply_metadata(self, from_offset: int, to_offset: int, records: list[Any]) -> None:
+        """Take in metadata records that the Broker pushes."""
+        await self.cluster.apply_metadata(from_offset, to_offset, records)
+
+    async def apply_routes(self, update: RouteUpdate) -> None:
+        """Take in routes that the Broker pushes."""
+        for directory in await self.cluster.apply_routes(update):
+            self.maps.forget(directory)
+
+    def end_fetch_session(self, session: ClientFetchSession) -> None:
+        """Have the replicas forget a fetch session."""
+        for link in session.links:
+            link.request(FETCH_END, (session.link_session_id, True), (), _ignore, _ignore)
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Nobody sends requests to a gateway over links; the Broker only watches it."""
+        request.fail(UnsupportedVersion(f"a gateway does not answer {request.kind}"))
+
+    def link_lost(self, peer: int) -> None:
+        """The Broker restarted: it will find this gateway again by name."""
+
+    # ---- connections ---------------------------------------------------------------------
+
+    def connected(self, connection: ClientConnection) -> bool:
+        """Whether a new connection may stay."""
+        if len(self._connections) >= self._connections_max:
+            log.warning("refusing %s: max.connections reached", connection.peer)
+            return False
+        self._connections.add(connection)
+        return True
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+
+    def requested(self, connection: ClientConnection, slot: Slot, request: memoryview) -> None:
+        """Decode one request and start its handler; raises DecodeError to close the connection."""
+        header, body = decode_request_header(request)
+        context = RequestContext(self, connection, slot, header)
+        versions = SERVED.get(header.api_key)
+        if versions is None or header.api_version not in versions:
+            _unsupported(context)
+            return
+        api_key = ApiKey(header.api_key)
+        message = decode(request_class(api_key), header.api_version, request, body)
+        answer = handler_of(api_key)(context, message)
+        if inspect.isawaitable(answer):
+            self.runtime.start(_finish(context, answer), f"{api_key.name} of {header.client_id}")
+        elif answer is not None:
+            context.reply(answer)
+
+
+def _ignore(*_: object) -> None:
+    """An ended session needs no answer; a lost link has forgotten it anyway."""
+
+
+async def _finish(context: RequestContext, answer: Awaitable[Any]) -> None:
+    context.reply(await answer)
+
+
+def _unsupported(context: RequestContext) -> None:
+    """Answer an unknown ApiVersions version in version 0 (KIP-511), close on anything else."""
+    header = context.header
+    if header.api_key != ApiKey.API_VERSIONS:
+        context.refuse(f"request {header.api_key} version {header.api_version} is not served")
+        return
+    response = handler_of(ApiKey.API_VERSIONS)(context, None)
+    response.error_code = int(ErrorCode.UNSUPPORTED_VERSION)
+    context.reply(response, version=0)
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET

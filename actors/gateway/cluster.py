@@ -1,0 +1,148 @@
+"""A gateway's view of the cluster: the metadata image, the routes to its broker's replicas.
+
+The Broker pushes both. A partition is served here when the image says that this broker leads it
+and a route to its Replica actor is there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from raylog.actors.metadata.image import MetadataImage, Topic
+from raylog.actors.metadata.records import ConfigChanged, Record
+from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
+from raylog.actors.runtime.base import Link, PeerLost, Runtime
+from raylog.wire.errors import (
+    NotLeaderOrFollower,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenRoute:
+    """The way to the Replica actor of one partition."""
+
+    link: Link
+    leader_epoch: int
+    directory: str
+
+
+class ClusterView:
+    """What the gateway knows; changed only by the Broker's pushes and by lost links."""
+
+    def __init__(self, runtime: Runtime, broker_id: int) -> None:
+        self.image = MetadataImage()
+        self.broker_id = broker_id
+        self.configs_version = 0
+        """Moves on with every change of a configuration."""
+        self._runtime = runtime
+        self._routes: dict[PartitionKey, OpenRoute] = {}
+        self._links: dict[str, Link] = {}
+        self._changed: list[Callable[[], None]] = []
+
+    async def apply_metadata(
+        self, from_offset: int, to_offset: int, records: Sequence[Record]
+    ) -> None:
+        """Apply records of the metadata log; from_offset -1 brings a whole snapshot."""
+        if not self.image.apply_update(from_offset, to_offset, records):
+            if to_offset > self.image.offset:
+                raise ValueError(
+                    f"metadata from offset {from_offset} came, {self.image.offset} was expected"
+                )
+            return
+        if from_offset < 0 or any(isinstance(record, ConfigChanged) for record in records):
+            self.configs_version += 1
+        self._tell()
+
+    async def apply_routes(self, update: RouteUpdate) -> list[str]:
+        """Take in routes, opening links to Replica actors not met before.
+
+        Returns the directories of partitions that are no longer served.
+        """
+        for route in update.added:
+            link = await self._link_to(route)
+            if link is not None:
+                key = (route.topic_id, route.partition)
+                self._routes[key] = OpenRoute(link, route.leader_epoch, route.directory)
+        gone = [r.directory for key in update.removed if (r := self._routes.pop(key, None))]
+        self._tell()
+        return gone
+
+    async def _link_to(self, route: Route) -> Link | None:
+        address = route.replica_address
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            return link
+        try:
+            link = await self._runtime.connect(address)
+        except PeerLost:
+            log.warning("replica %s is gone before a link to it was open", route.replica_name)
+            return None
+        self._links[address] = link
+        link.on_lost(lambda: self._lost(address, link))
+        return link
+
+    def _lost(self, address: str, link: Link) -> None:
+        if self._links.get(address) is link:
+            del self._links[address]
+        for key in [key for key, route in self._routes.items() if route.link is link]:
+            del self._routes[key]
+
+    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Run `callback` after each change; returns what takes it off again."""
+        self._changed.append(callback)
+        return lambda: self._changed.remove(callback)
+
+    def _tell(self) -> None:
+        for callback in tuple(self._changed):
+            callback()
+
+    def topic(self, topic_id: TopicId) -> Topic:
+        """A topic by id; raises UnknownTopicId."""
+        topic = self.image.topics.get(topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"no topic has the id {topic_id.hex()}")
+        return topic
+
+    def topic_named(self, name: str) -> Topic:
+        """A topic by name; raises UnknownTopicOrPartition."""
+        topic_id = self.image.topic_ids.get(name)
+        if topic_id is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name}")
+        return self.image.topics[topic_id]
+
+    def route(self, topic: Topic, partition: int) -> OpenRoute:
+        """The way to a partition that this broker leads.
+
+        Raises UnknownTopicOrPartition, or NotLeaderOrFollower when another broker leads or the
+        replica is just being (re)started.
+        """
+        route = self._routes.get((topic.topic_id, partition))
+        if route is not None:
+            return route
+        if not 0 <= partition < len(topic.partitions):
+            raise UnknownTopicOrPartition(
+                f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
+            )
+        leader = topic.partitions[partition].leader
+        raise NotLeaderOrFollower(
+            f"broker {self.broker_id} does not serve {topic.name}-{partition}, its leader is {leader}"
+        )
+
+    def serves(self, topic: Topic) -> bool:
+        """Whether every partition has a leader, and those led here a route."""
+        return all(
+            state.leader >= 0
+            and (state.leader != self.broker_id or (topic.topic_id, index) in self._routes)
+            for index, state in enumerate(topic.partitions)
+        )
+
+    def close(self) -> None:
+        """Close all links."""
+        for link in tuple(self._links.values()):
+            link.close()

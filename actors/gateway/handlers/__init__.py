@@ -1,0 +1,1 @@
+"""One module per API, listed in `table`, which also answers ApiVersions."""

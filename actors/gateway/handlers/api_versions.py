@@ -1,0 +1,41 @@
+"""ApiVersions 0-4: what this broker speaks (KIP-35, KIP-511) and its features (KIP-584).
+
+v3 adds the client's software name, v4 allows features whose lowest version is 0.
+"""
+
+from __future__ import annotations
+
+from raylog.actors.features import SUPPORTED_FEATURES
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.handlers.table import SERVED
+from raylog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+MIN_VERSION_ZERO_SINCE = 4
+
+
+def api_versions(context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+    """Answer from the table of handlers; `request` is None for a version not known here."""
+    image = context.gateway.cluster.image
+    zero_allowed = context.version >= MIN_VERSION_ZERO_SINCE
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersion(api_key=key, min_version=versions.start, max_version=versions.stop - 1)
+            for key, versions in SERVED.items()
+        ],
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
+            for name, levels in SUPPORTED_FEATURES.items()
+            if levels.start > 0 or zero_allowed
+        ],
+        finalized_features_epoch=image.features_epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in image.features.items()
+        ],
+    )

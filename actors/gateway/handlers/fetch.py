@@ -1,0 +1,348 @@
+"""Fetch 4-18: slices of segments, straight from the page cache to the socket.
+
+v4 isolation level (KIP-98), v5 log start offset, v7 sessions (KIP-227), v9 leader epochs
+(KIP-320), v12 diverging epochs (KIP-595), v13 topic ids (KIP-516), v16 leader hints (KIP-951).
+Followers do not fetch here: replicas fetch from one another over links.
+Left out: fetch from the closest replica (KIP-392) needs more than one replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raylog.actors.failures import error_code_of
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    ClientFetchSession,
+)
+from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
+from raylog.actors.metadata.image import Topic
+from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
+from raylog.actors.runtime.base import Link, Timer
+from raylog.wire.errors import ErrorCode, FetchSessionTopicIdError, KafkaError
+from raylog.wire.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+TOPIC_IDS_SINCE = 13
+REPLICA_GRACE_MS = 1_000
+"""How long a replica may take to end a wait before the client is answered without it."""
+_LATE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+_NO_RECORDS = ("", 0, 0, None, None)
+
+
+def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | None:
+    """Answer when `min_bytes` are there, an error is, or `max_wait_ms` is over."""
+    try:
+        session = _session_of(context, request)
+    except KafkaError as failure:
+        return FetchResponse(error_code=int(failure.code), responses=[])
+    _Fetch(context, request, session).begin()
+    return None
+
+
+def _session_of(context: RequestContext, request: FetchRequest) -> ClientFetchSession:
+    sessions = context.gateway.fetch_sessions
+    by_names = context.version < TOPIC_IDS_SINCE
+    if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        sessions.end(request.session_id)
+        return sessions.fresh(keep=request.session_epoch == INITIAL_EPOCH, by_names=by_names)
+    session = sessions.resume(request.session_id, request.session_epoch)
+    if session.by_names != by_names:
+        raise FetchSessionTopicIdError("the session was opened with the other kind of topic names")
+    return session
+
+
+class _Fetch:
+    """One Fetch request on its way."""
+
+    __slots__ = (
+        "_bytes",
+        "_context",
+        "_deadline",
+        "_failed",
+        "_full",
+        "_left",
+        "_link_changes",
+        "_once",
+        "_parts",
+        "_request",
+        "_session",
+        "_waiting",
+    )
+
+    def __init__(
+        self, context: RequestContext, request: FetchRequest, session: ClientFetchSession
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._session = session
+        self._full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        self._parts: dict[PartitionKey, FetchedPartition] = {}
+        self._bytes = 0
+        self._failed = False
+        self._left: dict[Link, int] = {}
+        self._once = False
+        self._waiting = False
+        self._deadline: Timer | None = None
+        self._link_changes: dict[Link, tuple[list[Interest], list[PartitionKey]]] = {}
+
+    # ---- asking --------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Tell the replicas what changed and ask them all."""
+        self._forget()
+        self._take_in()
+        self._route_the_rest()
+        links = list(self._session.links)
+        if len(links) == 1 and not self._failed and self._request.max_wait_ms > 0:
+            self._ask(links, wait=True, min_bytes=self._request.min_bytes)
+        else:
+            self._ask(links, wait=False, min_bytes=0)
+        if not self._left:
+            self._all_answered()
+
+    def _forget(self) -> None:
+        for forgotten in self._request.forgotten_topics_data:
+            topic_id = self._topic_id(forgotten.topic, forgotten.topic_id)
+            for partition in forgotten.partitions:
+                key = (topic_id, partition)
+                self._session.interests.pop(key, None)
+                self._session.told.pop(key, None)
+                route = self._session.unwatch(key)
+                if route is not None:
+                    self._changes(route.link)[1].append(key)
+
+    def _topic_id(self, name: str, topic_id: bytes) -> TopicId:
+        """The topic's id; for an unknown name one that no topic has, so that keys stay unique."""
+        if not self._session.by_names:
+            return TopicId(topic_id)
+        known = self._context.gateway.cluster.image.topic_ids.get(name)
+        return TopicId(b"?" + name.encode()) if known is None else known
+
+    def _take_in(self) -> None:
+        session = self._session
+        for asked in self._request.topics:
+            topic_id = self._topic_id(asked.topic, asked.topic_id)
+            for part in asked.partitions:
+                key = (topic_id, part.partition)
+                session.interests[key] = _interest(topic_id, part)
+                session.names[key] = asked.topic
+                self._route(key)
+
+    def _route_the_rest(self) -> None:
+        """Try again for partitions that nobody watches: new routes may be there by now."""
+        if self._full or len(self._session.routes) == len(self._session.interests):
+            return
+        for key in self._session.interests:
+            if key not in self._session.routes and key not in self._parts:
+                self._route(key)
+
+    def _route(self, key: PartitionKey) -> None:
+        cluster = self._context.gateway.cluster
+        try:
+            topic = self._topic(key)
+            route = cluster.route(topic, key[1])
+        except KafkaError as failure:
+            self._session.unwatch(key)
+            self._found(_failed_part(key, int(failure.code)))
+            return
+        old = self._session.routes.get(key)
+        if old is not None and old.link is not route.link:
+            self._changes(old.link)[1].append(key)
+        self._session.watch(key, route)
+        self._changes(route.link)[0].append(self._session.interests[key])
+
+    def _topic(self, key: PartitionKey) -> Topic:
+        cluster = self._context.gateway.cluster
+        if self._session.by_names:
+            return cluster.topic_named(self._session.names[key])
+        return cluster.topic(key[0])
+
+    def _changes(self, link: Link) -> tuple[list[Interest], list[PartitionKey]]:
+        return self._link_changes.setdefault(link, ([], []))
+
+    def _ask(self, links: list[Link], *, wait: bool, min_bytes: int) -> None:
+        request = self._request
+        self._waiting = wait
+        if wait:
+            self._deadline = self._context.gateway.runtime.call_later(
+                request.max_wait_ms, self._time_is_up
+            )
+        self._once = not self._session.session_id and len(links) == 1
+        for link in links:
+            changed, forgotten = self._link_changes.pop(link, ([], []))
+            ask = FetchAsk(
+                self._session.link_session_id,
+                self._once,
+                self._full,
+                request.isolation_level,
+                request.max_bytes,
+                min_bytes,
+                wait,
+                changed,
+                forgotten,
+            )
+            self._left[link] = self._left.get(link, 0) + 1
+            link.request(FETCH, ask, (), *self._handlers(link))
+
+    def _handlers(self, link: Link) -> tuple[Callable[[Any, memoryview], None], Callable[[Exception], None]]:
+        def answered(found: list[list[Any]], _payload: memoryview) -> None:
+            if link in self._left:
+                for part in found:
+                    self._found(FetchedPartition(*part))
+                self._one_answered(link)
+
+        def failed(failure: Exception) -> None:
+            code = int(error_code_of(failure))
+            session = self._session
+            for key in [key for key, route in session.routes.items() if route.link is link]:
+                session.unwatch(key)
+                if link in self._left:
+                    self._found(_failed_part(key, code))
+            if link in self._left:
+                self._one_answered(link)
+
+        return answered, failed
+
+    # ---- answers -------------------------------------------------------------------------
+
+    def _found(self, part: FetchedPartition) -> None:
+        key = (part.topic_id, part.partition)
+        before = self._parts.get(key)
+        self._bytes += part.length - (0 if before is None else before.length)
+        self._parts[key] = part
+        if part.error_code:
+            self._failed = True
+            self._session.unwatch(key)
+
+    def _one_answered(self, link: Link) -> None:
+        del self._left[link]
+        enough = self._failed or self._bytes >= self._request.min_bytes
+        if not self._left or (self._waiting and enough):
+            self._all_answered()
+
+    def _all_answered(self) -> None:
+        enough = self._failed or self._bytes >= self._request.min_bytes
+        links = list(self._session.links)
+        may_wait = not self._waiting and self._request.max_wait_ms > 0 and links
+        if enough or not may_wait:
+            self._finish()
+        else:
+            self._ask(links, wait=True, min_bytes=1)
+
+    def _time_is_up(self) -> None:
+        """End the wait: the replicas answer with what they have."""
+        for link in tuple(self._left):
+            link.request(FETCH_END, (self._session.link_session_id, False), (), _ignore, _ignore)
+        self._deadline = self._context.gateway.runtime.call_later(REPLICA_GRACE_MS, self._finish)
+
+    def _finish(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._left.clear()
+        if not self._session.session_id and not self._once:
+            self._context.gateway.end_fetch_session(self._session)
+        if not self._context.client_gone:
+            self._context.reply(self._response())
+
+    def _response(self) -> FetchResponse:
+        session = self._session
+        answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
+        hints = []
+        room = max(self._request.max_bytes, 1)
+        for key in self._answered_keys():
+            part = self._parts.get(key) or _failed_part(key, _LATE)
+            if part.length and room <= 0:
+                part = part._replace(length=0)  # stays news at the replica: the next fetch has it
+            if not session.is_news(part) and not self._full:
+                continue
+            data = self._partition_data(key, part)
+            hints.append(data.current_leader)
+            room -= part.length
+            answered.setdefault((session.names[key], key[0]), []).append(data)
+        return FetchResponse(
+            session_id=session.session_id,
+            responses=[
+                FetchableTopicResponse(topic=name, topic_id=_wire_id(topic_id), partitions=parts)
+                for (name, topic_id), parts in answered.items()
+            ],
+            node_endpoints=node_endpoints(self._context.gateway.cluster.image, hints),
+        )
+
+    def _answered_keys(self) -> list[PartitionKey]:
+        if self._full:
+            return list(self._session.interests)
+        return [key for key in self._parts if key in self._session.interests]
+
+    def _partition_data(self, key: PartitionKey, part: FetchedPartition) -> PartitionData:
+        gateway = self._context.gateway
+        data = PartitionData(
+            partition_index=key[1],
+            error_code=part.error_code,
+            high_watermark=part.high_watermark,
+            last_stable_offset=part.last_stable_offset,
+            log_start_offset=part.log_start_offset,
+            records=b"",
+        )
+        if part.error_code:
+            data.current_leader = leader_hint(
+                gateway.cluster.image.topics.get(key[0]), key[1], part.error_code
+            )
+        if part.diverging:
+            data.diverging_epoch = EpochEndOffset(
+                epoch=part.diverging[0], end_offset=part.diverging[1]
+            )
+        if part.aborted is not None:
+            data.aborted_transactions = [
+                AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first in part.aborted
+            ]
+        if part.length:
+            data.records = self._records(key, part)
+        return data
+
+    def _records(self, key: PartitionKey, part: FetchedPartition) -> memoryview | bytes:
+        """The slice itself; nothing when its segment is just gone, the next fetch finds the new."""
+        route = self._session.routes.get(key)
+        if route is None:
+            return b""
+        try:
+            return self._context.gateway.maps.slice(
+                route.directory, part.segment_id, part.position, part.length
+            )
+        except FileNotFoundError:
+            return b""
+
+
+def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:
+    return Interest(
+        topic_id,
+        part.partition,
+        part.fetch_offset,
+        part.partition_max_bytes,
+        part.current_leader_epoch,
+        part.last_fetched_epoch,
+    )
+
+
+def _failed_part(key: PartitionKey, error_code: int) -> FetchedPartition:
+    return FetchedPartition(*key, error_code, -1, -1, -1, *_NO_RECORDS)
+
+
+def _wire_id(topic_id: TopicId) -> bytes:
+    return topic_id if len(topic_id) == 16 else bytes(16)
+
+
+def _ignore(*_: object) -> None:
+    """The answer to `fetch_end` says nothing: the fetch itself is answered."""

@@ -1,0 +1,57 @@
+"""Which APIs are served, in which versions, and by which module; ApiVersions answers from it.
+
+A handler is a function `(RequestContext, request) -> response`, the same as a coroutine, or one
+that returns None and answers through the context later. Modules are imported on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from raylog.wire.api import VERSIONS, ApiKey
+
+_HANDLERS = {
+    ApiKey.PRODUCE: "produce",
+    ApiKey.FETCH: "fetch",
+    ApiKey.LIST_OFFSETS: "list_offsets",
+    ApiKey.METADATA: "metadata",
+    ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.CREATE_TOPICS: "create_topics",
+    ApiKey.DELETE_TOPICS: "delete_topics",
+    ApiKey.DELETE_RECORDS: "delete_records",
+    ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
+    ApiKey.DESCRIBE_CONFIGS: "describe_configs",
+    ApiKey.ALTER_CONFIGS: "alter_configs",
+    ApiKey.DESCRIBE_LOG_DIRS: "describe_log_dirs",
+    ApiKey.CREATE_PARTITIONS: "create_partitions",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "incremental_alter_configs",
+    ApiKey.UPDATE_FEATURES: "update_features",
+    ApiKey.DESCRIBE_CLUSTER: "describe_cluster",
+    ApiKey.DESCRIBE_PRODUCERS: "describe_producers",
+    ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+}
+"""API key -> module beside this one; its function carries the module's name."""
+
+
+def _served(api_key: ApiKey) -> range:
+    known = VERSIONS[api_key]
+    return range(known.first, known.last + (0 if known.unstable else 1))
+
+
+SERVED: dict[int, range] = {int(api_key): _served(api_key) for api_key in _HANDLERS}
+"""API key -> versions answered."""
+
+
+@cache
+def handler_of(api_key: ApiKey) -> Callable[..., Any]:
+    """The handler of a served API."""
+    name = _HANDLERS[api_key]
+    handler: Callable[..., Any] = getattr(
+        import_module(f"raylog.actors.gateway.handlers.{name}"), name
+    )
+    return handler

@@ -1,0 +1,1 @@
+"""Partition replicas: the machine that decides and the shell that owns the logs."""

@@ -1,0 +1,319 @@
+"""Shell of the partition replicas in one process: owns logs, links and clock, decides nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from raylog.actors.ports import (
+    OpenedPartition,
+    OpenPartition,
+    PartitionKey,
+    PartitionLeadership,
+    PartitionStatus,
+    TopicId,
+)
+from raylog.actors.replica import api
+from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.config import partition_config
+from raylog.actors.replica.machine import PartitionMachine
+from raylog.actors.replica.partition import Partition, unknown_partition
+from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.storage.disk import OsDisk
+from raylog.storage.log import Log
+from raylog.wire.errors import (
+    KafkaError,
+    KafkaStorageError,
+    UnknownTopicOrPartition,
+)
+
+log = logging.getLogger(__name__)
+SessionKey = tuple[int, int]
+"""(link, the gateway's session id)."""
+SWEEP_SLICE = 50
+"""Partitions looked at in one go by the retention sweep, so that no request waits for it."""
+
+
+class ReplicaActor:
+    """Serves produce and fetch for the partitions it was given, over links.
+
+    Control calls (open, lead, close, configure) come from the Broker by `Runtime.call`.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        name: str,
+        broker_id: int,
+        retention_check_interval_ms: int = 300_000,
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._broker_id = broker_id
+        self._retention_check_interval_ms = retention_check_interval_ms
+        self._disk = OsDisk()
+        self._partitions: dict[PartitionKey, Partition] = {}
+        self._sessions: dict[SessionKey, FetchSession] = {}
+        self._handlers: dict[str, Callable[[LinkRequest], None]] = {
+            api.PRODUCE: self._produce,
+            api.FETCH: self._fetch,
+            api.FETCH_END: self._fetch_end,
+            api.OFFSET_FOR: self._offset_for,
+            api.EPOCH_END: self._epoch_end,
+            api.DELETE_RECORDS: self._delete_records,
+            api.PRODUCERS: self._producers,
+        }
+
+    async def start(self) -> None:
+        """Begin the retention sweep."""
+        self._runtime.start(self._sweep_forever(), "retention")
+
+    async def stop(self) -> None:
+        """Close all logs cleanly."""
+        await self.close_partitions(list(self._partitions), False)
+
+    async def ping(self) -> dict[str, Any]:
+        """Who is here: for adoption by a restarted Broker."""
+        return {"name": self._name, "pid": os.getpid(), "partitions": len(self._partitions)}
+
+    # ---- control -------------------------------------------------------------------------
+
+    async def open_partitions(self, asked: list[OpenPartition]) -> list[OpenedPartition]:
+        """Open logs, each as a new incarnation; one that fails does not keep the others."""
+        fresh = [one for one in asked if (one.topic_id, one.partition) not in self._partitions]
+        opened = await self._runtime.run_blocking(
+            _open_logs, fresh, self._disk, self._runtime.now_ms()
+        )
+        for one, outcome in zip(fresh, opened, strict=True):
+            if isinstance(outcome, Log):
+                key = (one.topic_id, one.partition)
+                self._partitions[key] = self._partition(key, one, outcome)
+        failures = {
+            (one.topic_id, one.partition): str(outcome)
+            for one, outcome in zip(fresh, opened, strict=True)
+            if not isinstance(outcome, Log)
+        }
+        return [self._opened(one, failures) for one in asked]
+
+    def _partition(self, key: PartitionKey, asked: OpenPartition, opened: Log) -> Partition:
+        return Partition(
+            key,
+            asked.topic,
+            opened,
+            partition_config(asked.config),
+            PartitionMachine(self._broker_id, opened.log_end_offset),
+            self._has_news,
+            self._flush,
+        )
+
+    def _opened(
+        self, asked: OpenPartition, failures: dict[PartitionKey, str]
+    ) -> OpenedPartition:
+        key = (asked.topic_id, asked.partition)
+        partition = self._partitions.get(key)
+        if partition is None:
+            return OpenedPartition(*key, error=failures[key])
+        return OpenedPartition(
+            *key, partition.log.log_start_offset, partition.log.log_end_offset
+        )
+
+    async def lead_partitions(self, leaderships: list[PartitionLeadership]) -> None:
+        """Take in committed leadership; older epochs change nothing."""
+        for leadership in leaderships:
+            partition = self._partitions.get((leadership.topic_id, leadership.partition))
+            if partition is not None:
+                partition.lead(leadership)
+
+    async def close_partitions(self, keys: list[PartitionKey], delete: bool) -> None:
+        """Close logs; with `delete` their directories go too."""
+        closing = [p for key in keys if (p := self._partitions.pop(key, None)) is not None]
+        for partition in closing:
+            self._has_news(partition)
+        await self._runtime.run_blocking(_close_logs, closing, delete)
+
+    async def configure(self, configs: list[tuple[TopicId, dict[str, str]]]) -> None:
+        """Apply changed topic configurations."""
+        changed = dict(configs)
+        for partition in self._partitions.values():
+            config = changed.get(partition.key[0])
+            if config is not None:
+                partition.config = partition_config(config)
+                partition.log.reconfigure(partition.config.log)
+
+    async def describe(self) -> list[PartitionStatus]:
+        """Figures of every partition here."""
+        return [partition.status() for partition in self._partitions.values()]
+
+    # ---- links ---------------------------------------------------------------------------
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Dispatch one link request; what a client did wrong is an answer."""
+        try:
+            self._handlers[request.kind](request)
+        except KafkaError as failure:
+            request.fail(failure)
+        except OSError as failure:
+            log.exception("%s failed on the disk", request.kind)
+            request.fail(KafkaStorageError(f"{request.kind}: {failure}"))
+
+    def _partition_of(self, topic_id: TopicId, index: int) -> Partition:
+        partition = self._partitions.get((topic_id, index))
+        if partition is None:
+            raise UnknownTopicOrPartition(f"partition {index} of {topic_id.hex()} is not open here")
+        return partition
+
+    def _produce(self, request: LinkRequest) -> None:
+        topic_id, index, epoch, acks = request.header
+        self._partition_of(topic_id, index).produce(request, epoch, acks, self._runtime.now_ms())
+
+    def _offset_for(self, request: LinkRequest) -> None:
+        topic_id, index, epoch, timestamp, isolation = request.header
+        partition = self._partition_of(topic_id, index)
+        request.reply(partition.offset_for(epoch, timestamp, isolation))
+
+    def _epoch_end(self, request: LinkRequest) -> None:
+        topic_id, index, epoch, asked = request.header
+        partition = self._partition_of(topic_id, index)
+        partition.machine.require_leader(epoch)
+        request.reply(partition.log.epochs.end_offset_for(asked, partition.high_watermark))
+
+    def _delete_records(self, request: LinkRequest) -> None:
+        topic_id, index, offset = request.header
+        request.reply(self._partition_of(topic_id, index).delete_records(offset))
+
+    def _producers(self, request: LinkRequest) -> None:
+        topic_id, index = request.header
+        partition = self._partition_of(topic_id, index)
+        partition.machine.require_leader()
+        request.reply([list(state) for state in partition.log.producers.describe()])
+
+    # ---- fetch ---------------------------------------------------------------------------
+
+    def _fetch(self, request: LinkRequest) -> None:
+        ask = FetchAsk(*request.header)
+        session_key = (request.peer, ask.session_id)
+        session = self._sessions.get(session_key)
+        if session is None:
+            session = self._sessions[session_key] = FetchSession(ask.once)
+        elif session.parked is not None:
+            session.answer()
+        session.change(ask)
+        self._watch(session_key, session, ask)
+        session.parked = request
+        if session.collect(self._read) or not ask.wait:
+            self._answer(session_key, session)
+
+    def _watch(self, session_key: SessionKey, session: FetchSession, ask: FetchAsk) -> None:
+        for topic_id, index in ask.forgotten:
+            partition = self._partitions.get((topic_id, index))
+            if partition is not None:
+                partition.sessions.pop(session, None)
+        for change in ask.changes:
+            partition = self._partitions.get((change[0], change[1]))
+            if partition is not None:
+                partition.sessions[session] = session_key
+
+    def _read(
+        self, interest: Interest, room: int, at_least_one: bool, isolation: int
+    ) -> FetchedPartition:
+        partition = self._partitions.get((interest.topic_id, interest.partition))
+        if partition is None:
+            return unknown_partition(interest)
+        return partition.read(interest, room, at_least_one, isolation)
+
+    def _has_news(self, partition: Partition) -> None:
+        for session, session_key in tuple(partition.sessions.items()):
+            session.news[partition.key] = None
+            if session.parked is not None and session.collect(self._read):
+                self._answer(session_key, session)
+
+    def _answer(self, session_key: SessionKey, session: FetchSession) -> None:
+        session.answer()
+        if session.once:
+            self._end_session(session_key)
+
+    def _fetch_end(self, request: LinkRequest) -> None:
+        session_id, forget = request.header
+        session_key = (request.peer, session_id)
+        session = self._sessions.get(session_key)
+        if session is not None:
+            if session.parked is not None:
+                session.answer()
+            if forget or session.once:
+                self._end_session(session_key)
+        request.reply(None)
+
+    def _end_session(self, session_key: SessionKey) -> None:
+        session = self._sessions.pop(session_key)
+        for key in session.interests:
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.sessions.pop(session, None)
+
+    def link_lost(self, peer: int) -> None:
+        """Forget the fetch sessions of a gateway that is gone."""
+        for session_key in [key for key in self._sessions if key[0] == peer]:
+            self._end_session(session_key)
+
+    # ---- upkeep --------------------------------------------------------------------------
+
+    def _flush(self, partition: Partition) -> None:
+        self._runtime.start(self._flush_now(partition), f"flush {partition.topic}")
+
+    async def _flush_now(self, partition: Partition) -> None:
+        while partition.flushed_offset < partition.flush_target:
+            job = partition.log.begin_flush()
+            failure: KafkaError | None = None
+            try:
+                await self._runtime.run_blocking(job.run)
+            except OSError as broken:
+                failure = KafkaStorageError(f"fdatasync of {partition.topic} failed: {broken}")
+            partition.log.end_flush(job, failure)
+            partition.flushed(job.up_to, failure)
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await self._runtime.sleep(self._retention_check_interval_ms / 1000)
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Apply retention to every log, a slice at a time."""
+        partitions = list(self._partitions.values())
+        for at in range(0, len(partitions), SWEEP_SLICE):
+            for partition in partitions[at : at + SWEEP_SLICE]:
+                self._retain(partition)
+            await self._runtime.sleep(0)
+
+    def _retain(self, partition: Partition) -> None:
+        if partition.key not in self._partitions or not partition.config.delete:
+            return
+        try:
+            partition.log.retention(self._runtime.now_ms(), partition.high_watermark)
+        except OSError:
+            log.exception("retention of %s-%d failed", partition.topic, partition.key[1])
+
+
+def _open_logs(
+    asked: list[OpenPartition], disk: OsDisk, now_ms: int
+) -> list[Log | KafkaError | OSError]:
+    return [_open_log(one, disk, now_ms) for one in asked]
+
+
+def _open_log(one: OpenPartition, disk: OsDisk, now_ms: int) -> Log | KafkaError | OSError:
+    try:
+        return Log.open(Path(one.directory), partition_config(one.config).log, disk, now_ms=now_ms)
+    except (KafkaError, OSError) as failure:
+        log.exception("cannot open %s-%d in %s", one.topic, one.partition, one.directory)
+        return failure
+
+
+def _close_logs(partitions: list[Partition], delete: bool) -> None:
+    for partition in partitions:
+        partition.close()
+        if delete:
+            partition.log.delete()

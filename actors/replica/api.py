@@ -1,0 +1,99 @@
+"""Link requests that a Replica answers, and their shapes.
+
+Every header is a msgpack list; a partition is named by its topic id and index.
+
+| kind           | header                                                 | answer's header           |
+|----------------|--------------------------------------------------------|---------------------------|
+| produce        | topic id, partition, leader epoch, acks; payload: batch | ProduceAnswer            |
+| fetch          | FetchAsk                                               | list of FetchedPartition  |
+| fetch_end      | session id, forget                                     | None                      |
+| offset_for     | topic id, partition, epoch, timestamp, isolation level  | offset, timestamp, epoch |
+| epoch_end      | topic id, partition, epoch, asked epoch                | epoch, end offset         |
+| delete_records | topic id, partition, offset (-1: high watermark)       | log start offset          |
+| producers      | topic id, partition                                    | list of producers         |
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from raylog.actors.ports import TopicId
+
+PRODUCE = "produce"
+FETCH = "fetch"
+FETCH_END = "fetch_end"
+OFFSET_FOR = "offset_for"
+EPOCH_END = "epoch_end"
+DELETE_RECORDS = "delete_records"
+PRODUCERS = "producers"
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+READ_COMMITTED = 1
+
+
+class ProduceAnswer(NamedTuple):
+    """Where a batch went."""
+
+    base_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic stamps the time of the append."""
+    log_start_offset: int
+
+
+class Interest(NamedTuple):
+    """One partition a fetcher wants, from `offset` on."""
+
+    topic_id: TopicId
+    partition: int
+    offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    """-1: not known."""
+    last_fetched_epoch: int
+    """-1: not known; else checked against the log (KIP-595's diverging epoch)."""
+
+
+class FetchAsk(NamedTuple):
+    """What a gateway asks for one fetch.
+
+    A session remembers its interests between requests, so that a request costs what has changed
+    and not what is watched. A newer ask of the same session answers an older one that still waits.
+    """
+
+    session_id: int
+    once: bool
+    """Whether the session ends with this answer."""
+    complete: bool
+    """Whether every partition with news is to be named, even those the bytes do not reach."""
+    isolation_level: int
+    max_bytes: int
+    min_bytes: int
+    wait: bool
+    """Whether to wait until `min_bytes` are there; the gateway ends the wait by `fetch_end`."""
+    changes: list[Any]
+    """Interests that are new or changed."""
+    forgotten: list[Any]
+    """(topic id, partition) pairs no longer wanted."""
+
+
+class FetchedPartition(NamedTuple):
+    """What is known of one partition of a fetch: figures, and a slice of a segment file."""
+
+    topic_id: TopicId
+    partition: int
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    segment_id: str
+    position: int
+    length: int
+    """0: no records now."""
+    aborted: list[Any] | None
+    """(producer id, first offset) of aborted transactions in the slice, for read_committed."""
+    diverging: list[int] | None
+    """(epoch, end offset) where the fetcher's history leaves the leader's."""

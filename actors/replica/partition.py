@@ -1,0 +1,272 @@
+"""One partition replica in its Replica actor: its log, its machine, and who waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raylog.actors.ports import PartitionKey, PartitionLeadership, PartitionStatus
+from raylog.actors.replica.api import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    READ_COMMITTED,
+    FetchedPartition,
+    Interest,
+    ProduceAnswer,
+)
+from raylog.actors.replica.machine import (
+    Appended,
+    Effect,
+    LeadershipChanged,
+    PartitionMachine,
+    ReleaseUpTo,
+    StartLeading,
+    StopLeading,
+)
+from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.runtime.base import LinkRequest
+from raylog.storage.log import Log, LogConfig
+from raylog.wire.errors import (
+    ErrorCode,
+    KafkaError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+)
+from raylog.wire.records import read_header, set_log_append_time
+
+ACKS_ALL = -1
+_NO_RECORDS = ("", 0, 0, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionConfig:
+    """A topic's configuration as the replica needs it."""
+
+    log: LogConfig
+    log_append_time: bool
+    delete: bool
+    """Whether the cleanup policy deletes by retention."""
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """Shell of one partition replica; decides nothing that its machine can decide."""
+
+    key: PartitionKey
+    topic: str
+    log: Log
+    config: PartitionConfig
+    machine: PartitionMachine
+    news: Callable[[Partition], None]
+    """Called when readers may read further."""
+    flush: Callable[[Partition], None]
+    """Called when the log has as much unflushed as its configuration allows."""
+    sessions: dict[FetchSession, tuple[int, int]] = field(default_factory=dict)
+    """Who watches this partition, with the session's key in the actor."""
+    waiting: deque[tuple[int, LinkRequest, ProduceAnswer]] = field(default_factory=deque)
+    """Writers that wait for the high watermark: (next offset of their batch, request, answer)."""
+    flush_target: int = 0
+    """Writers of batches that end at or below it wait until the log is flushed that far."""
+    flushed_offset: int = 0
+
+    @property
+    def high_watermark(self) -> int:
+        """Exclusive end of what readers see."""
+        return self.machine.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Exclusive end of what read_committed readers see."""
+        first_open = self.log.producers.first_unstable_offset
+        if first_open is None or first_open > self.machine.high_watermark:
+            return self.machine.high_watermark
+        return first_open
+
+    def lead(self, leadership: PartitionLeadership) -> None:
+        """Take in committed leadership; older epochs change nothing."""
+        self._carry_out(
+            self.machine.handle(
+                LeadershipChanged(
+                    leadership.leader, leadership.leader_epoch, self.log.log_end_offset
+                )
+            )
+        )
+
+    def produce(self, request: LinkRequest, current_epoch: int, acks: int, now_ms: int) -> None:
+        """Append the request's batch and answer when its acks say so."""
+        self.machine.require_leader(current_epoch)
+        batch = request.payload
+        header = read_header(batch)
+        log = self.log
+        duplicate = log.producers.check(header) if header.producer_id >= 0 else None
+        if duplicate is not None:
+            answer = ProduceAnswer(duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset)
+            self._answer(request, acks, duplicate.last_offset + 1, answer)
+            return
+        append_time = -1
+        if self.config.log_append_time:
+            append_time = now_ms
+            set_log_append_time(batch, now_ms)
+            header = read_header(batch)
+        info = log.append(batch, header, self.machine.leader_epoch, now_ms)
+        answer = ProduceAnswer(info.base_offset, append_time, log.log_start_offset)
+        self._carry_out(self.machine.handle(Appended(info.next_offset)))
+        if log.flush_due:
+            self._must_flush(info.next_offset)
+        self._answer(request, acks, info.next_offset, answer)
+
+    def _must_flush(self, next_offset: int) -> None:
+        idle = self.flushed_offset >= self.flush_target
+        self.flush_target = next_offset
+        if idle:
+            self.flush(self)
+
+    def _may_answer(self, next_offset: int) -> bool:
+        flushed = self.flushed_offset >= min(next_offset, self.flush_target)
+        return flushed and next_offset <= self.machine.high_watermark
+
+    def _answer(
+        self, request: LinkRequest, acks: int, next_offset: int, answer: ProduceAnswer
+    ) -> None:
+        if self._may_answer(next_offset if acks == ACKS_ALL else self.machine.high_watermark):
+            request.reply(answer)
+        else:
+            self.waiting.append((next_offset, request, answer))
+
+    def flushed(self, up_to: int, failure: KafkaError | None) -> None:
+        """Note the end of a flush: answer who waited for it."""
+        self.flushed_offset = max(self.flushed_offset, up_to)
+        if failure is not None:
+            self.flush_target = self.flushed_offset
+            self._fail_waiting(failure)
+        else:
+            self._release()
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case StartLeading(leader_epoch, start_offset):
+                    self.log.epochs.assign(leader_epoch, start_offset)
+                case StopLeading():
+                    self._fail_waiting(NotLeaderOrFollower("leadership has moved"))
+                    self.news(self)
+                case ReleaseUpTo():
+                    self._release()
+                    self.news(self)
+
+    def _release(self) -> None:
+        waiting = self.waiting
+        while waiting and self._may_answer(waiting[0][0]):
+            _, request, answer = waiting.popleft()
+            request.reply(answer)
+
+    def _fail_waiting(self, failure: KafkaError) -> None:
+        waiting, self.waiting = self.waiting, deque()
+        for _, request, _ in waiting:
+            request.fail(failure)
+
+    def read(self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int) -> FetchedPartition:
+        """The slice of the log that a fetcher may have now; errors are part of the answer."""
+        try:
+            self.machine.require_leader(interest.current_leader_epoch)
+            return self._read(interest, max_bytes, at_least_one, isolation)
+        except KafkaError as failure:
+            return FetchedPartition(*self.key, int(failure.code), -1, -1, -1, *_NO_RECORDS)
+
+    def _read(self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int) -> FetchedPartition:
+        log = self.log
+        offset = interest.offset
+        stable = self.last_stable_offset
+        committed = isolation == READ_COMMITTED
+        limit = stable if committed else self.machine.high_watermark
+        figures = (*self.key, 0, self.machine.high_watermark, stable, log.log_start_offset)
+        if interest.last_fetched_epoch >= 0:
+            epoch, end = log.epochs.end_offset_for(interest.last_fetched_epoch, log.log_end_offset)
+            if epoch < interest.last_fetched_epoch or end < offset:
+                return FetchedPartition(*figures, "", 0, 0, None, [epoch, end])
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise OffsetOutOfRange(
+                f"offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
+            )
+        if offset >= limit or max_bytes <= 0:
+            return FetchedPartition(*figures, *_NO_RECORDS)
+        found = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
+        if found is None:
+            return FetchedPartition(*figures, *_NO_RECORDS)
+        aborted = None
+        if committed:
+            aborted = [list(t) for t in log.aborted_transactions(offset, found.next_offset)]
+        return FetchedPartition(
+            *figures, found.segment_id, found.position, found.length, aborted, None
+        )
+
+    def offset_for(self, current_epoch: int, timestamp: int, isolation: int) -> tuple[int, int, int]:
+        """(offset, timestamp, leader epoch) for a timestamp in ms or one of the special ones.
+
+        (-1, -1, -1) where no record is that young (KIP-79). Blocking: looks into the log's files.
+        """
+        self.machine.require_leader(current_epoch)
+        log = self.log
+        epoch = self.machine.leader_epoch
+        limit = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            first = log.epochs.epoch_for(log.log_start_offset)
+            return log.log_start_offset, -1, epoch if first is None else first
+        if timestamp == LATEST_TIMESTAMP:
+            return limit, -1, epoch
+        if timestamp == LATEST_TIERED_TIMESTAMP:
+            return -1, -1, -1
+        if timestamp == MAX_TIMESTAMP:
+            found = log.max_timestamp_offset()
+        else:
+            found = log.offset_for_timestamp(timestamp)
+        if found is None or found[0] >= limit:
+            return -1, -1, -1
+        return found
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log start up to `offset` (-1: the high watermark); returns the log start."""
+        self.machine.require_leader()
+        target = self.high_watermark if offset == -1 else offset
+        if not self.log.log_start_offset <= target <= self.high_watermark:
+            if target > self.high_watermark or target < 0:
+                raise OffsetOutOfRange(
+                    f"records up to {offset} cannot be deleted: the log is "
+                    f"[{self.log.log_start_offset}, {self.high_watermark})"
+                )
+            return self.log.log_start_offset
+        self.log.delete_records_to(target)
+        return self.log.log_start_offset
+
+    def close(self) -> None:
+        """Fail who waits and close the log."""
+        self._fail_waiting(NotLeaderOrFollower("the replica is closed"))
+        self.log.close()
+
+    def status(self) -> PartitionStatus:
+        """Figures for people."""
+        log = self.log
+        return PartitionStatus(
+            *self.key[:1],
+            self.topic,
+            self.key[1],
+            self.machine.leader_epoch,
+            self.machine.is_leader,
+            log.log_start_offset,
+            self.machine.high_watermark,
+            log.log_end_offset,
+            log.size,
+            log.segment_count,
+            log.offline,
+        )
+
+
+def unknown_partition(interest: Interest) -> FetchedPartition:
+    """The answer for a partition that is not open here (any more)."""
+    code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    key = (interest.topic_id, interest.partition)
+    return FetchedPartition(*key, code, -1, -1, -1, *_NO_RECORDS)

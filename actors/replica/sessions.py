@@ -1,0 +1,83 @@
+"""Fetch sessions between a gateway and a replica: what is watched, and what has news.
+
+A session holds its interests and the set of partitions with news: new interests, partitions whose
+high watermark moved, partitions whose records were sent or did not fit. A request looks at the
+news only, so its cost does not grow with what is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raylog.actors.ports import PartitionKey
+from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
+from raylog.actors.runtime.base import LinkRequest
+
+ReadPartition = Callable[[Interest, int, bool, int], FetchedPartition]
+"""(interest, bytes at most, whether one batch may exceed them, isolation level)."""
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """One fetcher's interests in the partitions of one Replica actor."""
+
+    once: bool
+    """Ends with its first answer."""
+    interests: dict[PartitionKey, Interest] = field(default_factory=dict)
+    news: dict[PartitionKey, None] = field(default_factory=dict)
+    """Partitions to look at, the longest waiting first."""
+    parked: LinkRequest | None = None
+    _isolation_level: int = 0
+    _min_bytes: int = 0
+    _max_bytes: int = 0
+    _complete: bool = False
+    _found: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
+    _found_bytes: int = 0
+    _failed: bool = False
+
+    def change(self, ask: FetchAsk) -> None:
+        """Take in a request's changes."""
+        self._isolation_level = ask.isolation_level
+        self._min_bytes = ask.min_bytes
+        self._max_bytes = ask.max_bytes
+        self._complete = ask.complete
+        for topic_id, partition in ask.forgotten:
+            self.interests.pop((topic_id, partition), None)
+            self.news.pop((topic_id, partition), None)
+        for change in ask.changes:
+            interest = Interest(*change)
+            key = (interest.topic_id, interest.partition)
+            self.interests[key] = interest
+            self.news.pop(key, None)
+            self.news[key] = None
+
+    def collect(self, read: ReadPartition) -> bool:
+        """Read what has news, up to the bytes asked for; whether that is worth an answer now."""
+        for key in tuple(self.news):
+            before = self._found.get(key)
+            others = self._found_bytes - (0 if before is None else before.length)
+            if others >= self._max_bytes and others > 0 and not self._complete:
+                break
+            interest = self.interests[key]
+            room = min(interest.max_bytes, max(0, self._max_bytes - others))
+            part = read(interest, room, others == 0, self._isolation_level)
+            self._found[key] = part
+            self._found_bytes = others + part.length
+            self._failed = self._failed or part.error_code != 0
+            del self.news[key]
+        return self._failed or self._found_bytes >= self._min_bytes
+
+    def answer(self) -> None:
+        """Answer the parked request with what was found.
+
+        Partitions with records stay in the news until the fetcher moves past them.
+        """
+        assert self.parked is not None
+        parked, self.parked = self.parked, None
+        found, self._found = self._found, {}
+        self._found_bytes = 0
+        self._failed = False
+        if not self.once:
+            self.news.update(dict.fromkeys(key for key, part in found.items() if part.length))
+        parked.reply(list(found.values()))

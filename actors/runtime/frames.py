@@ -1,0 +1,129 @@
+"""The link protocol: length-prefixed frames with a msgpack head and a raw payload.
+
+| field       | bytes | meaning                                                       |
+|-------------|-------|---------------------------------------------------------------|
+| length      | 4     | of everything behind this field                               |
+| head length | 4     | of the head                                                   |
+| head        | n     | msgpack: a request `[id, kind, header]`, an answer            |
+|             |       | `[id, 0, header]` or a failure `[id, error code, message]`    |
+| payload     | rest  | raw bytes                                                     |
+
+The first frame of a link is the greeting `["raylog", version, secret, instance]`. Nothing is ever
+unpickled. This module is sans-I/O: bytes in, frames out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgpack
+
+from raylog.wire.errors import DecodeError
+
+LINK_VERSION = 1
+FRAME_BYTES_MAX = 256 << 20
+CHUNK_BYTES = 512 << 10
+_LENGTHS = struct.Struct(">II")
+_pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+Buffer = bytes | bytearray | memoryview
+Frame = tuple[list[Any], memoryview]
+
+
+def frame(head: list[Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
+    """The buffers of one frame, ready for `writelines`; the payload is not copied."""
+    packed: bytes = _pack(head)
+    size = len(packed)
+    total = 4 + size
+    for part in payload:
+        total += len(part)
+    if total > FRAME_BYTES_MAX:
+        raise ValueError(f"a link frame of {total} bytes: at most {FRAME_BYTES_MAX} are allowed")
+    return [_LENGTHS.pack(total, size) + packed, *payload]
+
+
+class ReceiveBuffer:
+    """Memory that the transport fills and whose filled parts are handed away.
+
+    Parts that were handed out stay valid for as long as somebody holds them: a chunk is never
+    filled twice. So a payload may be kept, changed and passed on without a copy.
+    """
+
+    __slots__ = ("_chunk", "_chunk_bytes", "_end", "_start", "_view")
+
+    def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        self._chunk_bytes = chunk_bytes
+        self._chunk = bytearray(chunk_bytes)
+        self._view = memoryview(self._chunk)
+        self._start = 0
+        self._end = 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes received and not yet taken."""
+        return self._end - self._start
+
+    def writable(self, needed: int) -> memoryview:
+        """Free space to receive into; room for a frame of `needed` bytes from the unread start."""
+        if self._start + needed > len(self._chunk) or self._end == len(self._chunk):
+            self._renew(needed)
+        return self._view[self._end :]
+
+    def _renew(self, needed: int) -> None:
+        rest = self._view[self._start : self._end]
+        fresh = bytearray(max(self._chunk_bytes, needed, len(rest) + 4096))
+        fresh[: len(rest)] = rest
+        self._chunk = fresh
+        self._view = memoryview(fresh)
+        self._end -= self._start
+        self._start = 0
+
+    def received(self, count: int) -> None:
+        """Note that `count` bytes were written into `writable()`."""
+        self._end += count
+
+    def peek_length(self) -> int:
+        """The 4-byte big-endian signed length at the unread start; -1 when not yet there."""
+        if self._end - self._start < 4:
+            return -1
+        length: int = _INT32.unpack_from(self._chunk, self._start)[0]
+        if length < 0:
+            raise DecodeError(f"a frame of negative length {length}")
+        return length
+
+    def take(self, count: int) -> memoryview:
+        """Hand out the next `count` unread bytes."""
+        start = self._start
+        self._start = start + count
+        return self._view[start : start + count]
+
+
+_INT32 = struct.Struct(">i")
+
+
+def take_frames(buffer: ReceiveBuffer) -> Iterator[Frame]:
+    """The whole frames in the buffer, each with its head decoded; raises DecodeError."""
+    while (length := buffer.peek_length()) >= 0:
+        if length > FRAME_BYTES_MAX or length < 5:
+            raise DecodeError(f"a link frame of {length} bytes")
+        if buffer.unread < 4 + length:
+            return
+        whole = buffer.take(4 + length)
+        head_size = _LENGTHS.unpack_from(whole)[1]
+        if head_size > length - 4:
+            raise DecodeError(f"a link head of {head_size} bytes in a frame of {length}")
+        try:
+            head = msgpack.unpackb(whole[8 : 8 + head_size], raw=False, use_list=True)
+        except (ValueError, msgpack.exceptions.UnpackException) as failure:
+            raise DecodeError(f"a link head that is not msgpack: {failure}") from failure
+        if not isinstance(head, list) or len(head) < 3:
+            raise DecodeError("a link head that is not a list of three")
+        yield head, whole[8 + head_size :]
+
+
+def bytes_wanted(buffer: ReceiveBuffer) -> int:
+    """How much room the frame at the unread start needs."""
+    length = buffer.peek_length()
+    return 4 + length if 0 <= length <= FRAME_BYTES_MAX else 4

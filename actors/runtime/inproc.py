@@ -1,0 +1,292 @@
+"""All actors as objects on one event loop of one process: the embedded broker.
+
+Calls are direct awaits and links are direct method calls, so what crosses them is not serialised:
+it must be plain data that nobody changes afterwards, as `actors.ports` has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from raylog.actors.runtime.base import (
+    Actor,
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    Buffer,
+    FailureHandler,
+    Link,
+    PeerLost,
+    PeerTimeout,
+    ReplyHandler,
+    Timer,
+)
+from raylog.actors.runtime.links import ask_over, joined
+from raylog.actors.runtime.loop import LoopRuntime
+from raylog.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+ActorClass = Callable[..., Actor]
+NODE_ID = "inproc"
+_LINK_NUMBERS = itertools.count(1)
+
+
+@dataclass(slots=True)
+class _Resident:
+    """One living actor of the world."""
+
+    ref: ActorRef
+    actor: Actor
+    runtime: InprocRuntime
+    watchers: list[Callable[[], None]] = field(default_factory=list)
+    links: list[InprocLink] = field(default_factory=list)
+
+
+class InprocWorld:
+    """The actors of one embedded cluster.
+
+    `role_class` maps a role to its actor class. `failures` collects what ended an actor without
+    being asked: a broken invariant shows there (and in the log) instead of ending the process.
+    """
+
+    def __init__(self, role_class: Callable[[str], ActorClass]) -> None:
+        self.failures: list[BaseException] = []
+        self._role_class = role_class
+        self._residents: dict[str, _Resident] = {}
+        self._instances = itertools.count(1)
+
+    def runtime(self) -> InprocRuntime:
+        """A runtime for a caller that is no actor itself (the starter of the cluster)."""
+        return InprocRuntime(self, f"inproc-{next(self._instances)}")
+
+    async def spawn(self, spec: ActorSpec) -> ActorRef:
+        """Build the actor and wait until it is ready."""
+        if spec.name in self._residents:
+            raise ValueError(f"an actor named {spec.name} lives already")
+        instance = f"inproc-{next(self._instances)}"
+        runtime = InprocRuntime(self, instance, spec.name)
+        actor = self._role_class(spec.role)(runtime, **spec.args)
+        ref = ActorRef(spec.name, spec.role, f"inproc:{instance}", os.getpid(), NODE_ID, instance)
+        self._residents[spec.name] = _Resident(ref, actor, runtime)
+        try:
+            await actor.start()
+        except BaseException:
+            self.drop(spec.name)
+            raise
+        return ref
+
+    def resident(self, peer: ActorRef | str) -> _Resident:
+        """The living actor of a ref, name or address; raises ActorGone."""
+        if isinstance(peer, ActorRef):
+            found = self._residents.get(peer.name)
+            if found is not None and found.ref.instance == peer.instance:
+                return found
+        else:
+            found = self._residents.get(peer) or next(
+                (r for r in self._residents.values() if r.ref.address == peer), None
+            )
+            if found is not None:
+                return found
+        raise ActorGone(f"no actor {peer if isinstance(peer, str) else peer.name} lives here")
+
+    def drop(self, name: str) -> None:
+        """End an actor as a crash would: its tasks stop, its links break, its watchers learn."""
+        resident = self._residents.pop(name, None)
+        if resident is None:
+            return
+        resident.runtime.end()
+        for link in tuple(resident.links):
+            link.break_off()
+        for watcher in resident.watchers:
+            watcher()
+
+    async def stop(self) -> None:
+        """Stop every actor cleanly, the last started first."""
+        for name in reversed(tuple(self._residents)):
+            resident = self._residents.get(name)
+            if resident is not None:
+                await resident.actor.stop()
+                self.drop(name)
+
+
+class InprocRuntime(LoopRuntime):
+    """The runtime of one actor in an InprocWorld."""
+
+    def __init__(self, world: InprocWorld, instance: str, name: str | None = None) -> None:
+        super().__init__(instance, self._broken)
+        self._world = world
+        self._name = name
+
+    def _broken(self, failure: BaseException) -> None:
+        self._world.failures.append(failure)
+        if self._name is not None:
+            self._world.drop(self._name)
+
+    async def spawn(self, spec: ActorSpec) -> ActorRef:
+        """Start an actor and wait until its `start()` returned."""
+        return await self._world.spawn(spec)
+
+    async def find(self, name: str) -> ActorRef:
+        """The live actor of that name; raises ActorGone."""
+        return self._world.resident(name).ref
+
+    async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
+        """Call a method of an actor by ref or name."""
+        try:
+            actor = self._world.resident(peer).actor
+        except ActorGone as gone:
+            raise PeerLost(str(gone)) from gone
+        try:
+            async with asyncio.timeout(timeout_ms / 1000.0):
+                return await getattr(actor, method)(*args)
+        except TimeoutError as late:
+            raise PeerTimeout(f"{method} of {peer} took over {timeout_ms} ms") from late
+
+    async def kill(self, peer: ActorRef) -> None:
+        """End the actor as a crash would."""
+        self._world.drop(peer.name)
+
+    def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
+        """Run `on_lost(peer)` once when the actor is gone."""
+        watch = _Watch(lambda: on_lost(peer))
+        try:
+            self._world.resident(peer).watchers.append(watch.fire)
+        except ActorGone:
+            asyncio.get_running_loop().call_soon(watch.fire)
+        return watch
+
+    async def connect(self, peer: ActorRef | str) -> Link:
+        """Open a link to an actor."""
+        try:
+            resident = self._world.resident(peer)
+        except ActorGone as gone:
+            raise PeerLost(str(gone)) from gone
+        link = InprocLink(resident.actor, next(_LINK_NUMBERS))
+        resident.links.append(link)
+        link.on_lost(lambda: resident.links.remove(link))
+        return link
+
+
+class _Watch:
+    """A one-shot callback that can be called off."""
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def fire(self) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def cancel(self) -> None:
+        self._callback = None
+
+
+class InprocRequest:
+    """A link request between two actors of one process."""
+
+    __slots__ = ("_answered", "_failed", "_link", "header", "kind", "payload", "peer")
+
+    def __init__(
+        self,
+        link: InprocLink,
+        kind: str,
+        header: Any,
+        payload: memoryview,
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        self.peer = link.number
+        self.kind = kind
+        self.header = header
+        self.payload = payload
+        self._link = link
+        self._answered = answered
+        self._failed = failed
+
+    def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Answer the requester; passed over when the link has broken meanwhile."""
+        if self._link.forget(self):
+            self._answered(header, joined(payload))
+
+    def fail(self, failure: KafkaError) -> None:
+        """Answer with an error."""
+        self.break_off(failure)
+
+    def break_off(self, failure: Exception) -> None:
+        """Fail the request if it is still waiting."""
+        if self._link.forget(self):
+            self._failed(failure)
+
+
+class InprocLink:
+    """A link within one process: requests are method calls, their order is the calls' order."""
+
+    unsent_bytes = 0
+
+    def __init__(self, actor: Actor, number: int) -> None:
+        self.number = number
+        self._actor: Actor | None = actor
+        self._waiting: dict[InprocRequest, None] = {}
+        self._on_lost: list[Callable[[], None]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other side still lives."""
+        return self._actor is not None
+
+    def request(
+        self,
+        kind: str,
+        header: Any,
+        payload: Sequence[Buffer],
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        """Hand the request to the actor."""
+        if self._actor is None:
+            failed(PeerLost("the link is closed"))
+            return
+        request = InprocRequest(self, kind, header, joined(payload), answered, failed)
+        self._waiting[request] = None
+        try:
+            self._actor.link_received(request)
+        except KafkaError as failure:
+            request.fail(failure)
+
+    def ask(self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
+        """Send a request and await the answer's header."""
+        return ask_over(self, kind, header, payload)
+
+    def forget(self, request: InprocRequest) -> bool:
+        """Take a request off the waiting ones; False when it is none."""
+        return self._waiting.pop(request, request) is None
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the other side is gone."""
+        if self._actor is None:
+            callback()
+        else:
+            self._on_lost.append(callback)
+
+    def break_off(self) -> None:
+        """The other side is gone: fail what waits, tell who wants to know."""
+        self._actor = None
+        for request in tuple(self._waiting):
+            request.break_off(PeerLost("the peer ended"))
+        callbacks, self._on_lost = self._on_lost, []
+        for callback in callbacks:
+            callback()
+
+    def close(self) -> None:
+        """End the link."""
+        actor = self._actor
+        self.break_off()
+        if actor is not None:
+            actor.link_lost(self.number)

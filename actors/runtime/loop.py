@@ -1,0 +1,74 @@
+"""What the runtimes on a real event loop share: clock, timers, tasks, executor threads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from raylog.actors.runtime.base import BackgroundTask, Timer
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+BLOCKING_THREADS = 4
+
+
+class LoopRuntime:
+    """Clock, chance and tasks of an actor on an asyncio (uvloop) event loop."""
+
+    def __init__(self, instance: str, on_broken: Callable[[BaseException], None]) -> None:
+        self.random = random.Random()  # noqa: S311 - chance for jitter, not for secrets
+        self.instance = instance
+        self._on_broken = on_broken
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+
+    def now_ms(self) -> int:
+        """Wall-clock time in ms since the epoch."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> float:
+        """Time in ms that never goes back."""
+        return time.monotonic() * 1000.0
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`."""
+        return asyncio.get_running_loop().call_later(delay_ms / 1000.0, callback)
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
+        """Run a background task; an exception that leaves it ends the actor."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None:
+            log.critical("background task %s failed", task.get_name(), exc_info=failure)
+            self._on_broken(failure)
+
+    async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Run a blocking function beside the event loop."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="raylog")
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    def end(self) -> None:
+        """Cancel the background tasks and let the threads go."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
