@@ -1,0 +1,79 @@
+"""ShareGroupDescribe, API key 77: state and members of share groups (KIP-932).
+
+v0 was a preview of Kafka 4.0 and is gone.
+"""
+
+from raylog.wire.api import ApiKey
+from raylog.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT32_MIN,
+    STRING,
+    UUID,
+    array,
+    message,
+    struct,
+    wire,
+)
+
+
+@message(ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+")
+class ShareGroupDescribeRequest:
+    """Which groups."""
+
+    group_ids: list[str] = wire(array(STRING))
+    include_authorized_operations: bool = wire(BOOL)
+
+
+@struct
+class TopicPartitions:
+    """The partitions of one topic."""
+
+    topic_id: bytes = wire(UUID)
+    topic_name: str = wire(STRING)
+    partitions: list[int] = wire(array(INT32))
+
+
+@struct
+class Assignment:
+    """Partitions of several topics."""
+
+    topic_partitions: list[TopicPartitions] = wire(array(TopicPartitions))
+
+
+@struct
+class Member:
+    """One member."""
+
+    member_id: str = wire(STRING)
+    rack_id: str | None = wire(STRING, default=None, nullable="0+")
+    member_epoch: int = wire(INT32)
+    client_id: str = wire(STRING)
+    client_host: str = wire(STRING)
+    subscribed_topic_names: list[str] = wire(array(STRING))
+    assignment: Assignment = wire(Assignment)
+
+
+@struct
+class DescribedGroup:
+    """One group."""
+
+    error_code: int = wire(INT16)
+    error_message: str | None = wire(STRING, default=None, nullable="0+")
+    group_id: str = wire(STRING)
+    group_state: str = wire(STRING)  # Empty, Stable or Dead
+    group_epoch: int = wire(INT32)  # rises when members or topics change
+    assignment_epoch: int = wire(INT32)  # group epoch the assignment was made for
+    assignor_name: str = wire(STRING)
+    members: list[Member] = wire(array(Member))
+    # bits by AclOperation; the smallest int32: not asked for (KIP-430)
+    authorized_operations: int = wire(INT32, default=INT32_MIN)
+
+
+@message(ApiKey.SHARE_GROUP_DESCRIBE, versions="1", flexible="0+")
+class ShareGroupDescribeResponse:
+    """The groups; each succeeds or fails on its own."""
+
+    throttle_time_ms: int = wire(INT32)
+    groups: list[DescribedGroup] = wire(array(DescribedGroup))
