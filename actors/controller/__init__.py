@@ -1,0 +1,1 @@
+"""The one actor that decides about brokers, topics, partitions and configurations."""

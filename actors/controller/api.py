@@ -1,0 +1,329 @@
+"""What brokers and gateways ask the Controller, and what it answers.
+
+Every request is safe to repeat: a call may fail after it took effect. A Controller that does not
+serve (yet, or any more) raises NotController, which is retriable.
+
+| method                 | argument              | answer                       |
+|------------------------|-----------------------|------------------------------|
+| register_broker        | RegisterBroker        | broker epoch (int)           |
+| heartbeat              | BrokerHeartbeat       | BrokerHeartbeatAnswer        |
+| follow                 | Follow                | MetadataUpdate (long poll)   |
+| partitions_opened      | PartitionsOpened      | None                         |
+| replicas_lost          | ReplicasLost          | None                         |
+| alter_partition        | AlterPartition        | None                         |
+| create_topics          | CreateTopics          | list of TopicOutcome         |
+| delete_topics          | DeleteTopics          | list of TopicOutcome         |
+| create_partitions      | CreatePartitions      | list of TopicOutcome         |
+| alter_configs          | AlterConfigs          | list of ConfigOutcome        |
+| update_features        | UpdateFeatures        | list of FeatureOutcome       |
+| allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
+| unregister_broker      | broker id (int)       | None                         |
+| describe_quorum        | nothing               | QuorumDescription            |
+| ping                   | nothing               | dict                         |
+
+The answers to changes leave once the change is committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from raylog.actors.config import DescribedConfig
+from raylog.actors.metadata.records import Record
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode
+from raylog.wire.uuids import ZERO_UUID
+
+NO_TOPIC = TopicId(ZERO_UUID)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterBroker:
+    """A broker process started and wants a broker epoch."""
+
+    broker_id: int
+    cluster_id: str
+    directory_id: str
+    incarnation: str
+    """Unique for each process start; a repeat with the same one gets the same epoch."""
+    host: str
+    port: int
+    """What clients are told to connect to."""
+    rack: str | None = None
+    build: str = ""
+    node_id: str = ""
+    previous_broker_epoch: int = -1
+    """Of the last process on this directory, -1 if none."""
+    kept_running: bool = False
+    """Whether only the broker's own process ended: same kernel boot, so what the page cache held
+    is still there."""
+    clean_shutdown: bool = False
+    """Whether that last process shut down cleanly."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeat:
+    """A sign of life."""
+
+    broker_id: int
+    broker_epoch: int
+    offset: int
+    """Metadata applied so far (exclusive)."""
+    wants_shutdown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHeartbeatAnswer:
+    """What the controller thinks of the broker."""
+
+    fenced: bool
+    should_shut_down: bool
+    offset: int
+    """Committed end of the metadata log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Ask for metadata from `offset` on; answered when there is some, or after `max_wait_ms`."""
+
+    broker_id: int
+    offset: int
+    max_wait_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUpdate:
+    """Committed records that take an image from one offset to the next.
+
+    A `from_offset` of -1 is a snapshot that replaces the image. Nothing new: both are equal.
+    """
+
+    from_offset: int
+    to_offset: int
+    records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedReplica:
+    """A partition replica whose log is open."""
+
+    topic_id: TopicId
+    partition: int
+    incarnation: str
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsOpened:
+    """Logs were opened, each as a new incarnation that may lead only under a new leader epoch."""
+
+    broker_id: int
+    broker_epoch: int
+    opened: list[OpenedReplica]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasLost:
+    """A Replica process ended: its partitions should be led by others, where there are any."""
+
+    broker_id: int
+    broker_epoch: int
+    lost: list[tuple[TopicId, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition:
+    """A leader asks for other in-sync replicas."""
+
+    broker_id: int
+    broker_epoch: int
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, str], ...]
+    """(broker id, incarnation the leader saw it fetch as)"""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made."""
+
+    name: str
+    num_partitions: int = -1
+    """-1: num.partitions."""
+    replication_factor: int = -1
+    """-1: default.replication.factor."""
+    assignments: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """Partition to broker ids, if not left to the controller; then both counts must be -1."""
+    configs: dict[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics:
+    """Make topics, each on its own: one that fails does not keep the others."""
+
+    topics: list[NewTopic]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics:
+    """Delete topics by name or by id."""
+
+    names: list[str] = field(default_factory=list)
+    topic_ids: list[TopicId] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic that is to have more partitions."""
+
+    name: str
+    count: int
+    """The new total."""
+    assignments: list[tuple[int, ...]] | None = None
+    """Broker ids of each new partition, if not left to the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions:
+    """Add partitions to topics, each on its own."""
+
+    topics: list[MorePartitions]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of one topic of a request."""
+
+    name: str | None
+    topic_id: TopicId = NO_TOPIC
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    num_partitions: int = -1
+    replication_factor: int = -1
+    configs: list[DescribedConfig] = field(default_factory=list)
+
+
+class AlterOp(IntEnum):
+    """How a setting changes, numbered as in IncrementalAlterConfigs (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOp:
+    """One change of one setting."""
+
+    name: str
+    op: AlterOp
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigAlteration:
+    """Changes of one resource."""
+
+    resource_type: int
+    resource_name: str
+    ops: list[ConfigOp]
+    replaces: bool = False
+    """Whether settings that are not named go back to their default (the older AlterConfigs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs:
+    """Change settings, each resource on its own."""
+
+    alterations: list[ConfigAlteration]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOutcome:
+    """What became of one resource of a request."""
+
+    resource_type: int
+    resource_name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class FeatureUpgradeType(IntEnum):
+    """How a feature level may move, numbered as in UpdateFeatures (KIP-584)."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureUpdate:
+    """A feature level to be finalized; 0 removes the feature."""
+
+    name: str
+    level: int
+    upgrade_type: FeatureUpgradeType = FeatureUpgradeType.UPGRADE
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFeatures:
+    """Change finalized feature levels: all of them or none."""
+
+    updates: list[FeatureUpdate]
+    validate_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOutcome:
+    """What became of one feature of a request."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds:
+    """A broker has used up its block of producer ids."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """Producer ids for one broker to give out."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumReplica:
+    """A copy of the metadata log."""
+
+    broker_id: int
+    directory_id: str
+    log_end_offset: int
+    last_contact_ms: int
+    """Wall-clock time, -1 unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumDescription:
+    """Who holds the metadata log, and how far (DescribeQuorum)."""
+
+    leader_id: int
+    """A voter: the broker that holds the log nearest to the controller."""
+    leader_epoch: int
+    """The controller epoch."""
+    high_watermark: int
+    voters: list[QuorumReplica]
+    observers: list[QuorumReplica]

@@ -1,0 +1,167 @@
+"""Brokers: registration, sessions, fencing, clean shutdown.
+
+| state        | entered by                                 | left by                            |
+|--------------|--------------------------------------------|------------------------------------|
+| fenced       | registration; session timeout              | heartbeat past its registration    |
+| live         | that heartbeat; registration of a process that only restarted | session timeout |
+| shutting down| heartbeat that wants it                    | fenced once nothing is left to hand over |
+
+A fenced broker leads nothing and is given no replicas. Sessions are soft state: a new controller
+gives every broker a full session first.
+"""
+
+from __future__ import annotations
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    RegisterBroker,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
+from raylog.actors.metadata.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    Record,
+)
+from raylog.wire.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    StaleBrokerEpoch,
+)
+
+
+class BrokerControl:
+    """Decides about brokers against the image; remembers when each was last heard of."""
+
+    def __init__(
+        self, image: MetadataImage, settings: BrokerSettings, partitions: PartitionControl
+    ) -> None:
+        self._image = image
+        self._partitions = partitions
+        self._session_timeout_ms = settings.number("broker.session.timeout.ms")
+        self._last_contact_ms: dict[int, int] = {}
+
+    def took_over(self, now_ms: int) -> None:
+        """This controller begins to serve: every session starts anew."""
+        self._last_contact_ms = dict.fromkeys(self._image.brokers, now_ms)
+
+    def current(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
+        """The registration of that epoch; raises StaleBrokerEpoch."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None or broker.broker_epoch != broker_epoch:
+            known = "none" if broker is None else str(broker.broker_epoch)
+            raise StaleBrokerEpoch(
+                f"broker {broker_id} has broker epoch {known}, not {broker_epoch}"
+            )
+        return broker
+
+    def register(self, asked: RegisterBroker, now_ms: int) -> Decision[int]:
+        """Give a broker's process start its broker epoch: the offset of its record."""
+        if asked.cluster_id != self._image.cluster_id:
+            raise InconsistentClusterId(
+                f"this is cluster {self._image.cluster_id}, not {asked.cluster_id}"
+            )
+        known = self._image.brokers.get(asked.broker_id)
+        if known is not None and known.incarnation == asked.incarnation:
+            self._last_contact_ms[asked.broker_id] = now_ms
+            return Decision([], known.broker_epoch)
+        records: list[Record] = []
+        resumes = False
+        if known is not None:
+            self._check_owner(known, asked)
+            resumes = self._resumes(known, asked)
+            if not resumes:
+                records.extend(self._partitions.broker_gone(asked.broker_id))
+        broker_epoch = self._image.offset + len(records)
+        self._last_contact_ms[asked.broker_id] = now_ms
+        records.append(
+            BrokerRegistered(
+                broker_id=asked.broker_id,
+                broker_epoch=broker_epoch,
+                host=asked.host,
+                port=asked.port,
+                rack=asked.rack,
+                directory_id=asked.directory_id,
+                incarnation=asked.incarnation,
+                fenced=not resumes,
+                build=asked.build,
+                node_id=asked.node_id,
+            )
+        )
+        return Decision(records, broker_epoch)
+
+    @staticmethod
+    def _check_owner(known: BrokerRegistration, asked: RegisterBroker) -> None:
+        """Two directories cannot both be one live broker; one directory's lock is held once."""
+        if not known.fenced and known.directory_id != asked.directory_id:
+            raise DuplicateBrokerRegistration(
+                f"Another broker is registered with broker id {asked.broker_id}: the one with "
+                f"the directory {known.directory_id}, at {known.host}:{known.port}."
+            )
+
+    @staticmethod
+    def _resumes(known: BrokerRegistration, asked: RegisterBroker) -> bool:
+        """Whether only the broker's own process ended and its session still runs."""
+        return (
+            known.is_live
+            and asked.kept_running
+            and asked.previous_broker_epoch == known.broker_epoch
+        )
+
+    def heartbeat(
+        self, asked: BrokerHeartbeat, now_ms: int, committed: int
+    ) -> Decision[BrokerHeartbeatAnswer]:
+        """Keep a session; unfence a broker that has caught up; let one go that wants to."""
+        broker = self.current(asked.broker_id, asked.broker_epoch)
+        self._last_contact_ms[asked.broker_id] = now_ms
+        records: list[Record] = []
+        fenced, leaves = broker.fenced, False
+        if asked.wants_shutdown:
+            records, leaves = self._shut_down(broker)
+            fenced = fenced or leaves
+        elif fenced and asked.offset > asked.broker_epoch:
+            records.append(BrokerUnfenced(asked.broker_id, asked.broker_epoch))
+            records.extend(self._partitions.broker_back(asked.broker_id))
+            fenced = False
+        return Decision(records, BrokerHeartbeatAnswer(fenced, leaves, committed))
+
+    def _shut_down(self, broker: BrokerRegistration) -> tuple[list[Record], bool]:
+        """Hand over first; when nothing is left that another could lead, the broker may go."""
+        if broker.fenced:
+            return [], True
+        handed = list(self._partitions.hand_over(broker.broker_id))
+        if not broker.shutting_down:
+            shutting = BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
+            if handed:
+                return [shutting, *handed], False
+        return [*self._fenced(broker)], True
+
+    def expire(self, now_ms: int) -> Decision[None]:
+        """Fence brokers that have been silent for too long."""
+        records: list[Record] = []
+        for broker in self._image.brokers.values():
+            silent_ms = now_ms - self._last_contact_ms.setdefault(broker.broker_id, now_ms)
+            if not broker.fenced and silent_ms > self._session_timeout_ms:
+                records.extend(self._fenced(broker))
+                break  # one a time: each is decided on what the last one left
+        return Decision(records, None)
+
+    def _fenced(self, broker: BrokerRegistration) -> list[Record]:
+        gone = list(self._partitions.broker_gone(broker.broker_id))
+        return [BrokerFenced(broker.broker_id, broker.broker_epoch), *gone]
+
+    def unregister(self, broker_id: int) -> Decision[None]:
+        """Forget a broker that will not come back; its replicas stay assigned to it."""
+        broker = self._image.brokers.get(broker_id)
+        if broker is None:
+            raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
+        self._last_contact_ms.pop(broker_id, None)
+        gone = list(self._partitions.broker_gone(broker_id))
+        return Decision([*gone, BrokerUnregistered(broker_id, broker.broker_epoch)], None)

@@ -1,0 +1,158 @@
+"""Changing the settings of topics, brokers and groups (KIP-226, KIP-339)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raylog.actors.config import (
+    GROUP_KEYS,
+    KEYS_OF,
+    BrokerSettings,
+    ConfigType,
+    ResourceType,
+    check,
+    check_topic,
+    find_key,
+    split_list,
+)
+from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    ConfigAlteration,
+    ConfigOp,
+    ConfigOutcome,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.configs import broker_configs
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import ConfigChanged, Record
+from raylog.wire.errors import (
+    BrokerIdNotRegistered,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+
+
+class ConfigControl:
+    """Decides about settings against the image."""
+
+    def __init__(self, image: MetadataImage, settings: BrokerSettings) -> None:
+        self._image = image
+        self._settings = settings
+
+    def alter(self, asked: AlterConfigs) -> Decision[list[ConfigOutcome]]:
+        """Change settings; each resource succeeds or fails on its own."""
+        records: list[Record] = []
+        outcomes = []
+        resources = Counter((one.resource_type, one.resource_name) for one in asked.alterations)
+        for one in asked.alterations:
+            resource = (one.resource_type, one.resource_name)
+            try:
+                if resources[resource] > 1:
+                    raise InvalidRequest("Each resource must appear at most once.")
+                records.extend(self._altered(one))
+            except KafkaError as refused:
+                outcomes.append(ConfigOutcome(*resource, refused.code, refused.message))
+            else:
+                outcomes.append(ConfigOutcome(*resource))
+        return Decision([] if asked.validate_only else records, outcomes)
+
+    def _altered(self, asked: ConfigAlteration) -> list[Record]:
+        kind = self._checked_resource(asked)
+        old = self._image.configs_of(kind, asked.resource_name)
+        new = {} if asked.replaces else dict(old)
+        twice = [name for name, n in Counter(op.name for op in asked.ops).items() if n > 1]
+        if twice:
+            raise InvalidRequest(f"Error due to duplicate config keys: {', '.join(twice)}")
+        for op in asked.ops:
+            self._apply(kind, op, new)
+        changed = {name: new.get(name) for name in sorted({*old, *new})}
+        changed = {name: value for name, value in changed.items() if old.get(name) != value}
+        self._check_new(kind, new, changed)
+        return [
+            ConfigChanged(kind, asked.resource_name, name, value) for name, value in changed.items()
+        ]
+
+    def _checked_resource(self, asked: ConfigAlteration) -> ResourceType:
+        name = asked.resource_name
+        match asked.resource_type:
+            case ResourceType.TOPIC:
+                if name not in self._image.topic_ids:
+                    raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+                return ResourceType.TOPIC
+            case ResourceType.BROKER:
+                self._check_broker(name)
+                return ResourceType.BROKER
+            case ResourceType.GROUP:
+                if not name:
+                    raise InvalidRequest("Default group resources are not allowed.")
+                return ResourceType.GROUP
+            case other:
+                raise InvalidRequest(f"Settings of resource type {other} cannot be changed.")
+
+    def _check_broker(self, name: str) -> None:
+        if not name:
+            return
+        if not name.isdecimal():
+            raise InvalidRequest("Unable to parse broker name as a base 10 number.")
+        if int(name) not in self._image.brokers:
+            raise BrokerIdNotRegistered(f"No node with id {name} found.")
+
+    def _apply(self, kind: ResourceType, op: ConfigOp, configs: dict[str, str]) -> None:
+        key = find_key(KEYS_OF[kind], op.name)
+        if op.op is AlterOp.DELETE:
+            configs.pop(op.name, None)
+            return
+        if op.value is None:
+            raise InvalidRequest(f"Null value not supported for : {op.name}")
+        if op.op is AlterOp.SET:
+            configs[op.name] = op.value
+            return
+        if key.type is not ConfigType.LIST:
+            raise InvalidConfig(
+                f"Can't {op.op.name} to key {op.name} because its type is not LIST."
+            )
+        items = list(split_list(configs.get(op.name, self._inherited(kind, op.name))))
+        for item in split_list(op.value):
+            if op.op is AlterOp.APPEND and item not in items:
+                items.append(item)
+            elif op.op is AlterOp.SUBTRACT and item in items:
+                items.remove(item)
+        configs[op.name] = ",".join(items)
+
+    def _inherited(self, kind: ResourceType, name: str) -> str:
+        """What a list key that is not set here holds, to append to."""
+        broker = broker_configs(self._image, self._settings)
+        key = KEYS_OF[kind][name]
+        if kind is ResourceType.TOPIC:
+            for synonym in key.synonyms:
+                return broker.effective(synonym.name) or ""
+        return key.default or ""
+
+    def _check_new(
+        self, kind: ResourceType, configs: dict[str, str], changed: dict[str, str | None]
+    ) -> None:
+        match kind:
+            case ResourceType.TOPIC:
+                check_topic(configs, broker_configs(self._image, self._settings))
+            case ResourceType.GROUP:
+                check(kind, configs)
+                self._check_group(configs)
+            case _:
+                check(kind, configs)
+                fixed = [name for name in changed if not KEYS_OF[kind][name].dynamic]
+                if fixed:
+                    raise InvalidRequest(
+                        f"Cannot update these configs dynamically: {', '.join(fixed)}"
+                    )
+
+    def _check_group(self, configs: dict[str, str]) -> None:
+        """A group's timing must lie within the broker's bounds."""
+        for name, value in configs.items():
+            protocol, _, rest = GROUP_KEYS[name].name.partition(".")
+            low = self._settings.number(f"group.{protocol}.min.{rest}")
+            high = self._settings.number(f"group.{protocol}.max.{rest}")
+            if not low <= int(value) <= high:
+                raise InvalidConfig(f"{name} must lie between {low} and {high}, not {value}")

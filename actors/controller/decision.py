@@ -1,0 +1,18 @@
+"""What a handler of the controller's machine returns: records to be written, and the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from raylog.actors.metadata.records import Record
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R]):
+    """Records, written and replayed together or not at all, and the answer once they are."""
+
+    records: list[Record]
+    response: R

@@ -1,0 +1,71 @@
+"""Finalized feature levels (KIP-584)."""
+
+from __future__ import annotations
+
+from raylog.actors.controller.api import (
+    FeatureOutcome,
+    FeatureUpdate,
+    FeatureUpgradeType,
+    UpdateFeatures,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.features import SUPPORTED
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import FeatureChanged, Record
+from raylog.wire.errors import InvalidUpdateVersion, KafkaError
+
+
+class FeatureControl:
+    """Decides about features against the image."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+
+    def bootstrap(self) -> list[Record]:
+        """A new cluster has every feature at its highest level."""
+        return [
+            FeatureChanged(name, feature.high, epoch)
+            for epoch, (name, feature) in enumerate(SUPPORTED.items())
+        ]
+
+    def update(self, asked: UpdateFeatures) -> Decision[list[FeatureOutcome]]:
+        """Change levels: all of them, or none if one is refused."""
+        outcomes = [self._outcome(update) for update in asked.updates]
+        changes = [
+            update
+            for update in asked.updates
+            if self._image.features.get(update.name, 0) != update.level
+        ]
+        if asked.validate_only or any(outcome.error for outcome in outcomes):
+            return Decision([], outcomes)
+        first = self._image.features_epoch + 1
+        return Decision(
+            [FeatureChanged(one.name, one.level, at) for at, one in enumerate(changes, first)],
+            outcomes,
+        )
+
+    def _outcome(self, update: FeatureUpdate) -> FeatureOutcome:
+        try:
+            self._check(update)
+        except KafkaError as refused:
+            return FeatureOutcome(update.name, refused.code, refused.message)
+        return FeatureOutcome(update.name)
+
+    def _check(self, update: FeatureUpdate) -> None:
+        begin = f"Invalid update version {update.level} for feature {update.name}."
+        feature = SUPPORTED.get(update.name)
+        if feature is None:
+            raise InvalidUpdateVersion(f"{begin} The controller does not support this feature.")
+        if update.level != 0 and not feature.low <= update.level <= feature.high:
+            raise InvalidUpdateVersion(
+                f"{begin} Only versions {feature.low}-{feature.high} are supported."
+            )
+        current = self._image.features.get(update.name, 0)
+        upgrades = update.upgrade_type is FeatureUpgradeType.UPGRADE
+        if update.level < current and upgrades:
+            raise InvalidUpdateVersion(
+                f"{begin} Can't downgrade the version of this feature without setting the upgrade "
+                "type to either safe or unsafe downgrade."
+            )
+        if update.level > current and not upgrades:
+            raise InvalidUpdateVersion(f"{begin} Can't downgrade to a newer version.")

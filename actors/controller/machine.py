@@ -1,0 +1,92 @@
+"""All decisions of the controller: what each request changes, and its answer.
+
+Handlers return records and an answer and change nothing of the metadata; only `replay` does. So a
+controller that loads the log and one that wrote it hold the same state. Each concern has a class
+of its own over the same image; this one puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random  # noqa: TID251 - the type; chance is handed in
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import (
+    AllocateProducerIds,
+    AlterPartition,
+    PartitionsOpened,
+    ProducerIdBlock,
+    ReplicasLost,
+)
+from raylog.actors.controller.brokers import BrokerControl
+from raylog.actors.controller.configs import ConfigControl
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.features import FeatureControl
+from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.controller.topics import TopicControl
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import (
+    ClusterNamed,
+    LeaderChanged,
+    ProducerIdsAllocated,
+    Record,
+    VotersChanged,
+)
+
+PRODUCER_ID_BLOCK = 1_000
+
+
+class ControllerMachine:
+    """The cluster's metadata, and who may change it how."""
+
+    def __init__(self, cluster_id: str, settings: BrokerSettings, rng: Random) -> None:
+        self._cluster_id = cluster_id
+        self.image = MetadataImage()
+        self.partitions = PartitionControl(self.image, settings)
+        self.brokers = BrokerControl(self.image, settings, self.partitions)
+        self.topics = TopicControl(self.image, settings, rng)
+        self.configs = ConfigControl(self.image, settings)
+        self.features = FeatureControl(self.image)
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Take records into the state: of the log when loading, or just appended."""
+        self.image.apply_all(records)
+
+    def took_over(
+        self, controller_epoch: int, voters: tuple[tuple[int, str], ...], now_ms: int
+    ) -> list[Record]:
+        """The first records of this controller's epoch; on a new cluster, its beginning."""
+        self.brokers.took_over(now_ms)
+        records: list[Record] = [LeaderChanged(controller_epoch)]
+        if not self.image.cluster_id:
+            records.append(ClusterNamed(self._cluster_id))
+            records.append(VotersChanged(voters))
+            records.extend(self.features.bootstrap())
+        return records
+
+    def partitions_opened(self, asked: PartitionsOpened) -> Decision[None]:
+        """Logs were opened on a broker."""
+        self.brokers.current(asked.broker_id, asked.broker_epoch)
+        records: list[Record] = []
+        for replica in asked.opened:
+            records.extend(self.partitions.opened(asked.broker_id, replica))
+        return Decision(records, None)
+
+    def replicas_lost(self, asked: ReplicasLost) -> Decision[None]:
+        """A Replica process of a broker ended."""
+        self.brokers.current(asked.broker_id, asked.broker_epoch)
+        return Decision(list(self.partitions.replicas_gone(asked.broker_id, asked.lost)), None)
+
+    def alter_partition(self, asked: AlterPartition) -> Decision[None]:
+        """A leader changes its in-sync replicas."""
+        self.brokers.current(asked.broker_id, asked.broker_epoch)
+        return Decision(self.partitions.altered(asked), None)
+
+    def allocate_producer_ids(self, asked: AllocateProducerIds) -> Decision[ProducerIdBlock]:
+        """Give a broker the next block of producer ids."""
+        self.brokers.current(asked.broker_id, asked.broker_epoch)
+        first = self.image.next_producer_id
+        record = ProducerIdsAllocated(
+            asked.broker_id, asked.broker_epoch, first + PRODUCER_ID_BLOCK
+        )
+        return Decision([record], ProducerIdBlock(first, PRODUCER_ID_BLOCK))

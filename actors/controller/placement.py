@@ -1,0 +1,71 @@
+"""Where a new partition's replicas go.
+
+Brokers form a ring from a random start. Partition i begins at place i of the ring and takes brokers
+of racks it has not taken yet first, then whatever follows: on a cluster without racks its replica j
+is on broker (i + j) mod n. Fenced brokers are taken only where live ones do not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random  # noqa: TID251 - the type; chance is handed in
+
+from raylog.actors.metadata.image import BrokerRegistration
+from raylog.wire.errors import InvalidReplicationFactor
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """The brokers in the order in which partitions take them."""
+
+    live: tuple[BrokerRegistration, ...]
+    fenced: tuple[BrokerRegistration, ...]
+    start: int
+
+    def replicas(self, partition: int, count: int) -> tuple[int, ...]:
+        """The brokers of one partition, the preferred leader first."""
+        return (
+            *_taken(self.live, self.start + partition, min(count, len(self.live))),
+            *_taken(self.fenced, self.start + partition, count - len(self.live)),
+        )
+
+
+def ring_of(brokers: Sequence[BrokerRegistration], count: int, rng: Random) -> Ring:
+    """The ring for partitions of `count` replicas each; raises InvalidReplicationFactor."""
+    usable = [broker for broker in brokers if not broker.shutting_down]
+    live = tuple(broker for broker in usable if broker.is_live)
+    if count > len(usable):
+        raise InvalidReplicationFactor(
+            f"Unable to replicate the partition {count} time(s): The target replication factor "
+            f"of {count} cannot be reached because only {len(usable)} broker(s) are registered."
+        )
+    if not live:
+        raise InvalidReplicationFactor("All brokers are currently fenced.")
+    fenced = tuple(broker for broker in usable if not broker.is_live)
+    return Ring(_interleaved(live), _interleaved(fenced), rng.randrange(len(live)))
+
+
+def _interleaved(brokers: Sequence[BrokerRegistration]) -> tuple[BrokerRegistration, ...]:
+    """Brokers so that neighbours stand in different racks as far as possible."""
+    racks: dict[str | None, list[BrokerRegistration]] = {}
+    for broker in sorted(brokers, key=lambda one: one.broker_id):
+        racks.setdefault(broker.rack, []).append(broker)
+    longest = max(map(len, racks.values()), default=0)
+    return tuple(
+        rack[place] for place in range(longest) for rack in racks.values() if place < len(rack)
+    )
+
+
+def _taken(ring: Sequence[BrokerRegistration], start: int, count: int) -> tuple[int, ...]:
+    """`count` brokers from `start` on, of racks not taken yet before others."""
+    if count <= 0:
+        return ()
+    turned = [ring[(start + place) % len(ring)] for place in range(len(ring))]
+    seen: set[str | None] = set()
+    first: list[int] = []
+    later: list[int] = []
+    for broker in turned:
+        (later if broker.rack in seen else first).append(broker.broker_id)
+        seen.add(broker.rack)
+    return tuple([*first, *later][:count])

@@ -1,0 +1,19 @@
+"""Settings in force: a broker's start-up settings under the dynamic ones of the metadata."""
+
+from __future__ import annotations
+
+from raylog.actors.config import BrokerConfigs, BrokerSettings, ResourceType, resolve_topic
+from raylog.actors.metadata.image import MetadataImage
+
+
+def broker_configs(
+    image: MetadataImage, settings: BrokerSettings, broker_id: int | None = None
+) -> BrokerConfigs:
+    """The layers of a broker's settings; without a broker id only the cluster-wide ones."""
+    own = {} if broker_id is None else image.configs_of(ResourceType.BROKER, str(broker_id))
+    return BrokerConfigs(settings, own, image.configs_of(ResourceType.BROKER, ""))
+
+
+def topic_config(image: MetadataImage, name: str, broker: BrokerConfigs) -> dict[str, str]:
+    """Every topic key with the value in force for a topic."""
+    return resolve_topic(image.configs_of(ResourceType.TOPIC, name), broker)

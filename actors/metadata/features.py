@@ -1,0 +1,19 @@
+"""Features of this build, as ApiVersions announces them (KIP-584)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SupportedFeature:
+    """Levels that this build can work at, both inclusive."""
+
+    low: int
+    high: int
+
+
+SUPPORTED: dict[str, SupportedFeature] = {
+    # Kafka 4.3's metadata level. Nothing here depends on it; clients and tools expect it.
+    "metadata.version": SupportedFeature(7, 30),
+}
