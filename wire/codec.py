@@ -5,18 +5,15 @@ is a view of the input, everything else a copy. Unknown tagged fields are skippe
 """
 
 import struct
-from collections.abc import Callable
 from typing import TypeVar
 
 from raylog.wire.api import supported_versions as supported_versions
-from raylog.wire.codegen.decoder import make_decoder
-from raylog.wire.codegen.encoder import make_encoder
+from raylog.wire.codegen.decoder import Decoder, make_decoder
+from raylog.wire.codegen.encoder import Encoder, make_encoder
 from raylog.wire.errors import DecodeError, EncodeError, UnsupportedVersion
 from raylog.wire.schema import Buffer, layout_of
 
 T = TypeVar("T")
-Decoder = Callable[[memoryview, int], tuple[object, int]]
-Encoder = Callable[[object, bytearray], list[Buffer]]
 
 _decoders: dict[tuple[type, int], Decoder] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
@@ -65,13 +62,13 @@ def encode_chunks(message: object, version: int, head: bytes = b"") -> list[Buff
 
 def decoder_of(cls: type, version: int) -> Decoder:
     """The decoder of a message class at a version, generated at the first call."""
-    decoder: Decoder = make_decoder(cls, version, _is_flexible(cls, version))
+    decoder = make_decoder(cls, version, _is_flexible(cls, version))
     return _decoders.setdefault((cls, version), decoder)
 
 
 def encoder_of(cls: type, version: int) -> Encoder:
     """The encoder of a message class at a version, generated at the first call."""
-    encoder: Encoder = make_encoder(cls, version, _is_flexible(cls, version))
+    encoder = make_encoder(cls, version, _is_flexible(cls, version))
     return _encoders.setdefault((cls, version), encoder)
 
 

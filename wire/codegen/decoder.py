@@ -7,7 +7,7 @@ end first, and every count with the bytes its elements need at least.
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any
+from typing import cast
 
 from raylog.wire.codegen.primitives import (
     STRING_BYTES_MAX,
@@ -21,15 +21,16 @@ from raylog.wire.codegen.source import Source
 from raylog.wire.schema import STRING, Array, Field, Kind, layout_of
 
 _TEXT = {"string": 'str(buf[pos:stop], "utf-8")', "bytes": "bytes(buf[pos:stop])"}
+Decoder = Callable[[memoryview, int], tuple[object, int]]
 
 
-def make_decoder(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
+def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
     """The decoder of `cls` at `version`."""
     source = _DecoderSource(version, flexible)
     source.line("end = len(buf)")
     source.read_struct(cls, 0)
     source.line("return o0, pos")
-    return source.function("buf, pos", f"decode {cls.__name__} v{version}")
+    return cast(Decoder, source.function("buf, pos", f"decode {cls.__name__} v{version}"))
 
 
 class _DecoderSource(Source):

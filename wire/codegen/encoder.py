@@ -7,7 +7,7 @@ struct.error or UnicodeEncodeError; the caller turns them into EncodeError.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import cast
 
 from raylog.wire.codegen.primitives import (
     PACKERS,
@@ -19,10 +19,12 @@ from raylog.wire.codegen.primitives import (
     put_uvarint,
 )
 from raylog.wire.codegen.source import Source
-from raylog.wire.schema import RECORDS, STRING, UUID, Array, Field, Kind, layout_of
+from raylog.wire.schema import RECORDS, STRING, UUID, Array, Buffer, Field, Kind, layout_of
+
+Encoder = Callable[[object, bytearray], list[Buffer]]
 
 
-def make_encoder(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
+def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
     """The encoder of `cls` at `version`."""
     source = _EncoderSource(version, flexible)
     source.line("chunks = [out]")
@@ -30,7 +32,7 @@ def make_encoder(cls: type, version: int, flexible: bool) -> Callable[..., Any]:
     source.flush()
     source.line("if not out: chunks.pop()")
     source.line("return chunks")
-    return source.function("o0, out", f"encode {cls.__name__} v{version}")
+    return cast(Encoder, source.function("o0, out", f"encode {cls.__name__} v{version}"))
 
 
 class _EncoderSource(Source):

@@ -1,9 +1,8 @@
 """Lines of generated Python and the names they refer to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from struct import Struct
-from typing import Any
 
 from raylog.wire.schema import Array, Field, Kind, is_struct, layout_of
 
@@ -51,12 +50,11 @@ class Source:
             self._names[name] = getattr(Struct(">" + codes), method)
         return name
 
-    def function(self, signature: str, title: str) -> Callable[..., Any]:
+    def function(self, signature: str, title: str) -> object:
         """Compile the lines to a function; `title` shows in tracebacks."""
         text = "\n".join([f"def codec({signature}):", *self._lines])
         exec(compile(text, f"<{title}>", "exec"), self._names)  # noqa: S102  # our own schema's text
-        function: Callable[..., Any] = self._names["codec"]  # type: ignore[assignment]  # made by exec
-        return function
+        return self._names["codec"]
 
     def present(self, cls: type) -> list[Field]:
         """Untagged fields of `cls` in this version, in wire order."""
