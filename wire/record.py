@@ -87,6 +87,22 @@ def _decode_records(
         raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
 
 
+def check_lengths(body: bytes, count: int) -> None:
+    """INVALID_RECORD unless the lengths of exactly `count` records lead to the end of `body`."""
+    position = 0
+    try:
+        for _ in range(count):
+            z_size = body[position]
+            position += 1
+            if z_size > 127:
+                z_size, position = read_long(body, position, z_size)
+            position += z_size >> 1
+    except (IndexError, DecodeError) as error:
+        raise InvalidRecord(f"fewer than {count} whole records: {error}") from error
+    if position != len(body):
+        raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
+
+
 def _decode_headers(
     body: bytes, position: int, z_count: int, headers: list[tuple[str, bytes | None]]
 ) -> int:

@@ -34,7 +34,7 @@ from raylog.wire.errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
-from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
+from raylog.wire.record import RECORD_BYTES_MIN, check_lengths, decode_records, encode_records
 from raylog.wire.record import Record as Record
 
 BATCH_OVERHEAD = 61
@@ -302,6 +302,15 @@ def check_timestamps(header: BatchHeader, earliest_ms: int, latest_ms: int) -> N
             raise InvalidTimestamp(f"{timestamp} is outside [{earliest_ms}, {latest_ms}]")
 
 
+def check_record_count(buf: Buffer, header: BatchHeader) -> None:
+    """INVALID_RECORD if an uncompressed batch holds more or fewer records than its header says.
+
+    Follows the lengths only, at about 0.15 µs a record; a compressed batch passes unseen.
+    """
+    if not header.attributes & _CODEC_BITS:
+        check_lengths(bytes(memoryview(buf)[BATCH_OVERHEAD : header.size]), header.record_count)
+
+
 def validate_records(
     buf: Buffer,
     header: BatchHeader,
@@ -419,15 +428,12 @@ def encode_like(header: BatchHeader, records: Sequence[Record], level: int | Non
     Offset range, sequences, producer and attributes stay, so that a reader sees gaps as it does
     behind the cleaner, and duplicates are still recognised. `records` may be empty.
     """
-    base_timestamp, max_timestamp = header.base_timestamp, header.max_timestamp
+    max_timestamp = header.max_timestamp
     if records and header.timestamp_type is TimestampType.CREATE_TIME:
-        base_timestamp = records[0].timestamp
         max_timestamp = max([record.timestamp for record in records])
     deltas = [record.offset - header.base_offset for record in records]
-    body = encode_records(records, deltas, base_timestamp)
-    header = header._replace(
-        base_timestamp=base_timestamp, max_timestamp=max_timestamp, record_count=len(records)
-    )
+    body = encode_records(records, deltas, header.base_timestamp)
+    header = header._replace(max_timestamp=max_timestamp, record_count=len(records))
     return _assemble(header, compress(header.codec, body, level))
 
 

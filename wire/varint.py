@@ -48,6 +48,9 @@ def read_long(buf: Buffer, position: int, first: int) -> tuple[int, int]:
     byte = buf[position]
     if byte < 0x80:
         return first & 0x7F | byte << 7, position + 1
+    third = buf[position + 1]
+    if third < 0x80:
+        return first & 0x7F | (byte & 0x7F) << 7 | third << 14, position + 2
     number = first & 0x7F
     shift = 7
     end = position + VARINT_BYTES_MAX - 1
