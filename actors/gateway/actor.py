@@ -29,6 +29,7 @@ from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
 LISTEN_BACKLOG = 1024
+SESSION_ID_MAX = 2**31 - 1
 
 
 class GatewayActor:
@@ -53,7 +54,7 @@ class GatewayActor:
         self.maps = SegmentMaps()
         self.fetch_sessions = FetchSessionCache(
             self.settings.number("max.incremental.fetch.session.cache.slots"),
-            runtime.random,
+            lambda: runtime.random.randint(1, SESSION_ID_MAX),
             self.end_fetch_session,
         )
         self.rules = TopicRulesCache(self.cluster, self.settings)

@@ -131,7 +131,7 @@ class ClusterView:
             )
         leader = topic.partitions[partition].leader
         raise NotLeaderOrFollower(
-            f"broker {self.broker_id} does not serve {topic.name}-{partition}, its leader is {leader}"
+            f"broker {self.broker_id} does not serve {topic.name}-{partition}, {leader} leads it"
         )
 
     def serves(self, topic: Topic) -> bool:

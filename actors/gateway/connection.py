@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
@@ -58,12 +58,12 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection unless there are too many."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self.peer = str(transport.get_extra_info("peername"))
-        transport.set_write_buffer_limits(high=4 << 20)
+        stream = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
+        self._transport = stream
+        self.peer = str(stream.get_extra_info("peername"))
+        stream.set_write_buffer_limits(high=4 << 20)
         if not self._gateway.connected(self):
-            transport.abort()
+            stream.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection; answers that come later go nowhere."""
@@ -86,16 +86,20 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             while (length := buffer.peek_length()) >= 0 and not self.is_closing:
                 if length > self._request_bytes_max:
-                    raise DecodeError(
-                        f"a request of {length} bytes: at most {self._request_bytes_max} "
-                        "are allowed (socket.request.max.bytes)"
-                    )
+                    self._too_large(length)
+                    break
                 if buffer.unread < 4 + length:
                     break
                 self._take(buffer.take(4 + length)[4:])
         except DecodeError as failure:
             self.give_up(str(failure))
         self._regulate()
+
+    def _too_large(self, length: int) -> None:
+        self.give_up(
+            f"a request of {length} bytes: at most {self._request_bytes_max} are allowed "
+            "(socket.request.max.bytes)"
+        )
 
     def _take(self, request: memoryview) -> None:
         slot = Slot(self, len(request))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
 
 from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.ports import PartitionKey
@@ -20,7 +19,6 @@ from raylog.wire.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 _EPOCH_MAX = 2**31 - 1
-_ID_MAX = 2**31 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +76,11 @@ class ClientFetchSession:
 class FetchSessionCache:
     """The sessions of one gateway, at most `slots` of them."""
 
-    def __init__(self, slots: int, random: Random, drop: Callable[[ClientFetchSession], None]) -> None:
+    def __init__(
+        self, slots: int, new_id: Callable[[], int], drop: Callable[[ClientFetchSession], None]
+    ) -> None:
         self._slots = slots
-        self._random = random
+        self._new_id = new_id
         self._drop = drop
         self._sessions: OrderedDict[int, ClientFetchSession] = OrderedDict()
         self._link_session_id = 0
@@ -88,7 +88,7 @@ class FetchSessionCache:
     def fresh(self, *, keep: bool, by_names: bool) -> ClientFetchSession:
         """A session for a full fetch; `keep` makes it one that the client may go on with."""
         self._link_session_id += 1
-        session_id = self._new_id() if keep and self._slots else 0
+        session_id = self._unused_id() if keep and self._slots else 0
         session = ClientFetchSession(session_id, self._link_session_id, by_names)
         if session_id:
             while len(self._sessions) >= self._slots:
@@ -97,11 +97,10 @@ class FetchSessionCache:
             session.next_epoch()
         return session
 
-    def _new_id(self) -> int:
-        while True:
-            session_id = self._random.randint(1, _ID_MAX)
-            if session_id not in self._sessions:
-                return session_id
+    def _unused_id(self) -> int:
+        while (session_id := self._new_id()) in self._sessions:
+            pass
+        return session_id
 
     def resume(self, session_id: int, epoch: int) -> ClientFetchSession:
         """The session a client goes on with; raises what tells it to start a new one."""

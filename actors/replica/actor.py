@@ -111,16 +111,12 @@ class ReplicaActor:
             self._flush,
         )
 
-    def _opened(
-        self, asked: OpenPartition, failures: dict[PartitionKey, str]
-    ) -> OpenedPartition:
+    def _opened(self, asked: OpenPartition, failures: dict[PartitionKey, str]) -> OpenedPartition:
         key = (asked.topic_id, asked.partition)
         partition = self._partitions.get(key)
         if partition is None:
             return OpenedPartition(*key, error=failures[key])
-        return OpenedPartition(
-            *key, partition.log.log_start_offset, partition.log.log_end_offset
-        )
+        return OpenedPartition(*key, partition.log.log_start_offset, partition.log.log_end_offset)
 
     async def lead_partitions(self, leaderships: list[PartitionLeadership]) -> None:
         """Take in committed leadership; older epochs change nothing."""
@@ -290,7 +286,7 @@ class ReplicaActor:
             await self._runtime.sleep(0)
 
     def _retain(self, partition: Partition) -> None:
-        if partition.key not in self._partitions or not partition.config.delete:
+        if partition.key not in self._partitions or not partition.config.log.delete_enabled:
             return
         try:
             partition.log.retention(self._runtime.now_ms(), partition.high_watermark)

@@ -2,15 +2,17 @@
 
 Every header is a msgpack list; a partition is named by its topic id and index.
 
-| kind           | header                                                 | answer's header           |
-|----------------|--------------------------------------------------------|---------------------------|
-| produce        | topic id, partition, leader epoch, acks; payload: batch | ProduceAnswer            |
-| fetch          | FetchAsk                                               | list of FetchedPartition  |
-| fetch_end      | session id, forget                                     | None                      |
-| offset_for     | topic id, partition, epoch, timestamp, isolation level  | offset, timestamp, epoch |
-| epoch_end      | topic id, partition, epoch, asked epoch                | epoch, end offset         |
-| delete_records | topic id, partition, offset (-1: high watermark)       | log start offset          |
-| producers      | topic id, partition                                    | list of producers         |
+| kind           | header                                          | answer's header          |
+|----------------|-------------------------------------------------|--------------------------|
+| produce        | topic id, partition, leader epoch, acks; the    | ProduceAnswer            |
+|                | payload is the batch                            |                          |
+| fetch          | FetchAsk                                        | list of FetchedPartition |
+| fetch_end      | session id, whether to forget it                | None                     |
+| offset_for     | topic id, partition, leader epoch, timestamp,   | offset, timestamp, epoch |
+|                | isolation level                                 |                          |
+| epoch_end      | topic id, partition, leader epoch, asked epoch  | epoch, end offset        |
+| delete_records | topic id, partition, offset (-1: all readable)  | log start offset         |
+| producers      | topic id, partition                             | list of producers        |
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from raylog.actors.replica.api import (
     Interest,
     ProduceAnswer,
 )
+from raylog.actors.replica.config import PartitionConfig
 from raylog.actors.replica.machine import (
     Appended,
     Effect,
@@ -29,7 +30,7 @@ from raylog.actors.replica.machine import (
 )
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.runtime.base import LinkRequest
-from raylog.storage.log import Log, LogConfig
+from raylog.storage.log import Log
 from raylog.wire.errors import (
     ErrorCode,
     KafkaError,
@@ -40,16 +41,6 @@ from raylog.wire.records import read_header, set_log_append_time
 
 ACKS_ALL = -1
 _NO_RECORDS = ("", 0, 0, None, None)
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionConfig:
-    """A topic's configuration as the replica needs it."""
-
-    log: LogConfig
-    log_append_time: bool
-    delete: bool
-    """Whether the cleanup policy deletes by retention."""
 
 
 @dataclass(slots=True, eq=False)
@@ -81,10 +72,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> int:
         """Exclusive end of what read_committed readers see."""
-        first_open = self.log.producers.first_unstable_offset
-        if first_open is None or first_open > self.machine.high_watermark:
-            return self.machine.high_watermark
-        return first_open
+        return self.log.last_stable_offset(self.machine.high_watermark)
 
     def lead(self, leadership: PartitionLeadership) -> None:
         """Take in committed leadership; older epochs change nothing."""
@@ -104,7 +92,9 @@ class Partition:
         log = self.log
         duplicate = log.producers.check(header) if header.producer_id >= 0 else None
         if duplicate is not None:
-            answer = ProduceAnswer(duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset)
+            answer = ProduceAnswer(
+                duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset
+            )
             self._answer(request, acks, duplicate.last_offset + 1, answer)
             return
         append_time = -1
@@ -169,7 +159,9 @@ class Partition:
         for _, request, _ in waiting:
             request.fail(failure)
 
-    def read(self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int) -> FetchedPartition:
+    def read(
+        self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int
+    ) -> FetchedPartition:
         """The slice of the log that a fetcher may have now; errors are part of the answer."""
         try:
             self.machine.require_leader(interest.current_leader_epoch)
@@ -177,7 +169,9 @@ class Partition:
         except KafkaError as failure:
             return FetchedPartition(*self.key, int(failure.code), -1, -1, -1, *_NO_RECORDS)
 
-    def _read(self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int) -> FetchedPartition:
+    def _read(
+        self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int
+    ) -> FetchedPartition:
         log = self.log
         offset = interest.offset
         stable = self.last_stable_offset
@@ -204,7 +198,9 @@ class Partition:
             *figures, found.segment_id, found.position, found.length, aborted, None
         )
 
-    def offset_for(self, current_epoch: int, timestamp: int, isolation: int) -> tuple[int, int, int]:
+    def offset_for(
+        self, current_epoch: int, timestamp: int, isolation: int
+    ) -> tuple[int, int, int]:
         """(offset, timestamp, leader epoch) for a timestamp in ms or one of the special ones.
 
         (-1, -1, -1) where no record is that young (KIP-79). Blocking: looks into the log's files.

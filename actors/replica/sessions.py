@@ -65,7 +65,8 @@ class FetchSession:
             self._found[key] = part
             self._found_bytes = others + part.length
             self._failed = self._failed or part.error_code != 0
-            del self.news[key]
+            if room > 0 or part.length:
+                del self.news[key]
         return self._failed or self._found_bytes >= self._min_bytes
 
     def answer(self) -> None:

@@ -260,7 +260,9 @@ class InprocLink:
         except KafkaError as failure:
             request.fail(failure)
 
-    def ask(self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
+    def ask(
+        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Any]:
         """Send a request and await the answer's header."""
         return ask_over(self, kind, header, payload)
 

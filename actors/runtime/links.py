@@ -16,9 +16,7 @@ def joined(payload: Sequence[Buffer]) -> memoryview:
     return memoryview(bytearray(b"".join(payload)))
 
 
-def ask_over(
-    link: Link, kind: str, header: Any, payload: Sequence[Buffer]
-) -> asyncio.Future[Any]:
+def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> asyncio.Future[Any]:
     """Turn a request's two callbacks into a future of the answer's header."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

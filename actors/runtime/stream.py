@@ -12,7 +12,7 @@ import itertools
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from raylog.actors.runtime.base import (
     Actor,
@@ -50,10 +50,10 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the greeting."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.set_write_buffer_limits(high=1 << 20)
-        transport.writelines(frame([GREETING, LINK_VERSION, self._secret, self._instance]))
+        stream = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
+        self.transport = stream
+        stream.set_write_buffer_limits(high=1 << 20)
+        stream.writelines(frame([GREETING, LINK_VERSION, self._secret, self._instance]))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes in."""
@@ -207,7 +207,9 @@ class StreamLink(_FrameProtocol):
         assert self.transport is not None
         self.transport.writelines(frame([number, kind, header], payload))
 
-    def ask(self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()) -> asyncio.Future[Any]:
+    def ask(
+        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Any]:
         """Send a request and await the answer's header."""
         return ask_over(self, kind, header, payload)
 

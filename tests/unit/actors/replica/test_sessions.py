@@ -1,0 +1,173 @@
+"""Replica-side fetch sessions: a request looks at news only, nothing is told twice or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.sessions import FetchSession
+from raylog.wire.errors import KafkaError
+
+T = TopicId(b"t" * 16)
+
+
+class Request:
+    """A link request that remembers its answer."""
+
+    def __init__(self) -> None:
+        self.peer, self.kind, self.header, self.payload = 1, "fetch", None, memoryview(b"")
+        self.answer: list[FetchedPartition] | None = None
+
+    def reply(self, header: Any, payload: Sequence[Any] = ()) -> None:
+        self.answer = header
+
+    def fail(self, failure: KafkaError) -> None:
+        raise failure
+
+
+class Logs:
+    """Partitions with `available[key]` bytes from the fetcher's offset on."""
+
+    def __init__(self, **available: int) -> None:
+        self.available = {int(name[1:]): count for name, count in available.items()}
+        self.errors: dict[int, int] = {}
+        self.reads: list[int] = []
+
+    def read(
+        self, interest: Interest, room: int, at_least_one: bool, isolation: int
+    ) -> FetchedPartition:
+        self.reads.append(interest.partition)
+        there = self.available.get(interest.partition, 0)
+        length = min(there, room) or (there if at_least_one else 0)
+        error = self.errors.get(interest.partition, 0)
+        return FetchedPartition(
+            T, interest.partition, error, 9, 9, 0, "s", 0, 0 if error else length, None, None
+        )
+
+
+def ask(
+    *partitions: int,
+    wait: bool = True,
+    min_bytes: int = 1,
+    max_bytes: int = 1000,
+    complete: bool = False,
+    forgotten: Sequence[PartitionKey] = (),
+    offset: int = 0,
+) -> FetchAsk:
+    changes = [Interest(T, p, offset, 100, -1, -1) for p in partitions]
+    return FetchAsk(1, False, complete, 0, max_bytes, min_bytes, wait, changes, list(forgotten))
+
+
+def begun(logs: Logs, asked: FetchAsk) -> tuple[FetchSession, Request, bool]:
+    session, request = FetchSession(once=False), Request()
+    session.change(asked)
+    session.parked = request
+    return session, request, session.collect(logs.read)
+
+
+def numbers(request: Request) -> list[tuple[int, int]]:
+    assert request.answer is not None
+    return [(part.partition, part.length) for part in request.answer]
+
+
+def test_data_that_is_there_is_an_answer_at_once() -> None:
+    session, request, ready = begun(Logs(p0=50), ask(0, 1))
+    assert ready
+    session.answer()
+    assert numbers(request) == [(0, 50), (1, 0)]
+
+
+def test_nothing_there_waits_and_the_next_look_costs_only_the_news() -> None:
+    logs = Logs()
+    session, request, ready = begun(logs, ask(*range(100)))
+    assert not ready
+    logs.reads.clear()
+    logs.available[7] = 10
+    session.news[(T, 7)] = None
+    assert session.collect(logs.read)
+    assert logs.reads == [7]
+    session.answer()
+    assert (7, 10) in numbers(request)
+    assert len(numbers(request)) == 100
+
+
+def test_records_stay_news_until_the_fetcher_moves_past_them() -> None:
+    logs = Logs(p0=50)
+    session, _, _ = begun(logs, ask(0))
+    session.answer()
+    session.change(ask())
+    session.parked = request = Request()
+    assert session.collect(logs.read)
+    session.answer()
+    assert numbers(request) == [(0, 50)]
+    logs.available[0] = 0
+    session.change(ask(0, offset=5))
+    session.parked = Request()
+    assert not session.collect(logs.read)
+
+
+def test_min_bytes_are_summed_over_partitions_and_looks() -> None:
+    logs = Logs(p0=40)
+    session, _, ready = begun(logs, ask(0, 1, min_bytes=80))
+    assert not ready
+    logs.available[1] = 30
+    session.news[(T, 1)] = None
+    assert not session.collect(logs.read)
+    logs.available[0] = 60
+    session.news[(T, 0)] = None
+    assert session.collect(logs.read)
+
+
+def test_an_error_is_an_answer_at_once() -> None:
+    logs = Logs()
+    logs.errors[1] = 6
+    _, _, ready = begun(logs, ask(0, 1, min_bytes=1000))
+    assert ready
+
+
+def test_max_bytes_leave_the_rest_for_the_next_answer_in_turn() -> None:
+    logs = Logs(p0=60, p1=60, p2=60)
+    session, request, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
+    session.answer()
+    assert numbers(request) == [(0, 60), (1, 40)]
+    session.change(ask(max_bytes=100))
+    session.parked = request = Request()
+    session.collect(logs.read)
+    session.answer()
+    assert numbers(request)[0] == (2, 60)
+
+
+def test_a_complete_answer_names_every_partition() -> None:
+    logs = Logs(p0=100, p1=60, p2=60)
+    session, request, _ = begun(logs, ask(0, 1, 2, max_bytes=100, complete=True))
+    session.answer()
+    assert numbers(request) == [(0, 100), (1, 0), (2, 0)]
+    session.change(ask(0, offset=9, max_bytes=100))
+    assert (T, 1) in session.news, "what did not fit is still news"
+
+
+def test_the_first_batch_may_exceed_the_bytes() -> None:
+    class OneBatch(Logs):
+        def read(
+            self, interest: Interest, room: int, at_least_one: bool, isolation: int
+        ) -> FetchedPartition:
+            length = 500 if at_least_one else 0
+            return FetchedPartition(T, interest.partition, 0, 9, 9, 0, "s", 0, length, None, None)
+
+    session, request, _ = begun(OneBatch(), ask(0, 1, max_bytes=100))
+    session.answer()
+    assert numbers(request) == [(0, 500)]
+
+
+def test_a_forgotten_partition_is_not_looked_at() -> None:
+    logs = Logs(p0=10, p1=10)
+    session, _, _ = begun(logs, ask(0, 1))
+    session.answer()
+    logs.reads.clear()
+    session.change(ask(forgotten=[(T, 0)]))
+    session.parked = request = Request()
+    session.collect(logs.read)
+    session.answer()
+    assert numbers(request) == [(1, 10)]

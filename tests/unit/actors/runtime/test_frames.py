@@ -1,0 +1,80 @@
+"""Link frames: nothing until whole, handed-out bytes never change, lies are DecodeErrors."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.actors.runtime.frames import FRAME_BYTES_MAX, ReceiveBuffer, frame, take_frames
+from raylog.wire.errors import DecodeError
+
+
+def received(buffer: ReceiveBuffer, data: bytes, needed: int = 4) -> None:
+    while data:
+        room = buffer.writable(needed)
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        buffer.received(count)
+        data = data[count:]
+
+
+def encoded(head: list[object], *payload: bytes) -> bytes:
+    return b"".join(bytes(part) for part in frame(head, payload))
+
+
+def test_a_frame_is_taken_only_when_whole() -> None:
+    buffer = ReceiveBuffer(64)
+    data = encoded([7, "produce", [1, 2]], b"abc", b"def")
+    for byte in data[:-1]:
+        received(buffer, bytes([byte]), len(data))
+        assert list(take_frames(buffer)) == []
+    received(buffer, data[-1:])
+    [(head, payload)] = take_frames(buffer)
+    assert head == [7, "produce", [1, 2]]
+    assert payload == b"abcdef"
+
+
+@given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 97))
+def test_frames_survive_any_cutting_and_stay_as_they_were(bodies: list[bytes], step: int) -> None:
+    stream = b"".join(encoded([i, "k", None], body) for i, body in enumerate(bodies))
+    buffer = ReceiveBuffer(128)
+    found = []
+    for at in range(0, len(stream), step):
+        received(buffer, stream[at : at + step], 512)
+        found += take_frames(buffer)
+    assert [(head[0], bytes(payload)) for head, payload in found] == list(enumerate(bodies))
+
+
+def test_handed_out_bytes_are_not_overwritten_by_what_follows() -> None:
+    buffer = ReceiveBuffer(64)
+    received(buffer, encoded([1, "k", None], b"first"))
+    [(_, first)] = take_frames(buffer)
+    for _ in range(10):
+        received(buffer, encoded([2, "k", None], b"x" * 40), 64)
+        list(take_frames(buffer))
+    assert first == b"first"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
+        b"\0\0\0\x01\0",
+        b"\0\0\0\x05\0\0\0\xff\x90",
+        b"\0\0\0\x05\0\0\0\x01\xc1",
+        b"\0\0\0\x05\0\0\0\x01\x90",
+    ],
+    ids=["negative", "too long", "too short", "head past the end", "no msgpack", "no list"],
+)
+def test_lies_are_decode_errors(data: bytes) -> None:
+    buffer = ReceiveBuffer(64)
+    received(buffer, data)
+    with pytest.raises(DecodeError):
+        list(take_frames(buffer))
+
+
+def test_a_frame_over_the_limit_is_not_sent() -> None:
+    with pytest.raises(ValueError, match="at most"):
+        frame([1, "k", None], [memoryview(bytes(1)).cast("B")] * 0 + [bytes(FRAME_BYTES_MAX)])
