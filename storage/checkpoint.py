@@ -1,0 +1,185 @@
+"""Small files that are replaced as a whole: state, high watermark and producer snapshots.
+
+| bytes | what |
+|---|---|
+| 4 | magic `RLCP` |
+| 2, 2 | kind of file, version of its contents |
+| 4, 4 | length of the contents, their CRC-32C |
+| rest | contents, msgpack |
+
+A file is written under a temporary name and renamed; what must not be lost is synced before, and
+the directory after. The high watermark may be lost: it is then taken for the log start.
+"""
+
+import struct
+import threading
+from dataclasses import dataclass, field
+
+import msgpack
+from crc32c import crc32c
+
+from raylog.storage.disk import Disk
+from raylog.storage.epochs import EpochStart
+from raylog.storage.layout import HIGH_WATERMARK_FILE, STATE_FILE, TEMPORARY_SUFFIX
+
+_MAGIC = b"RLCP"
+_HEAD = struct.Struct(">4sHHII")
+_CHUNK = 1024 * 1024
+
+STATE_KIND = 1
+PRODUCERS_KIND = 2
+HIGH_WATERMARK_KIND = 3
+_STATE_VERSION = 1
+_HIGH_WATERMARK_VERSION = 1
+
+
+def encode(kind: int, version: int, contents: object) -> bytes:
+    """A whole file of this kind."""
+    body: bytes = msgpack.packb(contents)
+    return _HEAD.pack(_MAGIC, kind, version, len(body), crc32c(body)) + body
+
+
+def decode(kind: int, version: int, data: bytes) -> object | None:
+    """Contents of a file; None if it is not of this kind and version, or is damaged."""
+    if len(data) < _HEAD.size:
+        return None
+    magic, found_kind, found_version, length, crc = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if (magic, found_kind, found_version) != (_MAGIC, kind, version):
+        return None
+    if len(body) != length or crc32c(body) != crc:
+        return None
+    contents: object = msgpack.unpackb(body, use_list=True)
+    return contents
+
+
+def read_file(disk: Disk, path: str) -> bytes | None:
+    """A whole small file; None if there is none."""
+    try:
+        fd = disk.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        size = disk.size(fd)
+        chunks: list[bytes] = []
+        position = 0
+        while position < size:
+            chunk = disk.pread(fd, min(size - position, _CHUNK), position)
+            if not chunk:
+                break
+            chunks.append(chunk)
+            position += len(chunk)
+        return b"".join(chunks)
+    finally:
+        disk.close(fd)
+
+
+def write_file(disk: Disk, path: str, data: bytes, *, durable: bool) -> None:
+    """Replace a file in one step; OSError leaves the old one. Blocks if `durable`."""
+    temporary = path + TEMPORARY_SUFFIX
+    fd = disk.open(temporary, create=True)
+    try:
+        disk.ftruncate(fd, 0)
+        written = 0
+        while written < len(data):
+            written += disk.pwritev(fd, (memoryview(data)[written:],), written)
+        if durable:
+            disk.fdatasync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(temporary, path)
+    if durable:
+        disk.fsync_dir(path.rpartition("/")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class CleanEnd:
+    """What a clean close left: nothing needs a scan while the last segment is still this long.
+
+    The first append after it lengthens the file, so that the mark never outlives its truth.
+    """
+
+    segment: str  # name of the last one; empty if there was none
+    size: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the log cannot be asked for: the contents of the `state` file.
+
+    Below `recovery_point` everything is durable.
+    """
+
+    log_start_offset: int = 0
+    recovery_point: int = 0
+    generation: int = 0  # largest one that any segment has had
+    epochs: list[EpochStart] = field(default_factory=list)
+    clean_end: CleanEnd | None = None
+
+
+class StateFile:
+    """Writes the `state` file; writers in several threads cannot overtake one another."""
+
+    __slots__ = ("_disk", "_lock", "_path", "_written")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{STATE_FILE}"
+        self._lock = threading.Lock()
+        self._written = 0
+
+    def read(self) -> LogState | None:
+        """The last state; None if there is none or it is damaged."""
+        data = read_file(self._disk, self._path)
+        contents = None if data is None else decode(STATE_KIND, _STATE_VERSION, data)
+        if not isinstance(contents, dict):
+            return None
+        clean_end = contents["clean_end"]
+        return LogState(
+            log_start_offset=contents["log_start_offset"],
+            recovery_point=contents["recovery_point"],
+            generation=contents["generation"],
+            epochs=[EpochStart(*entry) for entry in contents["epochs"]],
+            clean_end=None if clean_end is None else CleanEnd(*clean_end),
+        )
+
+    def write(self, state: LogState, number: int) -> None:
+        """Make `state` durable unless one with a higher number is already. Blocking; OSError."""
+        clean_end = state.clean_end
+        contents = {
+            "log_start_offset": state.log_start_offset,
+            "recovery_point": state.recovery_point,
+            "generation": state.generation,
+            "epochs": [list(entry) for entry in state.epochs],
+            "clean_end": clean_end
+            and [clean_end.segment, clean_end.size, clean_end.log_end_offset],
+        }
+        data = encode(STATE_KIND, _STATE_VERSION, contents)
+        with self._lock:
+            if number > self._written:
+                write_file(self._disk, self._path, data, durable=True)
+                self._written = number
+
+
+class HighWatermarkFile:
+    """Reads and writes the `high-watermark` file, which may lag behind and may be lost."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{HIGH_WATERMARK_FILE}"
+
+    def read(self) -> int:
+        """The last high watermark; 0 if there is none or it is damaged."""
+        data = read_file(self._disk, self._path)
+        if data is None:
+            return 0
+        contents = decode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, data)
+        return contents if isinstance(contents, int) else 0
+
+    def write(self, high_watermark: int) -> None:
+        """Replace it, not waiting for the disk. OSError."""
+        data = encode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, high_watermark)
+        write_file(self._disk, self._path, data, durable=False)

@@ -1,0 +1,22 @@
+"""The topic settings that a log obeys."""
+
+from dataclasses import dataclass
+
+_DAY_MS = 24 * 60 * 60 * 1000
+_NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """Kafka's topic settings with Kafka's defaults; sizes in bytes, durations in ms."""
+
+    segment_bytes: int = 1024**3  # segment.bytes: a segment that would grow past it is closed
+    segment_ms: int = 7 * _DAY_MS  # segment.ms: likewise by age
+    retention_bytes: int = -1  # retention.bytes: -1 keeps everything
+    retention_ms: int = 7 * _DAY_MS  # retention.ms: -1 keeps everything
+    index_interval_bytes: int = 4096  # index.interval.bytes: distance of index entries
+    max_index_size_bytes: int = 10 * 1024**2  # segment.index.bytes, at Kafka's 8 bytes an entry
+    flush_messages: int = _NEVER  # flush.messages: records that may be unsynced
+    flush_ms: int = _NEVER  # flush.ms: how long a record may be unsynced
+    file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: expired files stay readable
+    producer_expiration_ms: int = _DAY_MS  # producer.id.expiration.ms (a broker setting)

@@ -1,0 +1,100 @@
+"""All file access of the log, behind one small seam, so that tests can make a disk fail."""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+Writable = bytes | bytearray | memoryview
+"""What is written: anything `os.pwritev` takes that the log ever hands it."""
+
+
+class Disk(Protocol):
+    """Calls of the operating system that the log uses; each raises `OSError` as they do.
+
+    Paths are absolute. Positions and sizes are in bytes.
+    """
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """A descriptor for reading and writing; an existing file keeps its contents."""
+
+    def duplicate(self, fd: int) -> int:
+        """A second descriptor of the same open file: it sees the same write-back errors."""
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+
+    def size(self, fd: int) -> int:
+        """Length of the file, holes included."""
+
+    def pread(self, fd: int, length: int, position: int, /) -> bytes:
+        """At most `length` bytes; fewer at the end of the file."""
+
+    def preadv(self, fd: int, buffers: Sequence[bytearray | memoryview], position: int, /) -> int:
+        """Fill `buffers`; the number of bytes read, fewer at the end of the file."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Writable], position: int, /) -> int:
+        """Write; the number of bytes written, fewer than given when the disk is full."""
+
+    def ftruncate(self, fd: int, size: int, /) -> None:
+        """Set the length; growth is a hole that takes no space."""
+
+    def fdatasync(self, fd: int, /) -> None:
+        """Wait until the file's data is durable. Blocking: only ever called in an executor."""
+
+    def fsync_dir(self, path: str) -> None:
+        """Wait until the names in a directory are durable. Blocking as `fdatasync` is."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace `target` by `source` in one step."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a name; whoever has the file mapped or open keeps it."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, in no order."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents; one that exists is left alone."""
+
+
+class OsDisk:
+    """The disk of the machine."""
+
+    duplicate = staticmethod(os.dup)
+    close = staticmethod(os.close)
+    pread = staticmethod(os.pread)
+    preadv = staticmethod(os.preadv)
+    pwritev = staticmethod(os.pwritev)  # the hot path: no Python frame between log and kernel
+    ftruncate = staticmethod(os.ftruncate)
+    fdatasync = staticmethod(os.fdatasync)
+    unlink = staticmethod(os.unlink)
+    listdir = staticmethod(os.listdir)
+    rename = staticmethod(os.replace)
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        """Open for reading and writing; a new file is readable by the owner and the group."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640)
+
+    def size(self, fd: int) -> int:
+        """Length of the file, holes included."""
+        return os.fstat(fd).st_size
+
+    def fsync_dir(self, path: str) -> None:
+        """Wait until the names in a directory are durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory and its parents."""
+        os.makedirs(path, exist_ok=True)
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Unlink a file that may be gone already."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return

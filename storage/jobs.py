@@ -1,0 +1,106 @@
+"""What blocks: made by the log, run by the shell in an executor thread, handed back to the log.
+
+A job works on what it was given when it was made, never on the log, so that appends and reads go
+on meanwhile. A failure is kept in the job, for the log to judge when the job comes back.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raylog.storage.checkpoint import HighWatermarkFile, LogState, StateFile, write_file
+from raylog.storage.disk import Disk, remove
+from raylog.storage.files import SegmentFiles
+from raylog.storage.index import encode_index
+from raylog.storage.layout import index_name, producers_name
+from raylog.storage.segment import Segment
+
+
+class Retired(NamedTuple):
+    """A full segment that a flush will make durable, index, and close."""
+
+    segment: Segment
+    end_offset: int
+    producers: bytes  # a snapshot as of its end
+
+
+@dataclass(slots=True)
+class FlushJob:
+    """Make everything below `up_to` durable, and write what belongs to full segments.
+
+    `failure` is a write-back that failed: the data may be lost, whatever a later one says.
+    `derived_failure` is of an index or a snapshot; `finished` says how many of `retired` have
+    theirs, and the others can be tried again.
+    """
+
+    disk: Disk
+    files: SegmentFiles
+    directory: str
+    up_to: int
+    descriptors: list[int] = field(default_factory=list)  # the job's own: it closes them
+    names: list[str] = field(default_factory=list)  # segments without an open descriptor
+    retired: list[Retired] = field(default_factory=list)
+    finished: int = 0
+    failure: OSError | None = None
+    derived_failure: OSError | None = None
+
+    def run(self) -> None:
+        """Blocking. Call once."""
+        try:
+            self._sync()
+        except OSError as failure:
+            self.failure = failure
+            return
+        try:
+            self._write_derived()
+        except OSError as failure:
+            self.derived_failure = failure
+
+    def _sync(self) -> None:
+        if not self.names and not self.descriptors:
+            return
+        try:
+            for name in self.names:
+                self.descriptors.append(self.disk.open(self.files.path(name)))
+            for fd in self.descriptors:
+                self.disk.fdatasync(fd)
+        finally:
+            for fd in self.descriptors:
+                self.disk.close(fd)
+        self.disk.fsync_dir(self.directory)
+
+    def _write_derived(self) -> None:
+        for segment, end_offset, producers in self.retired:
+            path = self.files.path(producers_name(end_offset))
+            write_file(self.disk, path, producers, durable=False)
+            index = segment.index
+            if index is not None:  # else it was read from its file, which is there already
+                path = self.files.path(index_name(segment.name))
+                data = encode_index(segment.summary(), index, segment.aborted or [])
+                write_file(self.disk, path, data, durable=False)
+            self.finished += 1
+
+
+@dataclass(slots=True)
+class CheckpointJob:
+    """Make the log's state durable, then remove the files that it no longer needs."""
+
+    disk: Disk
+    files: SegmentFiles
+    state_file: StateFile
+    state: LogState | None  # None if it is saved already
+    number: int
+    high_watermark_file: HighWatermarkFile
+    high_watermark: int
+    doomed: list[str] = field(default_factory=list)
+    failure: OSError | None = None
+
+    def run(self) -> None:
+        """Blocking. Call once."""
+        try:
+            if self.state is not None:
+                self.state_file.write(self.state, self.number)
+            self.high_watermark_file.write(self.high_watermark)
+            for name in self.doomed:
+                remove(self.disk, self.files.path(name))
+        except OSError as failure:
+            self.failure = failure

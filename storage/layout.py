@@ -1,0 +1,75 @@
+"""Names of the files in a partition's directory.
+
+| file | holds | truth or derived |
+|---|---|---|
+| `<base>.log`, `<base>-<generation>.log` | record batches v2, zeros may follow | truth |
+| `<segment>.index` | offsets, times, aborted transactions (`index.py`) | derived |
+| `<offset>.producers` | producer states as of that offset (`producers.py`) | derived |
+| `state` | log start, leader epochs, recovery point (`checkpoint.py`) | log start: truth |
+| `high-watermark` | the last high watermark, perhaps an older one | a hint |
+| `*.tmp` | a file that is being written; removed on opening | nothing |
+
+`<base>` is the offset at which the segment begins, 20 digits; `<segment>` is the segment's name
+without `.log`. A segment's name is never used twice in the life of a partition: a segment that
+takes the place of one whose name is used up (after truncation or cleaning) carries a generation
+greater than any before. So a reader can map a segment by name, and what it has mapped is neither
+cut nor overwritten below the log end offset.
+
+A segment's file is longer than its data while it is written to (a hole, for readers to map);
+data ends where the next batch is not whole, has a wrong CRC, or is out of order. A clean close
+cuts the hole off. Data that recovery rejected is left in place when it is not zeros, and the log
+goes on in another segment: readers may have it mapped.
+"""
+
+import re
+from typing import NamedTuple
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+PRODUCERS_SUFFIX = ".producers"
+TEMPORARY_SUFFIX = ".tmp"
+STATE_FILE = "state"
+HIGH_WATERMARK_FILE = "high-watermark"
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX)
+
+_SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)
+_PRODUCERS = re.compile(r"(\d{20})\.producers", re.ASCII)
+
+
+class SegmentName(NamedTuple):
+    """A segment's file name, taken apart; orders by base offset, then generation."""
+
+    base_offset: int
+    generation: int
+
+
+def segment_name(base_offset: int, generation: int) -> str:
+    """File name of a segment; generation 0 is the plain name."""
+    return f"{base_offset:020d}{f'-{generation}' if generation else ''}{LOG_SUFFIX}"
+
+
+def parse_segment_name(name: str) -> SegmentName | None:
+    """The parts of a segment's file name; None for any other name."""
+    match = _SEGMENT.fullmatch(name)
+    return SegmentName(int(match[1]), int(match[2] or 0)) if match else None
+
+
+def index_name(segment: str) -> str:
+    """File name of a segment's index."""
+    return segment.removesuffix(LOG_SUFFIX) + INDEX_SUFFIX
+
+
+def producers_name(offset: int) -> str:
+    """File name of the producer states as of `offset`."""
+    return f"{offset:020d}{PRODUCERS_SUFFIX}"
+
+
+def parse_producers_name(name: str) -> int | None:
+    """The offset of a producer snapshot; None for any other name."""
+    match = _PRODUCERS.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def is_log_file(name: str) -> bool:
+    """Whether a file in a partition's directory belongs to its log."""
+    return name in (STATE_FILE, HIGH_WATERMARK_FILE) or name.endswith(_SUFFIXES)

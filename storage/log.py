@@ -1,0 +1,405 @@
+"""The log of one partition replica: segments, appended at the end, read anywhere.
+
+Not for several threads at once. Calls that block on the disk say so, and are made in an executor
+while nothing else uses the log: opening, closing, truncation. What must be made durable while the
+log is in use is handed out as a job (`jobs.py`) that an executor runs.
+
+A disk that is full refuses a batch (KAFKA_STORAGE_ERROR) and the log goes on when there is space;
+any other failure to write, or to make durable, takes the log offline until it is opened again.
+"""
+
+from pathlib import Path
+
+from raylog.storage.checkpoint import CleanEnd, HighWatermarkFile, LogState, StateFile, write_file
+from raylog.storage.config import LogConfig as LogConfig
+from raylog.storage.disk import Disk, remove
+from raylog.storage.files import SegmentFiles
+from raylog.storage.index import AbortedTransaction, encode_index
+from raylog.storage.jobs import CheckpointJob
+from raylog.storage.layout import (
+    index_name,
+    is_log_file,
+    producers_name,
+    segment_name,
+)
+from raylog.storage.lookup import TimestampOffset, first_at_or_after, first_with_max_timestamp
+from raylog.storage.reader import Slice as Slice
+from raylog.storage.reader import SliceReader, segment_index
+from raylog.storage.recovery import Recovered, Recovery, RecoveryReport, producers_at
+from raylog.storage.retention import expired_count
+from raylog.storage.segment import Segment
+from raylog.storage.truncation import shortened
+from raylog.storage.writer import AppendInfo as AppendInfo
+from raylog.storage.writer import LogWriter
+from raylog.wire.errors import OffsetOutOfRange
+
+
+class Log(LogWriter):
+    """One partition replica's log.
+
+    Its owner appends as leader (`append`) or follower (`append_verbatim`), reads slices, and now
+    and then does the upkeep: `roll_if_due`, `retention`, flushes where `needs_flush`, checkpoints.
+    """
+
+    __slots__ = (
+        "_doomed",
+        "_high_watermark_file",
+        "_reader",
+        "_saved",
+        "_state_file",
+        "_state_number",
+        "high_watermark_saved",
+        "report",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        disk: Disk,
+        files: SegmentFiles,
+        state_file: StateFile,
+        found: Recovered,
+    ) -> None:
+        super().__init__(directory, config, disk, files, found)
+        self.report: RecoveryReport = found.report
+        self._state_file = state_file
+        self._state_number = 0
+        self._saved: LogState = found.saved
+        self._high_watermark_file = HighWatermarkFile(disk, directory)
+        self.high_watermark_saved = min(self._high_watermark_file.read(), self._end)
+        self._reader = SliceReader(files)
+        self._doomed: list[tuple[int, str]] = []  # (when, name) of files to be removed
+
+    @classmethod
+    def open(
+        cls, directory: Path, config: LogConfig, disk: Disk, *, now_ms: int, clean: bool = True
+    ) -> "Log":
+        """Open or make a log; what a crash left is scanned, `report` says what that took.
+
+        With `clean` false nothing above the recovery point is believed without a scan. Blocking.
+        OSError if the disk fails.
+        """
+        path = str(directory.absolute())
+        disk.mkdir(path)
+        files = SegmentFiles(disk, path)
+        state_file = StateFile(disk, path)
+        found = Recovery(path, config, disk, files, now_ms).run(state_file, clean=clean)
+        return cls(path, config, disk, files, state_file, found)
+
+    # -- figures -------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """Bytes of data."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def segments(self) -> list[str]:
+        """Names of the segment files, oldest first."""
+        return [segment.name for segment in self._segments]
+
+    @property
+    def segment_count(self) -> int:
+        """Number of segments."""
+        return len(self._segments)
+
+    def reconfigure(self, config: LogConfig) -> None:
+        """Obey other settings from now on."""
+        self.config = config
+
+    # -- reading -------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool = True
+    ) -> Slice | None:
+        """Whole batches from `offset` on that end at or before `up_to_offset`.
+
+        At most `max_bytes`, unless the first batch is larger and `at_least_one`. None if there is
+        nothing to read yet. OFFSET_OUT_OF_RANGE outside [log start, log end].
+        """
+        self._require_online()
+        if not self._start <= offset <= self._end:
+            raise OffsetOutOfRange(f"{offset} is not within [{self._start}, {self._end}]")
+        end = min(up_to_offset, self._end)
+        if offset >= end:
+            return None
+        return self._reader.slice(self._segments, offset, end, max_bytes, at_least_one=at_least_one)
+
+    def load(self, found: Slice) -> bytes:
+        """The bytes of a slice just read, for readers that cannot map files."""
+        index = segment_index(self._segments, found.first_offset)
+        for segment in self._segments[index : index + 2]:
+            if segment.name == found.segment_id:
+                return self._files.bytes_at(segment, found.position, found.length)
+        raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not older than `timestamp`, in ms; None if all are.
+
+        The caller hides what lies at or above the high watermark. Looks into batches: may block.
+        """
+        return first_at_or_after(self._files, self._segments, self._start, timestamp)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp (KIP-734); None if there is no record."""
+        return first_with_max_timestamp(self._files, self._segments, self._start)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self._end)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive end of what readers of committed records may see (KIP-98)."""
+        return max(self.producers.last_stable_offset(high_watermark), self._start)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [offset, end_offset), in order of their markers."""
+        aborted: list[AbortedTransaction] = []
+        for segment in self._segments[segment_index(self._segments, offset) :]:
+            for transaction in segment.aborted or ():
+                if transaction.last_offset >= offset and transaction.first_offset < end_offset:
+                    aborted.append(transaction)
+                if transaction.last_stable_offset >= end_offset:
+                    return aborted
+        return aborted
+
+    # -- checkpoints ---------------------------------------------------------------------------
+
+    def begin_checkpoint(self, now_ms: int, high_watermark: int) -> CheckpointJob | None:
+        """A job that saves the log's state and removes files that expired; None if nothing is due.
+
+        Run in an executor and given to `end_checkpoint`; several may be under way.
+        """
+        self._require_online()
+        state = self._state(None)
+        due = [name for due_ms, name in self._doomed if due_ms <= now_ms]
+        if state == self._saved and not due and high_watermark == self.high_watermark_saved:
+            return None
+        self._doomed = [each for each in self._doomed if each[0] > now_ms]
+        self._state_number += 1
+        return CheckpointJob(
+            self._disk,
+            self._files,
+            self._state_file,
+            state if state != self._saved or due else None,
+            self._state_number,
+            self._high_watermark_file,
+            high_watermark,
+            due,
+        )
+
+    def end_checkpoint(self, job: CheckpointJob) -> None:
+        """Take a checkpoint back; KAFKA_STORAGE_ERROR if it failed, then it is due again."""
+        if job.failure is not None:
+            self._doomed += [(0, name) for name in job.doomed]
+            self._refuse("checkpoint", job.failure)
+        if job.state is not None:
+            self._saved = job.state
+        self.high_watermark_saved = job.high_watermark
+
+    def _state(self, clean_end: CleanEnd | None) -> LogState:
+        return LogState(
+            log_start_offset=self._start,
+            recovery_point=self.recovery_point,
+            generation=self._generation,
+            epochs=self.epochs.entries(),
+            clean_end=clean_end,
+        )
+
+    def _save(self, clean_end: CleanEnd | None = None) -> None:
+        """Make the state durable now. Blocking."""
+        self._state_number += 1
+        self._saved = self._state(clean_end)
+        self._state_file.write(self._saved, self._state_number)
+
+    # -- shortening ----------------------------------------------------------------------------
+
+    def roll_if_due(self, now_ms: int) -> bool:
+        """Close the last segment if it is older than `segment.ms`, for retention to see it."""
+        last = self._segments[-1] if self._segments else None
+        if last is None or not last.is_due(-1, now_ms, self.config.segment_ms):
+            return False
+        self._roll(now_ms)
+        return True
+
+    def retention(self, now_ms: int, high_watermark: int) -> list[str]:
+        """Let go of segments that are too old or too many; the names of those.
+
+        The log start moves at once; `begin_checkpoint` makes that durable, then removes the files
+        when `file.delete.delay.ms` has passed, so that readers who were told of them find them.
+        """
+        self._require_online()
+        self._files.release_indexes()
+        self.producers.expire(now_ms, self.config.producer_expiration_ms)
+        count = expired_count(
+            self._segments,
+            self.config,
+            now_ms=now_ms,
+            high_watermark=high_watermark,
+            log_start_offset=self._start,
+        )
+        if count == 0:
+            return []
+        gone, self._segments = self._segments[:count], self._segments[count:]
+        self._reader.forget()
+        first = self._segments[0].base_offset if self._segments else self._end
+        self._move_start(max(self._start, first))
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        for segment in gone:
+            self._close_descriptor(segment)
+            self._doomed += [(due_ms, segment.name), (due_ms, index_name(segment.name))]
+        self._retired = [each for each in self._retired if each.segment not in gone]
+        self._doom_snapshots(now_ms)
+        return [segment.name for segment in gone]
+
+    def _doom_snapshots(self, now_ms: int) -> None:
+        """Snapshots serve where a scan may begin: at segments, and at the end of the log."""
+        useful = {segment.base_offset for segment in self._segments} | set(self._snapshots[-1:])
+        self._doomed += [
+            (now_ms, producers_name(each)) for each in self._snapshots if each not in useful
+        ]
+        self._snapshots = [each for each in self._snapshots if each in useful]
+
+    def delete_records_to(self, offset: int) -> None:
+        """Move the log start up to `offset`; the next checkpoint makes that durable.
+
+        The caller keeps `offset` at or below the high watermark, and answers after the checkpoint.
+        OFFSET_OUT_OF_RANGE beyond the log end. Files go with the next retention.
+        """
+        if offset > self._end:
+            raise OffsetOutOfRange(f"{offset} is beyond the log end {self._end}")
+        if offset > self._start:
+            self._move_start(offset)
+
+    def _move_start(self, offset: int) -> None:
+        self._start = offset
+        self.recovery_point = max(self.recovery_point, offset)
+        self.epochs.truncate_from_start(offset)
+        self.producers.forget_below(offset)
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drop every batch that holds `offset` or comes after it, as a follower does. Blocking.
+
+        At or below the log start nothing is left, and the log goes on at `offset`. Afterwards
+        segments that were cut have other names. No flush may be under way.
+        """
+        if offset >= self._end:
+            return
+        if offset <= self._start:
+            self.truncate_fully(offset)
+            return
+        try:
+            self._truncate(offset, now_ms)
+        except OSError as failure:
+            self._go_offline("truncation", failure)
+
+    def _truncate(self, offset: int, now_ms: int) -> None:
+        assert self._flushing is None, "no truncation during a flush"
+        self._generation += 1
+        self._save()  # a name that was used is never used again, even after a crash
+        index = segment_index(self._segments, offset)
+        keep = self._files.position_of(self._segments[index], offset)
+        self._remove_segments(self._segments[index + 1 :])
+        last = self._segments[index]
+        if keep == 0:
+            self._remove_segments([last])
+        elif keep < last.size:
+            name = segment_name(last.base_offset, self._generation)
+            interval = self.config.index_interval_bytes
+            new = shortened(self._disk, self._files, last, keep, name, interval)
+            self._remove_segments([last])
+            self._segments.append(new)
+        end = self._segments[-1].next_offset if self._segments else offset
+        self._end_at(max(self._start, min(offset, end)), now_ms)
+
+    def truncate_fully(self, offset: int) -> None:
+        """Drop everything; the log goes on at `offset`, empty. Blocking."""
+        assert self._flushing is None, "no truncation during a flush"
+        self._require_online()
+        try:
+            self._generation += 1
+            self._save()
+            self._remove_segments(list(self._segments))
+            self._start = self.recovery_point = offset
+            self._end_at(offset, 0)
+        except OSError as failure:
+            self._go_offline("truncation", failure)
+
+    def _remove_segments(self, segments: list[Segment]) -> None:
+        """Remove files from the end backwards, so that a crash leaves no gap."""
+        for segment in reversed(segments):
+            self._close_descriptor(segment)
+            remove(self._disk, self._files.path(segment.name))
+            remove(self._disk, self._files.path(index_name(segment.name)))
+            self._segments.remove(segment)
+        self._retired = [each for each in self._retired if each.segment not in segments]
+
+    def _end_at(self, offset: int, now_ms: int) -> None:
+        """The log ends here now: so do epochs and producers."""
+        self._end = offset
+        self._reader.forget()
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_from_end(offset)
+        for stale in [each for each in self._snapshots if each > offset]:
+            remove(self._disk, self._files.path(producers_name(stale)))
+            self._snapshots.remove(stale)
+        self.producers = producers_at(
+            self._disk, self._files, self._segments, self._snapshots, offset, now_ms
+        )
+        self._save()
+
+    def _close_descriptor(self, segment: Segment) -> None:
+        if segment.fd >= 0:
+            self._disk.close(segment.fd)
+            segment.fd = -1
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, high_watermark: int | None = None) -> None:
+        """Leave everything durable, so that opening needs no scan; the log is then offline.
+
+        Blocking. KAFKA_STORAGE_ERROR if the disk fails: opening will scan.
+        """
+        try:
+            if self._offline is None:
+                self._close_cleanly(high_watermark)
+        except OSError as failure:
+            self._go_offline("close", failure)
+        finally:
+            for segment in self._segments:
+                self._close_descriptor(segment)
+            self._offline = self._offline or f"{self.directory} is closed"
+
+    def _close_cleanly(self, high_watermark: int | None) -> None:
+        last = self._segments[-1] if self._segments else None
+        if last is not None and last.file_size > last.size and not last.sealed:
+            with self._files.reading(last) as fd:
+                self._disk.ftruncate(fd, last.size)
+            last.file_size = last.size
+        job = self.begin_flush()
+        job.run()
+        self.end_flush(job)
+        if last is not None and last.index is not None:
+            path = self._files.path(index_name(last.name))
+            data = encode_index(last.summary(), last.index, last.aborted or [])
+            write_file(self._disk, path, data, durable=False)
+        if last is not None and self._end not in self._snapshots:
+            path = self._files.path(producers_name(self._end))
+            write_file(self._disk, path, self.producers.snapshot(), durable=False)
+        clean_end = None if last is None else CleanEnd(last.name, last.file_size, self._end)
+        if self._state(clean_end) != self._saved:
+            self._save(clean_end)
+        if high_watermark is not None and high_watermark != self.high_watermark_saved:
+            self._high_watermark_file.write(high_watermark)
+        for _, name in self._doomed:
+            remove(self._disk, self._files.path(name))
+
+    def delete(self) -> None:
+        """Close without care and remove every file of the log. Blocking."""
+        for segment in self._segments:
+            self._close_descriptor(segment)
+        self._offline = f"{self.directory} is deleted"
+        for name in self._disk.listdir(self.directory):
+            if is_log_file(name):
+                remove(self._disk, self._files.path(name))

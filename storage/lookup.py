@@ -1,0 +1,76 @@
+"""Lookups by timestamp (KIP-79, KIP-734)."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from raylog.storage.files import SegmentFiles
+from raylog.storage.segment import Segment
+from raylog.wire.records import BatchHeader, Record, iter_records
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time; timestamp in ms, leader epoch -1 if the batch has none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def first_at_or_after(
+    files: SegmentFiles, segments: Iterable[Segment], start_offset: int, timestamp: int
+) -> TimestampOffset | None:
+    """The first record from `start_offset` on whose timestamp is not before `timestamp`."""
+    for segment in segments:
+        if segment.max_timestamp < timestamp:
+            continue
+        start = files.index_of(segment).floor_timestamp(timestamp)
+        for position, header, _ in files.batches(segment, start, check=False):
+            if header.max_timestamp < timestamp or header.last_offset < start_offset:
+                continue
+            for record in _records(files, segment, position, header):
+                if record.timestamp >= timestamp and record.offset >= start_offset:
+                    return _found(record, header)
+    return None
+
+
+def first_with_max_timestamp(
+    files: SegmentFiles, segments: Sequence[Segment], start_offset: int
+) -> TimestampOffset | None:
+    """The first of the records from `start_offset` on that have the largest timestamp."""
+    best: TimestampOffset | None = None
+    for segment in segments:
+        if best is not None and segment.max_timestamp <= best.timestamp:
+            continue
+        found = _max_in(files, segment, start_offset)
+        if found is not None and (best is None or found.timestamp > best.timestamp):
+            best = found
+    return best
+
+
+def _max_in(files: SegmentFiles, segment: Segment, start_offset: int) -> TimestampOffset | None:
+    if segment.max_timestamp_offset >= start_offset:
+        start = files.position_of(segment, segment.max_timestamp_offset)
+    else:  # the log start has passed the batch that has the segment's largest one
+        start = files.position_of(segment, start_offset)
+    best: TimestampOffset | None = None
+    for position, header, _ in files.batches(segment, start, check=False):
+        if best is not None and header.max_timestamp <= best.timestamp:
+            continue
+        for record in _records(files, segment, position, header):
+            if record.offset >= start_offset and (
+                best is None or record.timestamp > best.timestamp
+            ):
+                best = _found(record, header)
+        if best is not None and best.timestamp == segment.max_timestamp:
+            break
+    return best
+
+
+def _records(
+    files: SegmentFiles, segment: Segment, position: int, header: BatchHeader
+) -> Iterable[Record]:
+    return iter_records(files.bytes_at(segment, position, header.size))
+
+
+def _found(record: Record, header: BatchHeader) -> TimestampOffset:
+    return TimestampOffset(record.offset, record.timestamp, header.partition_leader_epoch)

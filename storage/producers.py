@@ -1,0 +1,327 @@
+"""Producer states of one partition: idempotence (KIP-98, KIP-360) and open transactions.
+
+A batch of a producer moves through `check` before it is appended and `update` after; the log
+calls `update` itself, on appending, on following and on recovery, so that all three agree.
+
+| event | producer | transaction |
+|---|---|---|
+| data batch, known epoch | sequence goes on | opens with the first transactional batch |
+| data batch, higher epoch | history of the old epoch goes | as above |
+| marker (commit, abort) | takes over a higher epoch | ends; stable once the high watermark passes |
+| expiry | forgotten unless a transaction is open | - |
+"""
+
+from typing import NamedTuple
+
+from raylog.storage.checkpoint import PRODUCERS_KIND, decode, encode
+from raylog.storage.disk import Writable
+from raylog.storage.index import AbortedTransaction
+from raylog.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from raylog.wire.records import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    BatchHeader,
+    decode_batch,
+    decode_end_txn_marker,
+)
+
+_BATCHES_KEPT = 5  # as many as a producer may have in flight
+_SEQUENCE_MASK = 0x7FFFFFFF
+_LOG_APPEND_TIME_BIT = 0x08
+_SNAPSHOT_VERSION = 1
+NO_OFFSET = -1
+
+
+class Duplicate(NamedTuple):
+    """A batch that the log holds already; answer with it once the high watermark passed it."""
+
+    base_offset: int
+    last_offset: int  # inclusive
+    append_time_ms: int  # -1 where the topic keeps the producer's timestamps
+
+
+class ProducerInfo(NamedTuple):
+    """One producer as DescribeProducers reports it; -1 where there is nothing."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_seen_ms: int
+    coordinator_epoch: int
+    transaction_start_offset: int
+
+
+class _Batch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+
+
+class _Producer:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.seen_ms = 0
+        self.batches: list[_Batch] = []  # of this epoch, the newest last
+
+
+class ProducerStates:
+    """State of every producer that wrote to the partition, and of their transactions.
+
+    `_open` maps producer id to first offset of the open transaction, in rising order of offsets,
+    since the log only grows. `_ended` holds (first offset, marker offset) of transactions whose
+    marker the high watermark has not passed yet: readers of committed records must not see them.
+    """
+
+    __slots__ = ("_ended", "_open", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, int] = {}
+        self._ended: list[tuple[int, int]] = []
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    # -- data batches --------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, *, must_start_at_zero: bool = False) -> Duplicate | None:
+        """Whether a produced batch may be appended; the stored one if it is a repeat.
+
+        An unknown producer may start anywhere (its state may have expired), or at 0 only with
+        `must_start_at_zero` (transaction version 2, KIP-890); a new epoch starts at 0. Raises
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            if must_start_at_zero and header.base_sequence > 0:
+                raise self._out_of_order(header, 0)
+            return None
+        if header.producer_epoch != producer.epoch:
+            self._check_new_epoch(header, producer)
+            return None
+        last = header.last_sequence
+        for batch in producer.batches:
+            if batch.first_sequence == header.base_sequence and batch.last_sequence == last:
+                return Duplicate(batch.base_offset, batch.last_offset, batch.append_time_ms)
+        if producer.batches:
+            expected = (producer.batches[-1].last_sequence + 1) & _SEQUENCE_MASK
+        else:
+            expected = 0  # only a marker of this epoch was seen so far
+        if header.base_sequence != expected:
+            raise self._out_of_order(header, expected)
+        if not header.is_transactional and header.producer_id in self._open:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction and wrote outside of it"
+            )
+        return None
+
+    def _check_new_epoch(self, header: BatchHeader, producer: _Producer) -> None:
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {header.producer_id} has epoch {header.producer_epoch}, "
+                f"the partition has seen {producer.epoch}"
+            )
+        if header.base_sequence != 0:
+            raise self._out_of_order(header, 0)
+
+    def _out_of_order(self, header: BatchHeader, expected: int) -> OutOfOrderSequenceNumber:
+        return OutOfOrderSequenceNumber(
+            f"producer {header.producer_id} epoch {header.producer_epoch} sent sequence "
+            f"{header.base_sequence}, expected {expected}"
+        )
+
+    def apply(
+        self, header: BatchHeader, base_offset: int, batch: Writable, now_ms: int
+    ) -> AbortedTransaction | None:
+        """Note any batch of a producer that the log now holds; the transaction that it aborted.
+
+        `batch` is looked into when it is a control batch.
+        """
+        if not header.is_control:
+            self.update(header, base_offset, now_ms)
+            return None
+        marker = decode_end_txn_marker(decode_batch(batch)[0])
+        if marker is None:
+            return None
+        return self.end_transaction(
+            header,
+            base_offset,
+            now_ms,
+            coordinator_epoch=marker.coordinator_epoch,
+            committed=marker.is_commit,
+        )
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Note a data batch of a producer that the log now holds at `base_offset`."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        batches = producer.batches
+        if len(batches) == _BATCHES_KEPT:
+            del batches[0]
+        batches.append(
+            _Batch(
+                header.base_sequence,
+                header.last_sequence,
+                base_offset,
+                base_offset + header.last_offset_delta,
+                header.max_timestamp if header.attributes & _LOG_APPEND_TIME_BIT else -1,
+            )
+        )
+        producer.seen_ms = now_ms
+        if header.is_transactional and producer_id not in self._open:
+            self._open[producer_id] = base_offset
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Whether a marker may be appended.
+
+        Raises INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED for one that is older than
+        what the partition has seen.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return
+        if header.producer_epoch < producer.epoch:
+            raise InvalidProducerEpoch(
+                f"marker for producer {header.producer_id} has epoch {header.producer_epoch}, "
+                f"the partition has seen {producer.epoch}"
+            )
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"marker of coordinator epoch {coordinator_epoch}, "
+                f"the partition has seen {producer.coordinator_epoch}"
+            )
+
+    def end_transaction(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        now_ms: int,
+        *,
+        coordinator_epoch: int,
+        committed: bool,
+    ) -> AbortedTransaction | None:
+        """Note a marker at `base_offset`; the aborted transaction if it ended one so.
+
+        A marker for a producer without an open transaction changes its epoch only.
+        """
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(epoch)
+        elif epoch > producer.epoch:
+            producer.epoch = epoch
+            producer.batches.clear()
+        producer.coordinator_epoch = coordinator_epoch
+        producer.seen_ms = now_ms
+        first_offset = self._open.pop(producer_id, None)
+        if first_offset is None:
+            return None
+        self._ended.append((first_offset, base_offset))
+        if committed:
+            return None
+        last_stable = next(iter(self._open.values()), base_offset + 1)
+        return AbortedTransaction(producer_id, first_offset, base_offset, last_stable)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive end of what is decided: at most the high watermark, which never moves back."""
+        stable = high_watermark
+        if self._open:
+            stable = min(stable, next(iter(self._open.values())))
+        if self._ended:
+            self._ended = [each for each in self._ended if each[1] >= high_watermark]
+            stable = min([stable, *(first for first, _ in self._ended)])
+        return stable
+
+    def forget_below(self, log_start_offset: int) -> None:
+        """The log start moved: ended transactions below it hold nobody back."""
+        self._ended = [each for each in self._ended if each[1] >= log_start_offset]
+
+    # -- the rest of their life ------------------------------------------------------------------
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers unseen for `expiration_ms` with no open transaction; how many."""
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if now_ms - producer.seen_ms >= expiration_ms and producer_id not in self._open
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    def describe(self) -> list[ProducerInfo]:
+        """Every producer, for DescribeProducers (KIP-664)."""
+        return [
+            ProducerInfo(
+                producer_id,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
+                producer.seen_ms,
+                producer.coordinator_epoch,
+                self._open.get(producer_id, NO_OFFSET),
+            )
+            for producer_id, producer in self._producers.items()
+        ]
+
+    def epoch_of(self, producer_id: int) -> int:
+        """The epoch that the partition has seen last; -1 for an unknown producer."""
+        producer = self._producers.get(producer_id)
+        return NO_PRODUCER_EPOCH if producer is None else producer.epoch
+
+    def transaction_start(self, producer_id: int) -> int:
+        """First offset of the producer's open transaction; -1 if it has none."""
+        return self._open.get(producer_id, NO_OFFSET)
+
+    # -- snapshots -------------------------------------------------------------------------------
+
+    def snapshot(self) -> bytes:
+        """The states as a file."""
+        producers = [
+            [
+                producer_id,
+                producer.epoch,
+                producer.coordinator_epoch,
+                producer.seen_ms,
+                [list(batch) for batch in producer.batches],
+            ]
+            for producer_id, producer in self._producers.items()
+        ]
+        contents = {
+            "producers": producers,
+            "open": [list(each) for each in self._open.items()],
+            "ended": [list(each) for each in self._ended],
+        }
+        return encode(PRODUCERS_KIND, _SNAPSHOT_VERSION, contents)
+
+    @classmethod
+    def restore(cls, data: bytes) -> "ProducerStates | None":
+        """The states of a file; None if it is damaged or of another version."""
+        contents = decode(PRODUCERS_KIND, _SNAPSHOT_VERSION, data)
+        if not isinstance(contents, dict):
+            return None
+        states = cls()
+        for producer_id, epoch, coordinator_epoch, seen_ms, batches in contents["producers"]:
+            producer = states._producers[producer_id] = _Producer(epoch)
+            producer.coordinator_epoch = coordinator_epoch
+            producer.seen_ms = seen_ms
+            producer.batches = [_Batch(*batch) for batch in batches]
+        states._open = dict(contents["open"])
+        states._ended = [(first, last) for first, last in contents["ended"]]
+        return states

@@ -1,0 +1,307 @@
+"""Opening a log: believe what a clean close left, else scan from the recovery point on.
+
+Only the segments decide. A missing or wrong index, snapshot or state file costs a scan, never a
+record; the log start is the one fact that the segments do not hold.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from raylog.storage.checkpoint import CleanEnd, LogState, StateFile, read_file, write_file
+from raylog.storage.config import LogConfig
+from raylog.storage.disk import Disk, remove
+from raylog.storage.epochs import LeaderEpochs
+from raylog.storage.files import SegmentFiles
+from raylog.storage.index import AbortedTransaction, encode_index
+from raylog.storage.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TEMPORARY_SUFFIX,
+    index_name,
+    parse_producers_name,
+    parse_segment_name,
+    producers_name,
+)
+from raylog.storage.producers import ProducerStates
+from raylog.storage.scan import scan
+from raylog.storage.segment import Segment
+
+_CHUNK = 1024 * 1024
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What opening a log took; bytes and counts."""
+
+    clean: bool = True
+    scanned_bytes: int = 0
+    scanned_segments: int = 0
+    rejected_bytes: int = 0  # behind the data and not zeros, at most one chunk of each segment
+    removed_segments: list[str] = field(default_factory=list)  # behind damage, or overtaken
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A log as it was found on disk."""
+
+    segments: list[Segment]
+    state: LogState  # brought up to what was found
+    saved: LogState  # as the file has it
+    epochs: LeaderEpochs
+    producers: ProducerStates
+    snapshots: list[int]  # offsets of the producer snapshots that are on disk
+    log_end_offset: int
+    report: RecoveryReport
+
+
+class Recovery:
+    """One opening of a partition's directory. Blocking; `run` once."""
+
+    def __init__(
+        self,
+        directory: str,
+        config: LogConfig,
+        disk: Disk,
+        files: SegmentFiles,
+        now_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._disk = disk
+        self._files = files
+        self._now_ms = now_ms
+        self._report = RecoveryReport()
+        self._segments: list[Segment] = []
+        self._snapshots: list[int] = []
+        self._producers = ProducerStates()
+        self._producers_offset = -1  # what `_producers` is the state of; -1: nothing yet
+        self._epochs = LeaderEpochs()
+        self._generation = 0
+
+    def run(self, state_file: StateFile, *, clean: bool) -> Recovered:
+        """Find the log. With `clean` false nothing above the recovery point is believed."""
+        found = state_file.read()
+        self._list_files()
+        first = self._segments[0].base_offset if self._segments else 0
+        state = LogState(log_start_offset=first) if found is None else found
+        self._generation = max(self._generation, state.generation)
+        self._epochs = LeaderEpochs(state.epochs)
+        unsafe = self._unsafe_from(state, clean=clean)
+        self._report.clean = unsafe == len(self._segments)
+        if not self._report.clean:
+            self._epochs.truncate_from_end(self._segments[unsafe].base_offset)
+        self._load(unsafe)
+        start, end = self._bounds(state.log_start_offset)
+        self._epochs.truncate_from_end(end + 1 if self._report.clean else end)
+        for stale in [offset for offset in self._snapshots if offset > end]:
+            remove(self._disk, self._files.path(producers_name(stale)))
+            self._snapshots.remove(stale)
+        if self._producers_offset != end:
+            self._producers = self._producers_at(len(self._segments), end)
+        return Recovered(
+            self._segments,
+            LogState(
+                log_start_offset=start,
+                recovery_point=max(min(state.recovery_point, end), start),
+                generation=self._generation,
+                epochs=self._epochs.entries(),
+                clean_end=state.clean_end if self._report.clean else None,
+            ),
+            found or LogState(),
+            self._epochs,
+            self._producers,
+            self._snapshots,
+            end,
+            self._report,
+        )
+
+    # -- what is there -------------------------------------------------------------------------
+
+    def _list_files(self) -> None:
+        names = self._disk.listdir(self._directory)
+        newest: dict[int, str] = {}
+        found = [(parsed, name) for name in names if (parsed := parse_segment_name(name))]
+        for parsed, name in sorted(found):
+            self._generation = max(self._generation, parsed.generation)
+            overtaken = newest.get(parsed.base_offset)
+            if overtaken is not None:  # a truncation ended between making the new, removing the old
+                self._remove_segment(overtaken)
+            newest[parsed.base_offset] = name
+        self._segments = [Segment(name, self._now_ms) for _, name in sorted(newest.items())]
+        kept = {name.removesuffix(LOG_SUFFIX) for name in newest.values()}
+        for name in names:
+            stray = name.endswith(INDEX_SUFFIX) and name.removesuffix(INDEX_SUFFIX) not in kept
+            if stray or name.endswith(TEMPORARY_SUFFIX):
+                remove(self._disk, self._files.path(name))
+        offsets = map(parse_producers_name, names)
+        self._snapshots = sorted(offset for offset in offsets if offset is not None)
+
+    def _remove_segment(self, name: str) -> None:
+        remove(self._disk, self._files.path(name))
+        remove(self._disk, self._files.path(index_name(name)))
+        self._report.removed_segments.append(name)
+
+    def _file_size(self, segment: Segment) -> int:
+        with self._files.reading(segment) as fd:
+            return self._disk.size(fd)
+
+    def _unsafe_from(self, state: LogState, *, clean: bool) -> int:
+        """Index of the first segment that must be scanned; their number if none must."""
+        if not self._segments or (clean and self._closed_cleanly(state.clean_end)):
+            return len(self._segments)
+        bases = [segment.base_offset for segment in self._segments]
+        return max(bisect_right(bases, state.recovery_point) - 1, 0)
+
+    def _closed_cleanly(self, end: CleanEnd | None) -> bool:
+        last = self._segments[-1]
+        if end is None or end.segment != last.name or end.size != self._file_size(last):
+            return False
+        head = self._files.read_head(last)
+        return head is not None and head.summary.next_offset == end.log_end_offset
+
+    # -- segments ------------------------------------------------------------------------------
+
+    def _load(self, unsafe: int) -> None:
+        index = 0
+        while index < len(self._segments):
+            segment = self._segments[index]
+            following = self._segments[index + 1 : index + 2]
+            limit = following[0].base_offset if following else None
+            if index >= unsafe or not self._restore(segment, limit):
+                self._scan(index, limit, epochs=index >= unsafe)
+            if index >= unsafe and limit is not None and segment.next_offset != limit:
+                self._drop_from(index + 1)  # records are missing here: what follows is no log
+            if segment.sealed and segment.size == 0 and index == len(self._segments) - 1:
+                self._drop_from(index)  # nothing to keep, and its name is used up
+            index += 1
+
+    def _restore(self, segment: Segment, limit: int | None) -> bool:
+        head = self._files.read_head(segment)
+        if head is None or head.summary.base_offset != segment.base_offset:
+            return False
+        size = self._file_size(segment)
+        if head.summary.size > size or (limit is not None and head.summary.next_offset > limit):
+            return False
+        segment.restore(head.summary, head.aborted)
+        segment.file_size = size
+        segment.sealed = size > segment.size  # what lies behind the data is not known to be zeros
+        return True
+
+    def _scan(self, index: int, limit: int | None, *, epochs: bool) -> None:
+        segment = self._segments[index]
+        if self._producers_offset != segment.base_offset:
+            self._producers = self._producers_at(index, segment.base_offset)
+        segment.clear()
+        aborted: list[AbortedTransaction] = []
+        with self._files.reading(segment) as fd:
+            segment.file_size = self._disk.size(fd)
+            self._scan_batches(segment, fd, limit, aborted, epochs=epochs)
+            self._judge_tail(segment, fd)
+        segment.aborted = aborted or None
+        self._producers_offset = segment.next_offset if limit is None else limit
+        self._report.scanned_segments += 1
+        self._report.scanned_bytes += segment.size
+        if limit is not None:
+            path = self._files.path(index_name(segment.name))
+            assert segment.index is not None
+            data = encode_index(segment.summary(), segment.index, aborted)
+            write_file(self._disk, path, data, durable=False)
+            segment.index = None
+
+    def _scan_batches(
+        self,
+        segment: Segment,
+        fd: int,
+        limit: int | None,
+        aborted: list[AbortedTransaction],
+        *,
+        epochs: bool,
+    ) -> None:
+        interval = self._config.index_interval_bytes
+        base = segment.base_offset
+        for _, header, batch in scan(
+            self._disk, fd, 0, segment.file_size, next_offset=base, check=True
+        ):
+            if limit is not None and header.next_offset > limit:
+                break
+            segment.note(header, header.base_offset, interval)
+            if epochs:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                ended = self._producers.apply(header, header.base_offset, batch, self._now_ms)
+                if ended is not None:
+                    aborted.append(ended)
+
+    def _judge_tail(self, segment: Segment, fd: int) -> None:
+        """Zeros behind the data are room for more; anything else is never written over."""
+        position = segment.size
+        while position < segment.file_size:
+            chunk = self._disk.pread(fd, min(_CHUNK, segment.file_size - position), position)
+            if not chunk:
+                return
+            if chunk.count(0) != len(chunk):
+                segment.sealed = True
+                self._report.rejected_bytes += len(chunk.rstrip(b"\0"))
+                self._generation += 1
+                return
+            position += len(chunk)
+
+    def _drop_from(self, index: int) -> None:
+        for segment in reversed(self._segments[index:]):
+            self._remove_segment(segment.name)
+        del self._segments[index:]
+        self._generation += 1  # offsets will be given again: names must not
+
+    def _bounds(self, log_start_offset: int) -> tuple[int, int]:
+        """Log start and end; segments that lie wholly before the start go."""
+        while self._segments and self._segments[-1].next_offset < log_start_offset:
+            self._drop_from(len(self._segments) - 1)
+        if not self._segments:
+            return log_start_offset, log_start_offset
+        while len(self._segments) > 1 and self._segments[0].next_offset <= log_start_offset:
+            self._remove_segment(self._segments.pop(0).name)
+        start = max(log_start_offset, self._segments[0].base_offset)
+        return start, self._segments[-1].next_offset
+
+    # -- producers -----------------------------------------------------------------------------
+
+    def _producers_at(self, count: int, offset: int) -> ProducerStates:
+        """The states as of `offset`, with the first `count` segments to replay from."""
+        return producers_at(
+            self._disk, self._files, self._segments[:count], self._snapshots, offset, self._now_ms
+        )
+
+
+def producers_at(
+    disk: Disk,
+    files: SegmentFiles,
+    segments: list[Segment],
+    snapshots: list[int],
+    offset: int,
+    now_ms: int,
+) -> ProducerStates:
+    """Producer states as of `offset`: the newest usable snapshot below, and the batches since.
+
+    Snapshots that cannot be used are removed, also from `snapshots`. Blocking.
+    """
+    producers = ProducerStates()
+    start = 0
+    for candidate in reversed([each for each in snapshots if each <= offset]):
+        path = files.path(producers_name(candidate))
+        data = read_file(disk, path)
+        restored = None if data is None else ProducerStates.restore(data)
+        if restored is not None:
+            producers, start = restored, candidate
+            break
+        remove(disk, path)
+        snapshots.remove(candidate)
+    for segment in segments:
+        if segment.next_offset <= start or segment.base_offset >= offset:
+            continue
+        position = files.position_of(segment, start)
+        for _, header, batch in files.batches(segment, position, check=False):
+            if header.base_offset >= offset:
+                break
+            if header.producer_id >= 0:
+                producers.apply(header, header.base_offset, batch, now_ms)
+    return producers

@@ -1,0 +1,294 @@
+"""The growing end of a log: appends, rolling, flushes, and what a failing disk does to them."""
+
+import errno
+from typing import NamedTuple, NoReturn
+
+from raylog.storage.config import LogConfig
+from raylog.storage.disk import Disk, Writable
+from raylog.storage.files import SegmentFiles
+from raylog.storage.jobs import FlushJob, Retired
+from raylog.storage.layout import segment_name
+from raylog.storage.reader import segment_index
+from raylog.storage.recovery import Recovered
+from raylog.storage.segment import Segment
+from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
+from raylog.wire.records import BatchHeader, assign, iter_batches
+
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch went; offsets are [base_offset, next_offset)."""
+
+    base_offset: int
+    next_offset: int
+    segment_id: str
+    position: int
+    length: int
+
+
+class LogWriter:
+    """The part of a log that takes batches in; `Log` adds reading and upkeep.
+
+    Invariants: log_start_offset <= recovery_point <= log_end_offset. Below log_end_offset nothing
+    in a segment's file is ever written over or cut. The last segment alone grows.
+    """
+
+    __slots__ = (
+        "_disk",
+        "_end",
+        "_files",
+        "_flushed_ms",
+        "_flushing",
+        "_generation",
+        "_offline",
+        "_retired",
+        "_segments",
+        "_snapshots",
+        "_start",
+        "config",
+        "directory",
+        "epochs",
+        "producers",
+        "recovery_point",
+    )
+
+    def __init__(
+        self, directory: str, config: LogConfig, disk: Disk, files: SegmentFiles, found: Recovered
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = found.epochs
+        self.producers = found.producers
+        self.recovery_point = found.state.recovery_point
+        self._disk = disk
+        self._files = files
+        self._segments = found.segments
+        self._snapshots = found.snapshots
+        self._start = found.state.log_start_offset
+        self._end = found.log_end_offset
+        self._generation = found.state.generation
+        self._retired: list[Retired] = []
+        self._flushing: FlushJob | None = None
+        self._flushed_ms = 0
+        self._offline: str | None = None
+
+    @property
+    def log_start_offset(self) -> int:
+        """First offset that may be read."""
+        return self._start
+
+    @property
+    def log_end_offset(self) -> int:
+        """Offset of the next record, exclusive end of the log."""
+        return self._end
+
+    @property
+    def offline(self) -> bool:
+        """Whether the disk failed: every further call raises KAFKA_STORAGE_ERROR."""
+        return self._offline is not None
+
+    # -- appending -----------------------------------------------------------------------------
+
+    def append(
+        self, batch: memoryview | bytearray, header: BatchHeader, leader_epoch: int, now_ms: int
+    ) -> AppendInfo:
+        """Write one checked batch at the end, as its leader: offset and epoch are patched in.
+
+        `header` is the batch's, as produced. Producer states and leader epochs follow by
+        themselves. KAFKA_STORAGE_ERROR if the disk refuses; the log is then as it was.
+        """
+        base_offset = self._end
+        assign(batch, base_offset, leader_epoch)
+        segment = self._room_for(header, base_offset + header.last_offset_delta + 1, now_ms)
+        position = segment.size
+        length = len(batch)
+        self._write(segment, batch, length)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base_offset)
+        self._appended(segment, header, base_offset, batch, now_ms)
+        return AppendInfo(base_offset, self._end, segment.name, position, length)
+
+    def append_verbatim(self, batches: memoryview | bytearray | bytes, now_ms: int) -> int:
+        """Write batches as the leader has them, as its follower; returns the log end offset.
+
+        CORRUPT_MESSAGE or OFFSET_OUT_OF_RANGE at a batch that is damaged or goes back; batches
+        before it stay. KAFKA_STORAGE_ERROR as for `append`.
+        """
+        for header, batch in iter_batches(batches):
+            if header.base_offset < self._end:
+                raise OffsetOutOfRange(
+                    f"batch at {header.base_offset} from the leader, the log ends at {self._end}"
+                )
+            segment = self._room_for(header, header.next_offset, now_ms)
+            self._write(segment, batch, len(batch))
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._appended(segment, header, header.base_offset, batch, now_ms)
+        return self._end
+
+    def _room_for(self, header: BatchHeader, next_offset: int, now_ms: int) -> Segment:
+        if self._offline is not None:
+            raise KafkaStorageError(self._offline)
+        config = self.config
+        if self._segments:
+            segment = self._segments[-1]
+            if not (
+                segment.sealed
+                or segment.is_full_for(
+                    header, next_offset, config.segment_bytes, config.max_index_size_bytes
+                )
+                or segment.is_due(header.max_timestamp, now_ms, config.segment_ms)
+            ):
+                if segment.fd < 0:
+                    self._activate(segment)
+                return segment
+        return self._roll(now_ms)
+
+    def _write(self, segment: Segment, batch: Writable, length: int) -> None:
+        position = segment.size
+        try:
+            if position + length > segment.file_size:
+                segment.extend(self._disk, position + length, self.config.segment_bytes)
+            written = self._disk.pwritev(segment.fd, (batch,), position)
+        except OSError as failure:
+            self._refuse("write", failure)
+        if written != length:
+            self._cut_back(segment, written, length)
+
+    def _cut_back(self, segment: Segment, written: int, length: int) -> NoReturn:
+        """Take back a part of a batch, so that nothing of it is ever found behind a later one.
+
+        The cut is at the end of the data: readers never look behind it, mapped or not.
+        """
+        try:
+            self._disk.ftruncate(segment.fd, segment.size)
+        except OSError as failure:
+            self._go_offline("cutting back a short write", failure)
+        segment.file_size = segment.size
+        raise KafkaStorageError(
+            f"{self._files.path(segment.name)}: {written} of {length} bytes written: disk full"
+        )
+
+    def _appended(
+        self,
+        segment: Segment,
+        header: BatchHeader,
+        base_offset: int,
+        batch: Writable,
+        now_ms: int,
+    ) -> None:
+        segment.note(header, base_offset, self.config.index_interval_bytes)
+        if header.producer_id >= 0:
+            aborted = self.producers.apply(header, base_offset, batch, now_ms)
+            if aborted is not None:
+                if segment.aborted is None:
+                    segment.aborted = []
+                segment.aborted.append(aborted)
+        self._end = segment.next_offset
+
+    def _activate(self, segment: Segment) -> None:
+        """Make the last segment ready for appends, after opening or truncation."""
+        try:
+            self._files.keep_index(segment)
+            segment.fd = self._disk.open(self._files.path(segment.name))
+            segment.file_size = self._disk.size(segment.fd)
+        except OSError as failure:
+            self._refuse("open", failure)
+        segment.next_entry_at = segment.size + self.config.index_interval_bytes
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Begin a segment at the log end; the last one is closed by the next flush."""
+        segment = Segment(segment_name(self._end, self._generation), now_ms)
+        try:
+            segment.fd = self._disk.open(self._files.path(segment.name), create=True)
+            segment.file_size = self._disk.size(segment.fd)
+        except OSError as failure:
+            self._refuse("open", failure)
+        if self._segments:
+            self._retire(self._segments[-1])
+        self._segments.append(segment)
+        return segment
+
+    def _retire(self, segment: Segment) -> None:
+        """Hand a segment that is full to the next flush, with the producers as of its end."""
+        for waiting in self._retired:  # no flush came: two descriptors are enough
+            if waiting.segment.fd >= 0:
+                self._disk.close(waiting.segment.fd)
+                waiting.segment.fd = -1
+        self._retired.append(Retired(segment, self._end, self.producers.snapshot()))
+
+    # -- making durable ------------------------------------------------------------------------
+
+    @property
+    def flush_due(self) -> bool:
+        """Whether `flush.messages` asks for a flush before the last append is acknowledged."""
+        return self._end - self.recovery_point >= self.config.flush_messages
+
+    def needs_flush(self, now_ms: int) -> bool:
+        """Whether upkeep should flush: segments were closed, or `flush.ms` has passed."""
+        if self._flushing is not None or self._offline is not None:
+            return False
+        unflushed = self.recovery_point < self._end
+        return bool(self._retired) or (
+            unflushed and now_ms - self._flushed_ms >= self.config.flush_ms
+        )
+
+    @property
+    def flushing(self) -> bool:
+        """Whether a flush is under way: there is one at a time."""
+        return self._flushing is not None
+
+    def begin_flush(self) -> FlushJob:
+        """A job that makes all records so far durable, and closes what segments are full.
+
+        The caller runs it in an executor and gives it to `end_flush`, whatever came of it.
+        """
+        assert self._flushing is None, "one flush at a time"
+        self._require_online()
+        job = FlushJob(self._disk, self._files, self.directory, self._end)
+        last = self._segments[-1] if self._segments else None
+        try:
+            if last is not None and last.fd >= 0 and self.recovery_point < self._end:
+                job.descriptors.append(self._disk.duplicate(last.fd))
+        except OSError as failure:
+            self._refuse("flush", failure)
+        for segment in self._segments[segment_index(self._segments, self.recovery_point) :]:
+            if segment.fd < 0 and segment.next_offset > self.recovery_point:
+                job.names.append(segment.name)
+        job.retired, self._retired = self._retired, []
+        for retired in job.retired:
+            if retired.segment.fd >= 0:
+                job.descriptors.append(retired.segment.fd)
+                retired.segment.fd = -1
+        self._flushing = job
+        return job
+
+    def end_flush(self, job: FlushJob, now_ms: int = 0) -> None:
+        """Take a flush that was run back; KAFKA_STORAGE_ERROR if it failed: nothing is repeated."""
+        assert job is self._flushing, "a flush ends once, and was begun here"
+        self._flushing = None
+        self._flushed_ms = now_ms
+        if job.failure is not None:
+            self._go_offline("flush", job.failure)
+        self.recovery_point = max(self.recovery_point, job.up_to)
+        for retired in job.retired[: job.finished]:
+            retired.segment.index = None
+            self._snapshots.append(retired.end_offset)
+        self._retired = job.retired[job.finished :] + self._retired
+        if job.derived_failure is not None and job.derived_failure.errno not in _PASSING:
+            self._go_offline("writing an index", job.derived_failure)
+
+    # -- failures ------------------------------------------------------------------------------
+
+    def _refuse(self, what: str, failure: OSError) -> NoReturn:
+        if failure.errno in _PASSING:
+            raise KafkaStorageError(f"{self.directory}: {what}: {failure}") from failure
+        self._go_offline(what, failure)
+
+    def _go_offline(self, what: str, failure: OSError) -> NoReturn:
+        self._offline = f"{self.directory} is offline: {what}: {failure}"
+        raise KafkaStorageError(self._offline) from failure
+
+    def _require_online(self) -> None:
+        if self._offline is not None:
+            raise KafkaStorageError(self._offline)
