@@ -1,10 +1,10 @@
 """Brokers: registration, sessions, fencing, clean shutdown.
 
-| state        | entered by                                 | left by                            |
-|--------------|--------------------------------------------|------------------------------------|
-| fenced       | registration; session timeout              | heartbeat past its registration    |
-| live         | that heartbeat; registration of a process that only restarted | session timeout |
-| shutting down| heartbeat that wants it                    | fenced once nothing is left to hand over |
+| state         | entered by                                     | left by                      |
+|---------------|------------------------------------------------|------------------------------|
+| fenced        | registration; session timeout; clean shutdown  | heartbeat past registration  |
+| live          | that heartbeat; a process that only restarted  | session timeout              |
+| shutting down | heartbeat that wants it, with leadership to give | the next such heartbeat    |
 
 A fenced broker leads nothing and is given no replicas. Sessions are soft state: a new controller
 gives every broker a full session first.
@@ -137,11 +137,9 @@ class BrokerControl:
         if broker.fenced:
             return [], True
         handed = list(self._partitions.hand_over(broker.broker_id))
-        if not broker.shutting_down:
-            shutting = BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
-            if handed:
-                return [shutting, *handed], False
-        return [*self._fenced(broker)], True
+        if handed and not broker.shutting_down:
+            return [BrokerShuttingDown(broker.broker_id, broker.broker_epoch), *handed], False
+        return self._fenced(broker), True
 
     def expire(self, now_ms: int) -> Decision[None]:
         """Fence brokers that have been silent for too long."""

@@ -1,0 +1,255 @@
+"""The controller's side of the metadata log: epochs and appends that a majority of voters holds.
+
+Raft's rules, with the controller as a leader that is no voter itself (design: Ray places the
+controller, a quorum fences it):
+- An epoch is won by a majority's promise to refuse lower ones. The longest log of that majority
+  (last epoch, then length) is adopted: it holds everything that ever counted.
+- An entry counts once a majority has synced it, and nothing older than the new epoch's first entry
+  counts before that one does.
+- A voter whose log differs is cut back to where it agrees and brought level; one that lags behind
+  the entries kept here gets the snapshot first.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - the controller's shell: voters are asked side by side
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
+from raylog.actors.names import broker_name
+from raylog.actors.runtime.base import ActorGone, BackgroundTask, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import FencedLeaderEpoch, KafkaError
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R")
+_LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
+CALL_TIMEOUT_MS = 5_000
+
+
+class QuorumLost(Exception):
+    """No majority of voters answers, or one of them knows a later controller."""
+
+
+@dataclass(slots=True)
+class _Voter:
+    """A voter as the controller follows it."""
+
+    broker_id: int
+    directory_id: str
+    next_offset: int
+    """Where to send from; everything below is synced there once an append was answered."""
+    synced_offset: int = -1
+    last_contact_ms: int = -1
+    sender: BackgroundTask | None = None
+    failed: bool = False
+    """Whether its last sender gave up; the next append tries again."""
+
+
+@dataclass(slots=True)
+class _Adopted:
+    """The log that this controller goes on with."""
+
+    snapshot: LogSnapshot = field(default_factory=lambda: LogSnapshot(0, 0, ()))
+    entries: list[LogEntry] = field(default_factory=list)
+
+    @property
+    def next_offset(self) -> int:
+        return self.entries[-1].next_offset if self.entries else self.snapshot.offset
+
+    def epoch_before(self, offset: int) -> int:
+        """Epoch of the entry that ends at `offset`."""
+        for entry in reversed(self.entries):
+            if entry.next_offset == offset:
+                return entry.epoch
+        assert offset == self.snapshot.offset, "voters agree on where entries end"
+        return self.snapshot.epoch
+
+    def boundary(self, offset: int) -> int:
+        """The end of the last entry that ends at or below `offset`."""
+        for entry in reversed(self.entries):
+            if entry.next_offset <= offset:
+                return entry.next_offset
+        return self.snapshot.offset
+
+    def since(self, offset: int) -> list[LogEntry]:
+        """The entries from `offset` on."""
+        at = len(self.entries)
+        while at and self.entries[at - 1].offset >= offset:
+            at -= 1
+        return self.entries[at:]
+
+
+class VoterQuorum:
+    """The majority of the voters, asked through the brokers that host them."""
+
+    def __init__(self, runtime: Runtime, cluster_id: str, broker_ids: Iterable[int]) -> None:
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._broker_ids = tuple(broker_ids)
+        self._voters: list[_Voter] = []
+        self._log = _Adopted()
+        self._progressed = asyncio.Event()
+        self._fenced = False
+        self.epoch = 0
+
+    @property
+    def voters(self) -> tuple[tuple[int, str], ...]:
+        """The voter set in force: (broker id, directory id)."""
+        return tuple((one.broker_id, one.directory_id) for one in self._voters)
+
+    @property
+    def adopted(self) -> tuple[LogSnapshot, list[LogEntry]]:
+        """The log so far: a snapshot and what follows it."""
+        return self._log.snapshot, self._log.entries
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last entry."""
+        return self._log.next_offset
+
+    def progress(self) -> list[tuple[int, str, int, int]]:
+        """(broker id, directory id, log end offset, last contact in ms) of every voter."""
+        return [
+            (one.broker_id, one.directory_id, one.next_offset, one.last_contact_ms)
+            for one in self._voters
+        ]
+
+    # ---- taking over ---------------------------------------------------------------------
+
+    async def take_over(self) -> None:
+        """Win an epoch and adopt the longest log; raises QuorumLost."""
+        states = await self._gathered(self._broker_ids, lambda one: self._call(one, "voter_state"))
+        known = max(states, key=lambda state: state.recency, default=None)
+        if known is None or not known.voters:
+            raise QuorumLost("no voter answers")
+        members = dict(known.voters)
+        present = [one for one in states if members.get(one.broker_id) == one.directory_id]
+        self._require_majority(len(present), len(members))
+        epoch = max(state.promised_epoch for state in present) + 1
+        promised = await self._gathered(
+            [state.broker_id for state in present],
+            lambda one: self._call(one, "voter_new_epoch", epoch),
+        )
+        self._require_majority(len(promised), len(members))
+        self.epoch = epoch
+        self._fenced = False
+        longest = max(promised, key=lambda state: state.recency)
+        self._log = await self._fetched(longest)
+        self._voters = [
+            _Voter(broker_id, directory_id, self._log.next_offset)
+            for broker_id, directory_id in known.voters
+        ]
+
+    async def _fetched(self, voter: VoterState) -> _Adopted:
+        """A voter's whole log."""
+        adopted = _Adopted()
+        while True:
+            got = await self._fetch(voter.broker_id, adopted.next_offset)
+            if got.snapshot is not None:
+                adopted = _Adopted(got.snapshot)
+            adopted.entries.extend(got.entries)
+            if adopted.next_offset >= voter.next_offset:
+                return adopted
+            if not got.entries and got.snapshot is None:
+                raise QuorumLost(f"voter {voter.broker_id} does not give its log")
+
+    async def _fetch(self, broker_id: int, offset: int) -> VoterLog:
+        try:
+            fetched: VoterLog = await self._call(broker_id, "voter_fetch", self.epoch, offset)
+        except _LOST as lost:
+            raise QuorumLost(f"voter {broker_id} does not give its log: {lost}") from lost
+        return fetched
+
+    # ---- appending -----------------------------------------------------------------------
+
+    async def append(self, entries: list[LogEntry]) -> None:
+        """Add entries and return once a majority has synced them; raises QuorumLost.
+
+        One append at a time. Voters outside the majority are brought level in the background.
+        """
+        self._log.entries.extend(entries)
+        target = self._log.next_offset
+        for voter in self._voters:
+            if voter.sender is None:
+                voter.failed = False
+                voter.sender = self._runtime.start(self._send(voter), f"voter {voter.broker_id}")
+        while not self._is_majority(voter.synced_offset >= target for voter in self._voters):
+            if self._fenced or not self._is_majority(not voter.failed for voter in self._voters):
+                raise QuorumLost("no majority of the voters takes the controller's records")
+            self._progressed.clear()
+            await self._progressed.wait()
+
+    async def _send(self, voter: _Voter) -> None:
+        """Bring a voter level with the log, however long it grows meanwhile."""
+        try:
+            while voter.synced_offset < self._log.next_offset:
+                await self._send_once(voter)
+                self._progressed.set()
+        except _LOST as lost:
+            log.warning("voter %d does not take the metadata log: %s", voter.broker_id, lost)
+            voter.failed = True
+            self._fenced = self._fenced or isinstance(lost, FencedLeaderEpoch)
+        finally:
+            voter.sender = None
+            self._progressed.set()
+
+    async def _send_once(self, voter: _Voter) -> None:
+        """Send what a voter lacks; cut back to where it agrees if it differs."""
+        snapshot = self._log.snapshot
+        if voter.next_offset < snapshot.offset:
+            await self._call(voter.broker_id, "voter_install", self.epoch, snapshot)
+            voter.next_offset = snapshot.offset
+        asked = VoterAppend(
+            epoch=self.epoch,
+            previous_epoch=self._log.epoch_before(voter.next_offset),
+            previous_offset=voter.next_offset,
+            entries=self._log.since(voter.next_offset),
+        )
+        answer: VoterAppended = await self._call(voter.broker_id, "voter_append", asked)
+        voter.last_contact_ms = self._runtime.now_ms()
+        if answer.matched:
+            voter.next_offset = voter.synced_offset = answer.next_offset
+        else:
+            voter.next_offset = self._log.boundary(answer.next_offset)
+
+    async def install_snapshot(self, snapshot: LogSnapshot) -> None:
+        """Replace everything below the snapshot by it, here and on all voters that answer."""
+        self._log = _Adopted(snapshot, self._log.since(snapshot.offset))
+        await self._gathered(
+            self._voters,
+            lambda voter: self._call(voter.broker_id, "voter_install", self.epoch, snapshot),
+        )
+
+    # ---- asking --------------------------------------------------------------------------
+
+    async def _call(self, broker_id: int, method: str, *args: object) -> Any:
+        name = broker_name(self._cluster_id, broker_id)
+        return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)
+
+    async def _gathered(self, peers: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
+        """The answers of those that answer."""
+        outcomes = await asyncio.gather(*map(ask, peers), return_exceptions=True)
+        answers: list[R] = []
+        for outcome in outcomes:
+            if isinstance(outcome, _LOST):
+                log.info("a voter does not take part: %s", outcome)
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                answers.append(outcome)
+        return answers
+
+    @staticmethod
+    def _is_majority(votes: Iterable[bool]) -> bool:
+        cast = list(votes)
+        return sum(cast) * 2 > len(cast)
+
+    @staticmethod
+    def _require_majority(answered: int, voters: int) -> None:
+        if answered * 2 <= voters:
+            raise QuorumLost(f"{answered} of {voters} voters answer: no majority")

@@ -1,0 +1,289 @@
+"""The metadata log on disk: one file of frames, and a snapshot that stands for its beginning.
+
+| file         | contents                                                                   |
+|--------------|----------------------------------------------------------------------------|
+| `log`        | frames: promises of controller epochs, entries, cuts of entries before     |
+| `snapshot`   | one frame `[offset, epoch, count]`, then `count` frames of one record each |
+| `*.new`      | either of them being written; renamed when complete                        |
+
+A frame is length (u32), CRC-32 of the payload (u32), payload (msgpack). An entry holds the records
+of one decision, so that they are there together or not at all. A frame that a crash cut off is cut
+away when the log is opened; a broken frame before a good one is no torn tail but damage, and is
+refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+
+from raylog.actors.metadata.records import MetadataCorrupt
+from raylog.storage.disk import Disk
+from raylog.wire.errors import KafkaStorageError
+
+_FRAME = struct.Struct(">II")
+_PROMISE = 0
+_ENTRY = 1
+_CUT = 2
+_READ_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Encoded records that were appended together."""
+
+    offset: int
+    """Of its first record."""
+    epoch: int
+    """The controller epoch that wrote it."""
+    records: tuple[bytes, ...]
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after its last record."""
+        return self.offset + len(self.records)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot:
+    """Encoded records that stand for everything below `offset`."""
+
+    offset: int
+    epoch: int
+    """Of the last entry it stands for."""
+    records: tuple[bytes, ...]
+
+
+class MetadataLog:
+    """One copy of the metadata log. Writes are durable once the caller synced `fd`."""
+
+    def __init__(self, directory: Path, disk: Disk) -> None:
+        self._directory = directory
+        self._disk = disk
+        self.promised_epoch = 0
+        self.snapshot = LogSnapshot(0, 0, ())
+        self.entries: list[LogEntry] = []
+        self._end = 0
+        disk.mkdir(str(directory))
+        self._load_snapshot()
+        self.fd = disk.open(str(directory / "log"), create=True)
+        self._load_log()
+
+    @property
+    def next_offset(self) -> int:
+        """Offset after the last record."""
+        return self.entries[-1].next_offset if self.entries else self.snapshot.offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Epoch of the last entry."""
+        return self.entries[-1].epoch if self.entries else self.snapshot.epoch
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the log file."""
+        return self._end
+
+    def promise(self, epoch: int) -> None:
+        """Refuse lower epochs from now on."""
+        assert epoch > self.promised_epoch, "a promised epoch only rises"
+        self._write([msgpack.packb([_PROMISE, epoch])])
+        self.promised_epoch = epoch
+
+    def append(self, entries: Sequence[LogEntry]) -> None:
+        """Write entries at the end."""
+        at = self.next_offset
+        for entry in entries:
+            assert entry.offset == at, "an entry begins where the last one ended"
+            at = entry.next_offset
+        self._write(
+            [msgpack.packb([_ENTRY, one.offset, one.epoch, one.records]) for one in entries]
+        )
+        self.entries.extend(entries)
+
+    def epoch_before(self, offset: int) -> int | None:
+        """Epoch of the entry that ends at `offset`; None if no entry does."""
+        if offset == self.snapshot.offset:
+            return self.snapshot.epoch
+        at = self._index_of(offset) - 1
+        if at < 0 or self.entries[at].next_offset != offset:
+            return None
+        return self.entries[at].epoch
+
+    def cut(self, offset: int) -> None:
+        """Drop the entries from `offset` on, where an entry begins.
+
+        The file keeps them and a frame that says so: a promise that stands behind them must not
+        be lost, whatever order the disk writes in.
+        """
+        at = self._index_of(offset)
+        if at < len(self.entries):
+            self._write([msgpack.packb([_CUT, offset])])
+            del self.entries[at:]
+
+    def read(self, offset: int, max_bytes: int) -> list[LogEntry]:
+        """Entries from `offset` on, at least one if there is any."""
+        found = []
+        for entry in self.entries[self._index_of(offset) :]:
+            found.append(entry)
+            max_bytes -= sum(map(len, entry.records))
+            if max_bytes <= 0:
+                break
+        return found
+
+    def prepare_install(self, snapshot: LogSnapshot) -> int:
+        """Put a snapshot's file, and a log of what follows it, in place of the old files.
+
+        Blocking: it syncs. Changes nothing in memory, so that it can run beside the event loop;
+        nothing may be written between it and `finish_install`, which takes the descriptor.
+        """
+        header = msgpack.packb([snapshot.offset, snapshot.epoch, len(snapshot.records)])
+        self._disk.close(self._replace("snapshot", [header, *snapshot.records]))
+        frames = [msgpack.packb([_PROMISE, self.promised_epoch])]
+        frames += [
+            msgpack.packb([_ENTRY, one.offset, one.epoch, one.records])
+            for one in self._entries_after(snapshot)
+        ]
+        return self._replace("log", frames)
+
+    def finish_install(self, snapshot: LogSnapshot, fd: int) -> None:
+        """Go on with the files of `prepare_install`."""
+        self._disk.close(self.fd)
+        self.fd = fd
+        self.entries = self._entries_after(snapshot)
+        self.snapshot = snapshot
+        self._end = self._disk.size(fd)
+
+    def _entries_after(self, snapshot: LogSnapshot) -> list[LogEntry]:
+        """What stays beside a snapshot; nothing if the entries do not follow it."""
+        kept = self.entries[self._index_of(snapshot.offset) :]
+        return kept if not kept or kept[0].offset == snapshot.offset else []
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._disk.close(self.fd)
+
+    def _index_of(self, offset: int) -> int:
+        low, high = 0, len(self.entries)
+        while low < high:
+            middle = (low + high) // 2
+            if self.entries[middle].offset < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _write(self, payloads: Sequence[bytes]) -> None:
+        """Write frames at the end. A short write is cut back."""
+        data = b"".join(map(_framed, payloads))
+        try:
+            written = self._disk.pwritev(self.fd, [data], self._end)
+        except OSError as failure:
+            raise KafkaStorageError(f"the metadata log cannot be written: {failure}") from failure
+        if written != len(data):
+            self._disk.ftruncate(self.fd, self._end)
+            raise KafkaStorageError("the disk that holds the metadata log is full")
+        self._end += len(data)
+
+    def _replace(self, name: str, payloads: Sequence[bytes]) -> int:
+        """Write a whole file anew and put it in place; returns its descriptor."""
+        path = str(self._directory / name)
+        fd = self._disk.open(f"{path}.new", create=True)
+        self._disk.ftruncate(fd, 0)
+        data = b"".join(map(_framed, payloads))
+        if self._disk.pwritev(fd, [data], 0) != len(data):
+            self._disk.close(fd)
+            raise KafkaStorageError("the disk that holds the metadata log is full")
+        self._disk.fdatasync(fd)
+        self._disk.rename(f"{path}.new", path)
+        self._disk.fsync_dir(str(self._directory))
+        return fd
+
+    def _load_snapshot(self) -> None:
+        if "snapshot" not in self._disk.listdir(str(self._directory)):
+            return
+        fd = self._disk.open(str(self._directory / "snapshot"))
+        try:
+            payloads = [payload for payload, _ in _frames(_contents(self._disk, fd))]
+        finally:
+            self._disk.close(fd)
+        if not payloads:
+            raise MetadataCorrupt(f"{self._directory}/snapshot has no header")
+        offset, epoch, count = _unpacked(payloads[0])
+        if len(payloads) != count + 1:
+            raise MetadataCorrupt(f"{self._directory}/snapshot holds {len(payloads)} of {count}")
+        self.snapshot = LogSnapshot(offset, epoch, tuple(payloads[1:]))
+
+    def _load_log(self) -> None:
+        data = _contents(self._disk, self.fd)
+        self.entries, self._end = [], 0
+        for payload, position in _frames(data):
+            self._load_frame(_unpacked(payload))
+            self._end = position + _FRAME.size + len(payload)
+        if self._end < len(data):
+            self._disk.ftruncate(self.fd, self._end)
+
+    def _load_frame(self, values: list[Any]) -> None:
+        if values[0] == _PROMISE:
+            self.promised_epoch = max(self.promised_epoch, values[1])
+            return
+        if values[0] == _CUT:
+            del self.entries[self._index_of(values[1]) :]
+            return
+        entry = LogEntry(values[1], values[2], tuple(values[3]))
+        if entry.next_offset <= self.snapshot.offset:
+            return
+        if entry.offset != self.next_offset:
+            raise MetadataCorrupt(
+                f"{self._directory}/log goes on at {entry.offset} after {self.next_offset}"
+            )
+        self.entries.append(entry)
+
+
+def _framed(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _contents(disk: Disk, fd: int) -> bytes:
+    size, chunks, at = disk.size(fd), [], 0
+    while at < size:
+        chunk = disk.pread(fd, min(_READ_BYTES, size - at), at)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        at += len(chunk)
+    return b"".join(chunks)
+
+
+def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Whole frames with their positions, up to a torn tail."""
+    at = 0
+    while (payload := _frame_at(data, at)) is not None:
+        yield payload, at
+        at += _FRAME.size + len(payload)
+    if len(data) - at >= _FRAME.size:
+        length, _crc = _FRAME.unpack_from(data, at)
+        if length and _frame_at(data, at + _FRAME.size + length) is not None:
+            raise MetadataCorrupt(f"the metadata log is damaged at byte {at}")
+
+
+def _frame_at(data: bytes, at: int) -> bytes | None:
+    """The payload of the frame at a position; None if there is no whole, sound one."""
+    if len(data) - at < _FRAME.size:
+        return None
+    length, crc = _FRAME.unpack_from(data, at)
+    payload = data[at + _FRAME.size : at + _FRAME.size + length]
+    if not length or len(payload) != length or zlib.crc32(payload) != crc:
+        return None
+    return payload
+
+
+def _unpacked(payload: bytes) -> list[Any]:
+    values: list[Any] = msgpack.unpackb(payload, use_list=True)
+    return values
