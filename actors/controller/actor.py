@@ -1,0 +1,353 @@
+"""Shell of the controller: wins an epoch, loads the metadata log, answers, writes what is decided.
+
+A decision's records are replayed at once and answered once a majority of voters has synced them;
+decisions made meanwhile go into the next append together. If that fails nobody knows what counts:
+everything waiting is answered NotController, and the controller begins again with a new epoch and
+the log as the voters have it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterPartition,
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    ConfigOutcome,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    FeatureOutcome,
+    Follow,
+    MetadataUpdate,
+    PartitionsOpened,
+    ProducerIdBlock,
+    QuorumDescription,
+    QuorumReplica,
+    RegisterBroker,
+    ReplicasLost,
+    TopicOutcome,
+    UpdateFeatures,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
+from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.records import Record, decode_record, encode_record
+from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.wire.errors import InvalidRequest, NotController
+
+log = logging.getLogger(__name__)
+R = TypeVar("R")
+RECENT_RECORDS_MAX = 20_000
+"""Records kept for followers; who lags further gets a snapshot."""
+FOLLOW_RECORDS_MAX = 10_000
+RETRY_MS = (20, 1_000)
+"""First and longest wait before trying to take over again."""
+
+
+@dataclass(slots=True)
+class _Term:
+    """One epoch of this controller, from winning it to losing it."""
+
+    machine: ControllerMachine
+    quorum: VoterQuorum
+    committed: int = 0
+    """Everything below counts (exclusive end)."""
+    recent: list[Record] = field(default_factory=list)
+    """The last records, up to the image's offset."""
+    unwritten: list[LogEntry] = field(default_factory=list)
+    bytes_since_snapshot: int = 0
+    commit_waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+    """(offset, done when it is committed), by offset."""
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    followers: set[asyncio.Future[None]] = field(default_factory=set)
+    """Done when anything is committed."""
+    follower_offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Broker id to (offset asked for, when in ms)."""
+
+
+class ControllerActor:
+    """Serves the methods listed in `controller.api`."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        cluster_id: str,
+        broker_ids: list[int],
+        settings: dict[str, str],
+    ) -> None:
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._broker_ids = broker_ids
+        self._settings = BrokerSettings(settings)
+        self._term: _Term | None = None
+
+    async def start(self) -> None:
+        """Begin to try for an epoch; answers are NotController until one is won."""
+        self._runtime.start(self._lead_forever(), "lead")
+        self._runtime.start(self._expire_forever(), "sessions")
+
+    async def stop(self) -> None:
+        """Stop serving; what waits is answered NotController."""
+        self._resign("the controller stops")
+
+    def link_received(self, request: LinkRequest) -> None:
+        """No link requests are served."""
+        request.fail(InvalidRequest(f"the controller serves no {request.kind} over links"))
+
+    async def ping(self) -> dict[str, object]:
+        """Who is here, and whether it serves."""
+        epoch = -1 if self._term is None else self._term.quorum.epoch
+        return {"pid": os.getpid(), "serves": self._term is not None, "epoch": epoch}
+
+    # ---- leading -------------------------------------------------------------------------
+
+    async def _lead_forever(self) -> None:
+        wait_ms = RETRY_MS[0]
+        while True:
+            try:
+                term = await self._take_over()
+                wait_ms = RETRY_MS[0]
+                await self._write_forever(term)
+            except QuorumLost as lost:
+                log.info("the controller of %s does not serve: %s", self._cluster_id, lost)
+                self._resign(str(lost))
+            await self._runtime.sleep(wait_ms / 1000)
+            wait_ms = min(wait_ms * 2, RETRY_MS[1])
+
+    async def _take_over(self) -> _Term:
+        """Win an epoch, load the log, write the epoch's first records; then serve."""
+        quorum = VoterQuorum(self._runtime, self._cluster_id, self._broker_ids)
+        await quorum.take_over()
+        machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
+        snapshot, entries = quorum.adopted
+        machine.image.apply_update(-1, snapshot.offset, map(decode_record, snapshot.records))
+        for entry in entries:
+            machine.replay(map(decode_record, entry.records))
+        term = _Term(machine, quorum)
+        term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
+        first = machine.took_over(quorum.epoch, quorum.voters, self._runtime.now_ms())
+        self._append(term, first)
+        await self._write(term)
+        self._term = term
+        log.info("controller epoch %d serves at offset %d", quorum.epoch, term.committed)
+        return term
+
+    async def _write_forever(self, term: _Term) -> None:
+        """Write what was decided, all that has gathered in one append."""
+        while True:
+            await term.more.wait()
+            term.more.clear()
+            if self._term is not term:
+                raise QuorumLost("the term is over")
+            while term.unwritten:
+                await self._write(term)
+            if term.bytes_since_snapshot > self._snapshot_bytes:
+                await self._snapshot(term)
+
+    async def _write(self, term: _Term) -> None:
+        entries, term.unwritten = term.unwritten, []
+        await term.quorum.append(entries)
+        term.committed = entries[-1].next_offset
+        log.debug("committed up to %d", term.committed)
+        while term.commit_waiters and term.commit_waiters[0][0] <= term.committed:
+            _finish(term.commit_waiters.pop(0)[1])
+        for follower in term.followers:
+            _finish(follower)
+        term.followers.clear()
+
+    @property
+    def _snapshot_bytes(self) -> int:
+        return self._settings.number("metadata.log.max.record.bytes.between.snapshots")
+
+    async def _snapshot(self, term: _Term) -> None:
+        """Let the image stand for the log so far. Called when everything decided is committed."""
+        assert term.machine.image.offset == term.committed, "a snapshot holds what counts"
+        records = tuple(map(encode_record, term.machine.image.snapshot()))
+        term.bytes_since_snapshot = 0
+        await term.quorum.install_snapshot(LogSnapshot(term.committed, term.quorum.epoch, records))
+
+    def _resign(self, reason: str) -> None:
+        term, self._term = self._term, None
+        if term is None:
+            return
+        for _, waiter in term.commit_waiters:
+            if not waiter.done():
+                waiter.set_exception(NotController(reason))
+        for follower in term.followers:
+            _finish(follower)
+        term.commit_waiters.clear()
+        term.followers.clear()
+        term.more.set()
+
+    # ---- deciding ------------------------------------------------------------------------
+
+    def _serving(self) -> _Term:
+        if self._term is None:
+            raise NotController(f"no controller serves the cluster {self._cluster_id} yet")
+        return self._term
+
+    def _append(self, term: _Term, records: list[Record]) -> None:
+        """Replay records and have them written."""
+        if not records:
+            return
+        encoded = tuple(map(encode_record, records))
+        term.unwritten.append(LogEntry(term.machine.image.offset, term.quorum.epoch, encoded))
+        term.bytes_since_snapshot += sum(map(len, encoded))
+        term.machine.replay(records)
+        term.recent.extend(records)
+        if len(term.recent) > 2 * RECENT_RECORDS_MAX:
+            del term.recent[:-RECENT_RECORDS_MAX]
+        log.debug("decided %s", records)
+        term.more.set()
+
+    async def _decide(self, decide: Callable[[ControllerMachine], Decision[R]]) -> R:
+        """Carry a decision out; answered when it, and all it was based on, is committed."""
+        term = self._serving()
+        decision = decide(term.machine)
+        self._append(term, decision.records)
+        await self._committed(term, term.machine.image.offset)
+        return decision.response
+
+    async def _committed(self, term: _Term, offset: int) -> None:
+        if offset > term.committed:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            term.commit_waiters.append((offset, waiter))
+            await waiter
+
+    async def _expire_forever(self) -> None:
+        """Fence brokers whose session has run out."""
+        interval_ms = self._settings.number("broker.heartbeat.interval.ms")
+        while True:
+            await self._runtime.sleep(interval_ms / 1000)
+            while self._term is not None:
+                decision = self._term.machine.brokers.expire(self._runtime.now_ms())
+                if not decision.records:
+                    break
+                self._append(self._term, decision.records)
+
+    # ---- brokers -------------------------------------------------------------------------
+
+    async def register_broker(self, asked: RegisterBroker) -> int:
+        """Give a broker its broker epoch."""
+        now_ms = self._runtime.now_ms()
+        return await self._decide(lambda machine: machine.brokers.register(asked, now_ms))
+
+    async def heartbeat(self, asked: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
+        """Keep a broker's session."""
+        term = self._serving()
+        decision = term.machine.brokers.heartbeat(asked, self._runtime.now_ms(), term.committed)
+        if decision.records:
+            self._append(term, decision.records)
+            await self._committed(term, term.machine.image.offset)
+        return decision.response
+
+    async def partitions_opened(self, asked: PartitionsOpened) -> None:
+        """Count new openings of partition logs."""
+        await self._decide(lambda machine: machine.partitions_opened(asked))
+
+    async def replicas_lost(self, asked: ReplicasLost) -> None:
+        """Move leadership off partitions whose process ended."""
+        await self._decide(lambda machine: machine.replicas_lost(asked))
+
+    async def alter_partition(self, asked: AlterPartition) -> None:
+        """Change a partition's in-sync replicas."""
+        await self._decide(lambda machine: machine.alter_partition(asked))
+
+    async def allocate_producer_ids(self, asked: AllocateProducerIds) -> ProducerIdBlock:
+        """Hand out a block of producer ids."""
+        return await self._decide(lambda machine: machine.allocate_producer_ids(asked))
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker."""
+        await self._decide(lambda machine: machine.brokers.unregister(broker_id))
+
+    # ---- administration ------------------------------------------------------------------
+
+    async def create_topics(self, asked: CreateTopics) -> list[TopicOutcome]:
+        """Create topics."""
+        return await self._decide(lambda machine: machine.topics.create(asked))
+
+    async def delete_topics(self, asked: DeleteTopics) -> list[TopicOutcome]:
+        """Delete topics."""
+        return await self._decide(lambda machine: machine.topics.delete(asked))
+
+    async def create_partitions(self, asked: CreatePartitions) -> list[TopicOutcome]:
+        """Give topics more partitions."""
+        return await self._decide(lambda machine: machine.topics.create_partitions(asked))
+
+    async def alter_configs(self, asked: AlterConfigs) -> list[ConfigOutcome]:
+        """Change settings."""
+        return await self._decide(lambda machine: machine.configs.alter(asked))
+
+    async def update_features(self, asked: UpdateFeatures) -> list[FeatureOutcome]:
+        """Change feature levels."""
+        return await self._decide(lambda machine: machine.features.update(asked))
+
+    # ---- following -----------------------------------------------------------------------
+
+    async def follow(self, asked: Follow) -> MetadataUpdate:
+        """Committed metadata from an offset on; waits for some if there is none."""
+        term = self._serving()
+        term.follower_offsets[asked.broker_id] = (asked.offset, self._runtime.now_ms())
+        if asked.offset == term.committed:
+            await self._news(term, asked.max_wait_ms)
+        first = term.machine.image.offset - len(term.recent)
+        if first <= asked.offset <= term.committed:
+            end = min(term.committed, asked.offset + FOLLOW_RECORDS_MAX)
+            records = term.recent[asked.offset - first : end - first]
+            return MetadataUpdate(asked.offset, end, records)
+        offset, records = term.machine.image.offset, term.machine.image.snapshot()
+        await self._committed(term, offset)
+        return MetadataUpdate(-1, offset, records)
+
+    async def _news(self, term: _Term, max_wait_ms: int) -> None:
+        """Wait until something is committed, but not for long."""
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        term.followers.add(news)
+        timer = self._runtime.call_later(max_wait_ms, lambda: _finish(news))
+        try:
+            await news
+        finally:
+            timer.cancel()
+            term.followers.discard(news)
+        if self._term is not term:
+            raise NotController("the controller's term is over")
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The voters and observers of the metadata log, and how far each is."""
+        term = self._serving()
+        voters = [QuorumReplica(*one) for one in term.quorum.progress()]
+        voter_ids = {one.broker_id for one in voters}
+        observers = [
+            QuorumReplica(broker.broker_id, broker.directory_id, *_progress(term, broker.broker_id))
+            for broker in term.machine.image.brokers.values()
+            if broker.broker_id not in voter_ids
+        ]
+        return QuorumDescription(
+            leader_id=voters[0].broker_id,
+            leader_epoch=term.quorum.epoch,
+            high_watermark=term.committed,
+            voters=voters,
+            observers=observers,
+        )
+
+
+def _progress(term: _Term, broker_id: int) -> tuple[int, int]:
+    return term.follower_offsets.get(broker_id, (-1, -1))
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
