@@ -65,8 +65,8 @@ class PartitionStatus:
     log_end_offset: int
     size_bytes: int
     segments: int
-    offline: str | None = None
-    """Why the log is offline, or None."""
+    offline: bool = False
+    """Whether its disk failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +88,16 @@ class RouteUpdate:
 
     added: list[Route] = field(default_factory=list)
     removed: list[PartitionKey] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirStatus:
+    """Broker to Gateway (`describe_log_dirs`): what one data directory holds."""
+
+    path: str
+    total_bytes: int
+    """Of the volume it is on."""
+    usable_bytes: int
+    partitions: list[PartitionStatus] = field(default_factory=list)
+    offline: bool = False
+    """Whether its disk failed."""

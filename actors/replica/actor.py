@@ -22,7 +22,7 @@ from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.sessions import FetchSession
-from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.runtime.base import LinkRequest, Runtime, Timer
 from raylog.storage.disk import OsDisk
 from raylog.storage.log import Log
 from raylog.wire.errors import (
@@ -34,6 +34,7 @@ from raylog.wire.errors import (
 log = logging.getLogger(__name__)
 SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
+UPKEEP_MS = 1_000
 SWEEP_SLICE = 50
 """Partitions looked at in one go by the retention sweep, so that no request waits for it."""
 
@@ -59,6 +60,8 @@ class ReplicaActor:
         self._disk = OsDisk()
         self._partitions: dict[PartitionKey, Partition] = {}
         self._sessions: dict[SessionKey, FetchSession] = {}
+        self._grown: dict[Partition, None] = {}
+        self._upkeep: Timer | None = None
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
             api.FETCH: self._fetch,
@@ -75,6 +78,8 @@ class ReplicaActor:
 
     async def stop(self) -> None:
         """Close all logs cleanly."""
+        if self._upkeep is not None:
+            self._upkeep.cancel()
         await self.close_partitions(list(self._partitions), False)
 
     async def ping(self) -> dict[str, Any]:
@@ -165,7 +170,13 @@ class ReplicaActor:
 
     def _produce(self, request: LinkRequest) -> None:
         topic_id, index, epoch, acks = request.header
-        self._partition_of(topic_id, index).produce(request, epoch, acks, self._runtime.now_ms())
+        partition = self._partition_of(topic_id, index)
+        now_ms = self._runtime.now_ms()
+        partition.produce(request, epoch, acks, now_ms)
+        if not partition.flush_running and partition.log.needs_flush(now_ms):
+            self._flush(partition)
+        elif partition.flushes_by_time:
+            self._appended(partition)
 
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header
@@ -180,7 +191,23 @@ class ReplicaActor:
 
     def _delete_records(self, request: LinkRequest) -> None:
         topic_id, index, offset = request.header
-        request.reply(self._partition_of(topic_id, index).delete_records(offset))
+        partition = self._partition_of(topic_id, index)
+        log_start_offset = partition.delete_records(offset)
+        self._runtime.start(
+            self._answer_durable(request, partition, log_start_offset), "delete records"
+        )
+
+    async def _answer_durable(
+        self, request: LinkRequest, partition: Partition, log_start_offset: int
+    ) -> None:
+        """Answer a deletion once it would survive a crash."""
+        try:
+            await self._checkpoint(partition)
+        except KafkaStorageError as failure:
+            request.fail(failure)
+        else:
+            self._has_news(partition)
+            request.reply(log_start_offset)
 
     def _producers(self, request: LinkRequest) -> None:
         topic_id, index = request.header
@@ -259,18 +286,36 @@ class ReplicaActor:
     # ---- upkeep --------------------------------------------------------------------------
 
     def _flush(self, partition: Partition) -> None:
+        partition.flush_running = True
         self._runtime.start(self._flush_now(partition), f"flush {partition.topic}")
 
     async def _flush_now(self, partition: Partition) -> None:
-        while partition.flushed_offset < partition.flush_target:
-            job = partition.log.begin_flush()
-            failure: KafkaError | None = None
-            try:
-                await self._runtime.run_blocking(job.run)
-            except OSError as broken:
-                failure = KafkaStorageError(f"fdatasync of {partition.topic} failed: {broken}")
-            partition.log.end_flush(job, failure)
-            partition.flushed(job.up_to, failure)
+        """Flush until no writer waits for more; a failure is the writers' answer."""
+        log = partition.log
+        more = True
+        while more:
+            job = log.begin_flush()
+            await self._runtime.run_blocking(job.run)
+            partition.end_flush(job, self._runtime.now_ms())
+            more = not log.offline and log.recovery_point < partition.flush_target
+        partition.flush_running = False
+
+    def _appended(self, partition: Partition) -> None:
+        """Note that a log grew which is to be flushed by the clock (flush.ms)."""
+        self._grown[partition] = None
+        if self._upkeep is None:
+            self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up)
+
+    def _keep_up(self) -> None:
+        """Flush what is due by the clock; rests when everything is flushed."""
+        now_ms = self._runtime.now_ms()
+        grown, self._grown = self._grown, {}
+        for partition in grown:
+            if not partition.flush_running and partition.log.needs_flush(now_ms):
+                self._flush(partition)
+            elif partition.log.recovery_point < partition.log.log_end_offset:
+                self._grown[partition] = None
+        self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up) if self._grown else None
 
     async def _sweep_forever(self) -> None:
         while True:
@@ -282,16 +327,25 @@ class ReplicaActor:
         partitions = list(self._partitions.values())
         for at in range(0, len(partitions), SWEEP_SLICE):
             for partition in partitions[at : at + SWEEP_SLICE]:
-                self._retain(partition)
+                if partition.key in self._partitions:
+                    await self._retain(partition)
             await self._runtime.sleep(0)
 
-    def _retain(self, partition: Partition) -> None:
-        if partition.key not in self._partitions or not partition.config.log.delete_enabled:
-            return
+    async def _retain(self, partition: Partition) -> None:
+        now_ms = self._runtime.now_ms()
         try:
-            partition.log.retention(self._runtime.now_ms(), partition.high_watermark)
-        except OSError:
+            partition.log.roll_if_due(now_ms)
+            if partition.config.delete:
+                partition.log.retention(now_ms, partition.high_watermark)
+            await self._checkpoint(partition)
+        except KafkaStorageError:
             log.exception("retention of %s-%d failed", partition.topic, partition.key[1])
+
+    async def _checkpoint(self, partition: Partition) -> None:
+        job = partition.log.begin_checkpoint(self._runtime.now_ms(), partition.high_watermark)
+        if job is not None:
+            await self._runtime.run_blocking(job.run)
+            partition.log.end_checkpoint(job)
 
 
 def _open_logs(

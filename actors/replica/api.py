@@ -91,11 +91,11 @@ class FetchedPartition(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int
-    segment_id: str
-    position: int
-    length: int
+    segment_id: str = ""
+    position: int = 0
+    length: int = 0
     """0: no records now."""
-    aborted: list[Any] | None
+    aborted: list[Any] | None = None
     """(producer id, first offset) of aborted transactions in the slice, for read_committed."""
-    diverging: list[int] | None
+    diverging: list[int] | None = None
     """(epoch, end offset) where the fetcher's history leaves the leader's."""

@@ -12,6 +12,8 @@ class PartitionConfig:
     """What a partition replica obeys."""
 
     log: LogConfig
+    delete: bool
+    """Whether records expire by age and size (cleanup.policy)."""
     log_append_time: bool
     """Whether records are stamped with the time of the append (message.timestamp.type)."""
 
@@ -29,7 +31,7 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
             flush_messages=int(config["flush.messages"]),
             flush_ms=int(config["flush.ms"]),
             file_delete_delay_ms=int(config["file.delete.delay.ms"]),
-            delete_enabled="delete" in config["cleanup.policy"],
         ),
+        delete="delete" in config["cleanup.policy"],
         log_append_time=config["message.timestamp.type"] == "LogAppendTime",
     )

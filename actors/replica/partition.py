@@ -30,17 +30,19 @@ from raylog.actors.replica.machine import (
 )
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.runtime.base import LinkRequest
+from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log
 from raylog.wire.errors import (
     ErrorCode,
     KafkaError,
+    KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
 )
 from raylog.wire.records import read_header, set_log_append_time
 
 ACKS_ALL = -1
-_NO_RECORDS = ("", 0, 0, None, None)
+NEVER_MS = 2**63 - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -60,9 +62,14 @@ class Partition:
     """Who watches this partition, with the session's key in the actor."""
     waiting: deque[tuple[int, LinkRequest, ProduceAnswer]] = field(default_factory=deque)
     """Writers that wait for the high watermark: (next offset of their batch, request, answer)."""
+    flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
-    flushed_offset: int = 0
+
+    @property
+    def flushes_by_time(self) -> bool:
+        """Whether flush.ms is set, so that a timer must look after this log."""
+        return self.config.log.flush_ms < NEVER_MS
 
     @property
     def high_watermark(self) -> int:
@@ -110,13 +117,12 @@ class Partition:
         self._answer(request, acks, info.next_offset, answer)
 
     def _must_flush(self, next_offset: int) -> None:
-        idle = self.flushed_offset >= self.flush_target
         self.flush_target = next_offset
-        if idle:
+        if not self.flush_running:
             self.flush(self)
 
     def _may_answer(self, next_offset: int) -> bool:
-        flushed = self.flushed_offset >= min(next_offset, self.flush_target)
+        flushed = self.log.recovery_point >= min(next_offset, self.flush_target)
         return flushed and next_offset <= self.machine.high_watermark
 
     def _answer(
@@ -127,11 +133,11 @@ class Partition:
         else:
             self.waiting.append((next_offset, request, answer))
 
-    def flushed(self, up_to: int, failure: KafkaError | None) -> None:
-        """Note the end of a flush: answer who waited for it."""
-        self.flushed_offset = max(self.flushed_offset, up_to)
-        if failure is not None:
-            self.flush_target = self.flushed_offset
+    def end_flush(self, job: FlushJob, now_ms: int) -> None:
+        """Take a flush back: answer who waited for it, or fail them if the disk failed."""
+        try:
+            self.log.end_flush(job, now_ms)
+        except KafkaStorageError as failure:
             self._fail_waiting(failure)
         else:
             self._release()
@@ -167,7 +173,7 @@ class Partition:
             self.machine.require_leader(interest.current_leader_epoch)
             return self._read(interest, max_bytes, at_least_one, isolation)
         except KafkaError as failure:
-            return FetchedPartition(*self.key, int(failure.code), -1, -1, -1, *_NO_RECORDS)
+            return FetchedPartition(*self.key, int(failure.code), -1, -1, -1)
 
     def _read(
         self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int
@@ -181,16 +187,16 @@ class Partition:
         if interest.last_fetched_epoch >= 0:
             epoch, end = log.epochs.end_offset_for(interest.last_fetched_epoch, log.log_end_offset)
             if epoch < interest.last_fetched_epoch or end < offset:
-                return FetchedPartition(*figures, "", 0, 0, None, [epoch, end])
+                return FetchedPartition(*figures, diverging=[epoch, end])
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
             )
         if offset >= limit or max_bytes <= 0:
-            return FetchedPartition(*figures, *_NO_RECORDS)
+            return FetchedPartition(*figures)
         found = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
         if found is None:
-            return FetchedPartition(*figures, *_NO_RECORDS)
+            return FetchedPartition(*figures)
         aborted = None
         if committed:
             aborted = [list(t) for t in log.aborted_transactions(offset, found.next_offset)]
@@ -265,4 +271,4 @@ def unknown_partition(interest: Interest) -> FetchedPartition:
     """The answer for a partition that is not open here (any more)."""
     code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     key = (interest.topic_id, interest.partition)
-    return FetchedPartition(*key, code, -1, -1, -1, *_NO_RECORDS)
+    return FetchedPartition(*key, code, -1, -1, -1)

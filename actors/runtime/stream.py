@@ -10,6 +10,7 @@ import asyncio
 import hmac
 import itertools
 import logging
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -252,21 +253,27 @@ async def serve_links(
     address: str, secret: bytes, instance: str, actor: Actor, links: set[ServingLink]
 ) -> asyncio.AbstractServer:
     """Accept links at `unix:<name>`, an abstract socket name."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(_socket_name(address))
     return await asyncio.get_running_loop().create_unix_server(
-        lambda: ServingLink(secret, instance, actor, links), path=_socket_name(address)
+        lambda: ServingLink(secret, instance, actor, links), sock=listener
     )
 
 
 async def connect_link(address: str, secret: bytes, instance: str, timeout_s: float) -> StreamLink:
     """Open a link; raises PeerLost when nobody who knows the secret is there."""
     loop = asyncio.get_running_loop()
+    connection = socket.socket(socket.AF_UNIX)  # uvloop cannot dial an abstract name itself
+    connection.setblocking(False)
     try:
         async with asyncio.timeout(timeout_s):
+            await loop.sock_connect(connection, _socket_name(address))
             _, link = await loop.create_unix_connection(
-                lambda: StreamLink(secret, instance), path=_socket_name(address)
+                lambda: StreamLink(secret, instance), sock=connection
             )
             await link.ready
     except (OSError, TimeoutError) as failure:
+        connection.close()
         raise PeerLost(f"nobody answers at {address}: {failure}") from failure
     return link
 

@@ -6,6 +6,7 @@ v3 adds the client's software name, v4 allows features whose lowest version is 0
 from __future__ import annotations
 
 from raylog.actors.features import SUPPORTED_FEATURES
+
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.handlers.table import SERVED
 from raylog.wire.messages.api_versions import (
@@ -19,7 +20,9 @@ from raylog.wire.messages.api_versions import (
 MIN_VERSION_ZERO_SINCE = 4
 
 
-def api_versions(context: RequestContext, request: ApiVersionsRequest | None) -> ApiVersionsResponse:
+def api_versions(
+    context: RequestContext, request: ApiVersionsRequest | None
+) -> ApiVersionsResponse:
     """Answer from the table of handlers; `request` is None for a version not known here."""
     image = context.gateway.cluster.image
     zero_allowed = context.version >= MIN_VERSION_ZERO_SINCE

@@ -33,12 +33,14 @@ from raylog.wire.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
+HINTS_SINCE = 12
 TOPIC_IDS_SINCE = 13
+ENDPOINTS_SINCE = 16
 REPLICA_GRACE_MS = 1_000
 """How long a replica may take to end a wait before the client is answered without it."""
 _LATE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-_NO_RECORDS = ("", 0, 0, None, None)
 
 
 def fetch(context: RequestContext, request: FetchRequest) -> FetchResponse | None:
@@ -91,7 +93,7 @@ class _Fetch:
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
         self._failed = False
-        self._left: dict[Link, int] = {}
+        self._left: dict[Link, None] = {}
         self._once = False
         self._waiting = False
         self._deadline: Timer | None = None
@@ -105,12 +107,12 @@ class _Fetch:
         self._take_in()
         self._route_the_rest()
         links = list(self._session.links)
-        if len(links) == 1 and not self._failed and self._request.max_wait_ms > 0:
+        if not links:
+            self._finish()
+        elif len(links) == 1 and not self._failed and self._request.max_wait_ms > 0:
             self._ask(links, wait=True, min_bytes=self._request.min_bytes)
         else:
             self._ask(links, wait=False, min_bytes=0)
-        if not self._left:
-            self._all_answered()
 
     def _forget(self) -> None:
         for forgotten in self._request.forgotten_topics_data:
@@ -180,6 +182,7 @@ class _Fetch:
                 request.max_wait_ms, self._time_is_up
             )
         self._once = not self._session.session_id and len(links) == 1
+        self._left = dict.fromkeys(links)  # first: within one process answers come at once
         for link in links:
             changed, forgotten = self._link_changes.pop(link, ([], []))
             ask = FetchAsk(
@@ -193,10 +196,11 @@ class _Fetch:
                 changed,
                 forgotten,
             )
-            self._left[link] = self._left.get(link, 0) + 1
             link.request(FETCH, ask, (), *self._handlers(link))
 
-    def _handlers(self, link: Link) -> tuple[Callable[[Any, memoryview], None], Callable[[Exception], None]]:
+    def _handlers(
+        self, link: Link
+    ) -> tuple[Callable[[Any, memoryview], None], Callable[[Exception], None]]:
         def answered(found: list[list[Any]], _payload: memoryview) -> None:
             if link in self._left:
                 for part in found:
@@ -259,7 +263,7 @@ class _Fetch:
     def _response(self) -> FetchResponse:
         session = self._session
         answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
-        hints = []
+        hints: list[LeaderIdAndEpoch | None] = []
         room = max(self._request.max_bytes, 1)
         for key in self._answered_keys():
             part = self._parts.get(key) or _failed_part(key, _LATE)
@@ -277,8 +281,13 @@ class _Fetch:
                 FetchableTopicResponse(topic=name, topic_id=_wire_id(topic_id), partitions=parts)
                 for (name, topic_id), parts in answered.items()
             ],
-            node_endpoints=node_endpoints(self._context.gateway.cluster.image, hints),
+            node_endpoints=self._endpoints(hints),
         )
+
+    def _endpoints(self, hints: list[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
+        if self._context.version < ENDPOINTS_SINCE:
+            return []
+        return node_endpoints(self._context.gateway.cluster.image, hints)
 
     def _answered_keys(self) -> list[PartitionKey]:
         if self._full:
@@ -295,7 +304,7 @@ class _Fetch:
             log_start_offset=part.log_start_offset,
             records=b"",
         )
-        if part.error_code:
+        if part.error_code and self._context.version >= HINTS_SINCE:
             data.current_leader = leader_hint(
                 gateway.cluster.image.topics.get(key[0]), key[1], part.error_code
             )
@@ -337,7 +346,7 @@ def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:
 
 
 def _failed_part(key: PartitionKey, error_code: int) -> FetchedPartition:
-    return FetchedPartition(*key, error_code, -1, -1, -1, *_NO_RECORDS)
+    return FetchedPartition(*key, error_code, -1, -1, -1)
 
 
 def _wire_id(topic_id: TopicId) -> bytes:

@@ -1,0 +1,124 @@
+"""Answers item by item: each partition, topic or resource succeeds or fails on its own.
+
+This is where a handler's failures become error codes, by way of `actors.failures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from raylog.actors.failures import error_code_of, message_of
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout
+from raylog.wire.errors import KafkaError
+
+R = TypeVar("R")
+Failed = Callable[[int, str | None], R]
+"""Makes the answer of an item that failed from (error code, message)."""
+REPLICA_TIMEOUT_MS = 30_000
+"""For requests that carry no deadline of their own."""
+REPLICA_TIMEOUT_MIN_MS = 100
+
+
+def attempt(work: Callable[[], R], failed: Failed[R]) -> R:
+    """The answer that `work` gives, or the one for its failure."""
+    try:
+        return work()
+    except KafkaError as failure:
+        return failed(int(error_code_of(failure)), message_of(failure))
+
+
+async def attempt_async(work: Awaitable[R], failed: Failed[R]) -> R:
+    """The answer that `work` comes to, or the one for its failure."""
+    try:
+        return await work
+    except (KafkaError, PeerLost, PeerTimeout) as failure:
+        return failed(int(error_code_of(failure)), message_of(failure))
+
+
+class PartitionAnswer(Protocol):
+    """The part of an answer that concerns one partition."""
+
+    error_code: int
+
+
+class Question(NamedTuple):
+    """What a partition's Replica actor is asked (`actors.replica.api`)."""
+
+    link: Link
+    kind: str
+    header: tuple[Any, ...]
+
+
+class PartitionAnswers:
+    """The partitions of one request whose answers Replica actors fill in.
+
+    The request is answered when `done` was called and every partition is settled, or when the
+    time is up: what is unsettled then is REQUEST_TIMED_OUT.
+    """
+
+    __slots__ = ("_asked", "_context", "_done", "_open", "_response", "_timer")
+
+    def __init__(self, context: RequestContext, response: object, timeout_ms: int) -> None:
+        self._context = context
+        self._response = response
+        self._open: dict[int, PartitionAnswer] = {}
+        self._asked = 0
+        self._done = False
+        self._timer = context.gateway.runtime.call_later(
+            max(timeout_ms, REPLICA_TIMEOUT_MIN_MS), self._time_is_up
+        )
+
+    def ask(
+        self,
+        answer: PartitionAnswer,
+        question: Callable[[], Question],
+        found: Callable[[Any], None],
+    ) -> None:
+        """Ask one partition's leader; `found` takes in what it says.
+
+        `question` may raise KafkaError: nobody is asked then.
+        """
+        try:
+            link, kind, header = question()
+        except KafkaError as failure:
+            _fail(answer, failure)
+            return
+        number = self._asked = self._asked + 1
+        self._open[number] = answer
+
+        def answered(what: Any, _payload: memoryview) -> None:
+            if self._open.pop(number, None) is not None:
+                found(what)
+                self._settle()
+
+        def failed(failure: Exception) -> None:
+            if self._open.pop(number, None) is not None:
+                _fail(answer, failure)
+                self._settle()
+
+        link.request(kind, header, (), answered, failed)
+
+    def done(self) -> None:
+        """Everything is asked."""
+        self._done = True
+        self._settle()
+
+    def _settle(self) -> None:
+        if self._done and not self._open:
+            self._timer.cancel()
+            self._context.reply(self._response)
+
+    def _time_is_up(self) -> None:
+        late = PeerTimeout("the partition's leader did not answer in time")
+        for answer in self._open.values():
+            _fail(answer, late)
+        self._open.clear()
+        self._settle()
+
+
+def _fail(answer: PartitionAnswer, failure: Exception) -> None:
+    answer.error_code = int(error_code_of(failure))
+    if hasattr(answer, "error_message"):
+        answer.error_message = message_of(failure)

@@ -1,0 +1,58 @@
+"""Asking the Controller, with a deadline, through its restarts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from raylog.actors.gateway.answers import attempt_async
+from raylog.actors.names import controller_name
+from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import NotController, RequestTimedOut
+
+R = TypeVar("R")
+RETRY_MS = 100
+TIMEOUT_MIN_MS = 1_000
+"""Clients may ask with timeout 0; a call needs some time to get there and back."""
+TIMEOUT_MAX_MS = 300_000
+
+
+class ControllerClient:
+    """The Controller as a gateway sees it."""
+
+    def __init__(self, runtime: Runtime, cluster_id: str) -> None:
+        self._runtime = runtime
+        self._name = controller_name(cluster_id)
+
+    async def ask(self, method: str, argument: object, timeout_ms: int) -> Any:
+        """Call a method, again if the Controller restarts meanwhile.
+
+        Raises what the method raises, RequestTimedOut at the deadline. A call that is repeated may
+        have taken effect before: then a topic exists already, as with Kafka's forwarded requests.
+        """
+        timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
+        deadline = self._runtime.monotonic_ms() + timeout_ms
+        while True:
+            left = deadline - self._runtime.monotonic_ms()
+            try:
+                return await self._runtime.call(
+                    self._name, method, argument, timeout_ms=max(1, int(left))
+                )
+            except (PeerLost, NotController) as absent:
+                if left <= RETRY_MS:
+                    raise RequestTimedOut(
+                        f"the controller did not answer {method} within {timeout_ms} ms"
+                    ) from absent
+            except PeerTimeout as late:
+                raise RequestTimedOut(str(late)) from late
+            await self._runtime.sleep(RETRY_MS / 1000)
+
+    async def outcomes(
+        self,
+        method: str,
+        argument: object,
+        timeout_ms: int,
+        refused: Callable[[int, str | None], list[R]],
+    ) -> list[R]:
+        """The outcomes that a method answers; those of `refused` where it refuses all at once."""
+        return await attempt_async(self.ask(method, argument, timeout_ms), refused)

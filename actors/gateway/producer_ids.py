@@ -1,0 +1,81 @@
+"""Producer ids for idempotent producers, from blocks that the Controller gives out (KIP-730)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raylog.actors.controller.api import AllocateProducerIds, ProducerIdBlock
+from raylog.actors.gateway.controller_client import ControllerClient
+from raylog.actors.runtime.base import Runtime
+from raylog.actors.runtime.waiting import until
+from raylog.wire.errors import CoordinatorLoadInProgress, KafkaError
+
+if TYPE_CHECKING:
+    from raylog.actors.gateway.cluster import ClusterView
+
+log = logging.getLogger(__name__)
+BLOCK_TIMEOUT_MS = 10_000
+
+
+class ProducerIds:
+    """One gateway's block of producer ids; the rest of it is lost with the gateway's process."""
+
+    def __init__(
+        self, runtime: Runtime, cluster: ClusterView, controller: ControllerClient
+    ) -> None:
+        self._runtime = runtime
+        self._cluster = cluster
+        self._controller = controller
+        self._next = 0
+        self._end = 0
+        self._fetching = False
+        self._waiting: list[Callable[[], None]] = []
+
+    async def take(self) -> int:
+        """A producer id that nobody else gets.
+
+        Raises CoordinatorLoadInProgress, which producers retry, when there is none in time.
+        """
+        if self._next == self._end:
+            await until(self._runtime, self._changes, self._has_some, BLOCK_TIMEOUT_MS)
+        if self._next == self._end:
+            raise CoordinatorLoadInProgress("the controller has not given any producer ids yet")
+        self._next += 1
+        return self._next - 1
+
+    def _has_some(self) -> bool:
+        return self._next < self._end
+
+    def _changes(self, look: Callable[[], None]) -> Callable[[], None]:
+        self._waiting.append(look)
+        if not self._fetching:
+            self._fetching = True
+            self._runtime.start(self._fetch(), "fetch producer ids")
+        return lambda: self._waiting.remove(look)
+
+    async def _fetch(self) -> None:
+        try:
+            while self._waiting and self._next == self._end:
+                await self._fetch_block()
+        finally:
+            self._fetching = False
+
+    async def _fetch_block(self) -> None:
+        broker = self._cluster.image.brokers.get(self._cluster.broker_id)
+        epoch = -1 if broker is None else broker.broker_epoch
+        try:
+            block: ProducerIdBlock = await self._controller.ask(
+                "allocate_producer_ids",
+                AllocateProducerIds(self._cluster.broker_id, epoch),
+                BLOCK_TIMEOUT_MS,
+            )
+        except KafkaError as refused:
+            log.warning("no producer ids from the controller: %s", refused)
+            await self._runtime.sleep(0.1)
+            return
+        self._next = block.first
+        self._end = block.first + block.count
+        for look in tuple(self._waiting):
+            look()
