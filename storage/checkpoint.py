@@ -119,14 +119,17 @@ class LogState:
 
 
 class StateFile:
-    """Writes the `state` file; writers in several threads cannot overtake one another."""
+    """Reads and writes the `state` file; an older state never takes the place of a newer one.
 
-    __slots__ = ("_disk", "_lock", "_path", "_written")
+    `lock` is for writers in several threads.
+    """
+
+    __slots__ = ("_disk", "_path", "_written", "lock")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = f"{directory}/{STATE_FILE}"
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
         self._written = 0
 
     def read(self) -> LogState | None:
@@ -156,10 +159,9 @@ class StateFile:
             and [clean_end.segment, clean_end.size, clean_end.log_end_offset],
         }
         data = encode(STATE_KIND, _STATE_VERSION, contents)
-        with self._lock:
-            if number > self._written:
-                write_file(self._disk, self._path, data, durable=True)
-                self._written = number
+        if number > self._written:
+            write_file(self._disk, self._path, data, durable=True)
+            self._written = number
 
 
 class HighWatermarkFile:

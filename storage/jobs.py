@@ -15,21 +15,20 @@ from raylog.storage.layout import index_name, producers_name
 from raylog.storage.segment import Segment
 
 
-class Retired(NamedTuple):
-    """A full segment that a flush will make durable, index, and close."""
+class Snapshot(NamedTuple):
+    """Producer states that are to be written."""
 
-    segment: Segment
-    end_offset: int
-    producers: bytes  # a snapshot as of its end
+    offset: int
+    contents: bytes
 
 
 @dataclass(slots=True)
 class FlushJob:
-    """Make everything below `up_to` durable, and write what belongs to full segments.
+    """Make everything below `up_to` durable, and write the indexes of full segments.
 
     `failure` is a write-back that failed: the data may be lost, whatever a later one says.
-    `derived_failure` is of an index or a snapshot; `finished` says how many of `retired` have
-    theirs, and the others can be tried again.
+    `index_failure` is of an index; the first `indexed` of `retired` have theirs, and the others
+    can be tried again.
     """
 
     disk: Disk
@@ -38,10 +37,10 @@ class FlushJob:
     up_to: int
     descriptors: list[int] = field(default_factory=list)  # the job's own: it closes them
     names: list[str] = field(default_factory=list)  # segments without an open descriptor
-    retired: list[Retired] = field(default_factory=list)
-    finished: int = 0
+    retired: list[Segment] = field(default_factory=list)
+    indexed: int = 0
     failure: OSError | None = None
-    derived_failure: OSError | None = None
+    index_failure: OSError | None = None
 
     def run(self) -> None:
         """Blocking. Call once."""
@@ -51,9 +50,9 @@ class FlushJob:
             self.failure = failure
             return
         try:
-            self._write_derived()
+            self._write_indexes()
         except OSError as failure:
-            self.derived_failure = failure
+            self.index_failure = failure
 
     def _sync(self) -> None:
         if not self.names and not self.descriptors:
@@ -68,21 +67,22 @@ class FlushJob:
                 self.disk.close(fd)
         self.disk.fsync_dir(self.directory)
 
-    def _write_derived(self) -> None:
-        for segment, end_offset, producers in self.retired:
-            path = self.files.path(producers_name(end_offset))
-            write_file(self.disk, path, producers, durable=False)
+    def _write_indexes(self) -> None:
+        for segment in self.retired:
             index = segment.index
             if index is not None:  # else it was read from its file, which is there already
                 path = self.files.path(index_name(segment.name))
                 data = encode_index(segment.summary(), index, segment.aborted or [])
                 write_file(self.disk, path, data, durable=False)
-            self.finished += 1
+            self.indexed += 1
 
 
 @dataclass(slots=True)
 class CheckpointJob:
-    """Make the log's state durable, then remove the files that it no longer needs."""
+    """Make producer snapshots and the log's state durable, then remove what is not needed.
+
+    Several may be under way: the older one then leaves the newer state alone.
+    """
 
     disk: Disk
     files: SegmentFiles
@@ -91,16 +91,24 @@ class CheckpointJob:
     number: int
     high_watermark_file: HighWatermarkFile
     high_watermark: int
-    doomed: list[str] = field(default_factory=list)
+    snapshots: list[Snapshot]
+    doomed: list[str]
     failure: OSError | None = None
 
     def run(self) -> None:
         """Blocking. Call once."""
         try:
-            if self.state is not None:
-                self.state_file.write(self.state, self.number)
-            self.high_watermark_file.write(self.high_watermark)
-            for name in self.doomed:
-                remove(self.disk, self.files.path(name))
+            with self.state_file.lock:
+                self._write()
         except OSError as failure:
             self.failure = failure
+
+    def _write(self) -> None:
+        for snapshot in self.snapshots:  # first: records that it stands for may go with this
+            path = self.files.path(producers_name(snapshot.offset))
+            write_file(self.disk, path, snapshot.contents, durable=True)
+        if self.state is not None:
+            self.state_file.write(self.state, self.number)
+        self.high_watermark_file.write(self.high_watermark)
+        for name in self.doomed:
+            remove(self.disk, self.files.path(name))

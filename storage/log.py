@@ -15,7 +15,7 @@ from raylog.storage.config import LogConfig as LogConfig
 from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
-from raylog.storage.jobs import CheckpointJob
+from raylog.storage.jobs import CheckpointJob, Snapshot
 from raylog.storage.layout import (
     index_name,
     is_log_file,
@@ -42,6 +42,7 @@ class Log(LogWriter):
     """
 
     __slots__ = (
+        "_checkpoints",
         "_doomed",
         "_high_watermark_file",
         "_reader",
@@ -65,6 +66,7 @@ class Log(LogWriter):
         self.report: RecoveryReport = found.report
         self._state_file = state_file
         self._state_number = 0
+        self._checkpoints = 0  # under way
         self._saved: LogState = found.saved
         self._high_watermark_file = HighWatermarkFile(disk, directory)
         self.high_watermark_saved = min(self._high_watermark_file.read(), self._end)
@@ -172,45 +174,61 @@ class Log(LogWriter):
         Run in an executor and given to `end_checkpoint`; several may be under way.
         """
         self._require_online()
-        state = self._state(None)
         due = [name for due_ms, name in self._doomed if due_ms <= now_ms]
-        if state == self._saved and not due and high_watermark == self.high_watermark_saved:
+        return self._checkpoint(self._state(), high_watermark, due)
+
+    def _checkpoint(
+        self, state: LogState, high_watermark: int, due: list[str]
+    ) -> CheckpointJob | None:
+        snapshots, self._pending_snapshots = self._pending_snapshots, []
+        fresh = state != self._saved
+        if not (fresh or due or snapshots or high_watermark != self.high_watermark_saved):
             return None
-        self._doomed = [each for each in self._doomed if each[0] > now_ms]
+        self._doomed = [each for each in self._doomed if each[1] not in due]
         self._state_number += 1
+        self._checkpoints += 1
         return CheckpointJob(
             self._disk,
             self._files,
             self._state_file,
-            state if state != self._saved or due else None,
+            state if fresh or due else None,
             self._state_number,
             self._high_watermark_file,
             high_watermark,
+            snapshots,
             due,
         )
 
     def end_checkpoint(self, job: CheckpointJob) -> None:
         """Take a checkpoint back; KAFKA_STORAGE_ERROR if it failed, then it is due again."""
+        self._checkpoints -= 1
         if job.failure is not None:
+            self._pending_snapshots = job.snapshots + self._pending_snapshots
             self._doomed += [(0, name) for name in job.doomed]
             self._refuse("checkpoint", job.failure)
         if job.state is not None:
             self._saved = job.state
         self.high_watermark_saved = job.high_watermark
+        self._snapshots = sorted({*self._snapshots, *(each.offset for each in job.snapshots)})
 
-    def _state(self, clean_end: CleanEnd | None) -> LogState:
+    @property
+    def busy(self) -> bool:
+        """Whether a flush or checkpoint is under way: no truncation then."""
+        return self._flushing is not None or self._checkpoints > 0
+
+    def _state(self) -> LogState:
         return LogState(
             log_start_offset=self._start,
             recovery_point=self.recovery_point,
             generation=self._generation,
-            epochs=self.epochs.entries(),
-            clean_end=clean_end,
+            epochs=[entry for entry in self.epochs.entries() if entry.start_offset < self._end],
+            clean_end=self._clean_end,
         )
 
-    def _save(self, clean_end: CleanEnd | None = None) -> None:
+    def _save(self) -> None:
         """Make the state durable now. Blocking."""
         self._state_number += 1
-        self._saved = self._state(clean_end)
+        self._saved = self._state()
         self._state_file.write(self._saved, self._state_number)
 
     # -- shortening ----------------------------------------------------------------------------
@@ -241,6 +259,8 @@ class Log(LogWriter):
         )
         if count == 0:
             return []
+        if count == len(self._segments):
+            self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))
         gone, self._segments = self._segments[:count], self._segments[count:]
         self._reader.forget()
         first = self._segments[0].base_offset if self._segments else self._end
@@ -249,7 +269,7 @@ class Log(LogWriter):
         for segment in gone:
             self._close_descriptor(segment)
             self._doomed += [(due_ms, segment.name), (due_ms, index_name(segment.name))]
-        self._retired = [each for each in self._retired if each.segment not in gone]
+        self._retired = [each for each in self._retired if each not in gone]
         self._doom_snapshots(now_ms)
         return [segment.name for segment in gone]
 
@@ -282,7 +302,7 @@ class Log(LogWriter):
         """Drop every batch that holds `offset` or comes after it, as a follower does. Blocking.
 
         At or below the log start nothing is left, and the log goes on at `offset`. Afterwards
-        segments that were cut have other names. No flush may be under way.
+        segments that were cut have other names. Not while `busy`.
         """
         if offset >= self._end:
             return
@@ -295,7 +315,7 @@ class Log(LogWriter):
             self._go_offline("truncation", failure)
 
     def _truncate(self, offset: int, now_ms: int) -> None:
-        assert self._flushing is None, "no truncation during a flush"
+        assert not self.busy, "no truncation while a job is under way"
         self._generation += 1
         self._save()  # a name that was used is never used again, even after a crash
         index = segment_index(self._segments, offset)
@@ -315,7 +335,7 @@ class Log(LogWriter):
 
     def truncate_fully(self, offset: int) -> None:
         """Drop everything; the log goes on at `offset`, empty. Blocking."""
-        assert self._flushing is None, "no truncation during a flush"
+        assert not self.busy, "no truncation while a job is under way"
         self._require_online()
         try:
             self._generation += 1
@@ -333,14 +353,16 @@ class Log(LogWriter):
             remove(self._disk, self._files.path(segment.name))
             remove(self._disk, self._files.path(index_name(segment.name)))
             self._segments.remove(segment)
-        self._retired = [each for each in self._retired if each.segment not in segments]
+        self._retired = [each for each in self._retired if each not in segments]
 
     def _end_at(self, offset: int, now_ms: int) -> None:
         """The log ends here now: so do epochs and producers."""
         self._end = offset
+        self._clean_end = None
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
+        self._pending_snapshots = [e for e in self._pending_snapshots if e.offset <= offset]
         for stale in [each for each in self._snapshots if each > offset]:
             remove(self._disk, self._files.path(producers_name(stale)))
             self._snapshots.remove(stale)
@@ -348,11 +370,6 @@ class Log(LogWriter):
             self._disk, self._files, self._segments, self._snapshots, offset, now_ms
         )
         self._save()
-
-    def _close_descriptor(self, segment: Segment) -> None:
-        if segment.fd >= 0:
-            self._disk.close(segment.fd)
-            segment.fd = -1
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -380,20 +397,27 @@ class Log(LogWriter):
         job = self.begin_flush()
         job.run()
         self.end_flush(job)
-        if last is not None and last.index is not None:
+        if last is not None:
+            self._write_last(last)
+            self._clean_end = CleanEnd(last.name, last.file_size, self._end)
+        checkpoint = self._checkpoint(
+            self._state(),
+            self.high_watermark_saved if high_watermark is None else high_watermark,
+            [name for _, name in self._doomed],
+        )
+        if checkpoint is not None:
+            checkpoint.run()
+            self.end_checkpoint(checkpoint)
+
+    def _write_last(self, last: Segment) -> None:
+        """Write what belongs to the last segment, unless it is what was read on opening."""
+        if last.index is not None:
             path = self._files.path(index_name(last.name))
             data = encode_index(last.summary(), last.index, last.aborted or [])
             write_file(self._disk, path, data, durable=False)
-        if last is not None and self._end not in self._snapshots:
-            path = self._files.path(producers_name(self._end))
-            write_file(self._disk, path, self.producers.snapshot(), durable=False)
-        clean_end = None if last is None else CleanEnd(last.name, last.file_size, self._end)
-        if self._state(clean_end) != self._saved:
-            self._save(clean_end)
-        if high_watermark is not None and high_watermark != self.high_watermark_saved:
-            self._high_watermark_file.write(high_watermark)
-        for _, name in self._doomed:
-            remove(self._disk, self._files.path(name))
+        pending = {snapshot.offset for snapshot in self._pending_snapshots}
+        if self._end not in pending and self._end not in self._snapshots:
+            self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))
 
     def delete(self) -> None:
         """Close without care and remove every file of the log. Blocking."""

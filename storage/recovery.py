@@ -5,6 +5,7 @@ record; the log start is the one fact that the segments do not hold.
 """
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raylog.storage.checkpoint import CleanEnd, LogState, StateFile, read_file, write_file
@@ -93,9 +94,7 @@ class Recovery:
         self._load(unsafe)
         start, end = self._bounds(state.log_start_offset)
         self._epochs.truncate_from_end(end + 1 if self._report.clean else end)
-        for stale in [offset for offset in self._snapshots if offset > end]:
-            remove(self._disk, self._files.path(producers_name(stale)))
-            self._snapshots.remove(stale)
+        self._drop_snapshots(lambda offset: offset > end)
         if self._producers_offset != end:
             self._producers = self._producers_at(len(self._segments), end)
         return Recovered(
@@ -254,14 +253,20 @@ class Recovery:
 
     def _bounds(self, log_start_offset: int) -> tuple[int, int]:
         """Log start and end; segments that lie wholly before the start go."""
-        while self._segments and self._segments[-1].next_offset < log_start_offset:
-            self._drop_from(len(self._segments) - 1)
+        if self._segments and self._segments[-1].next_offset < log_start_offset:
+            self._drop_from(0)  # records from the start on were lost, and with them who wrote them
+            self._drop_snapshots(lambda offset: True)
         if not self._segments:
             return log_start_offset, log_start_offset
         while len(self._segments) > 1 and self._segments[0].next_offset <= log_start_offset:
             self._remove_segment(self._segments.pop(0).name)
         start = max(log_start_offset, self._segments[0].base_offset)
         return start, self._segments[-1].next_offset
+
+    def _drop_snapshots(self, stale: Callable[[int], bool]) -> None:
+        for offset in filter(stale, self._snapshots):
+            remove(self._disk, self._files.path(producers_name(offset)))
+        self._snapshots = [offset for offset in self._snapshots if not stale(offset)]
 
     # -- producers -----------------------------------------------------------------------------
 

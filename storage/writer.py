@@ -6,7 +6,7 @@ from typing import NamedTuple, NoReturn
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk, Writable
 from raylog.storage.files import SegmentFiles
-from raylog.storage.jobs import FlushJob, Retired
+from raylog.storage.jobs import FlushJob, Snapshot
 from raylog.storage.layout import segment_name
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered
@@ -35,6 +35,7 @@ class LogWriter:
     """
 
     __slots__ = (
+        "_clean_end",
         "_disk",
         "_end",
         "_files",
@@ -42,6 +43,7 @@ class LogWriter:
         "_flushing",
         "_generation",
         "_offline",
+        "_pending_snapshots",
         "_retired",
         "_segments",
         "_snapshots",
@@ -68,7 +70,9 @@ class LogWriter:
         self._start = found.state.log_start_offset
         self._end = found.log_end_offset
         self._generation = found.state.generation
-        self._retired: list[Retired] = []
+        self._clean_end = found.state.clean_end  # until the log changes
+        self._pending_snapshots: list[Snapshot] = []
+        self._retired: list[Segment] = []  # full, not closed yet
         self._flushing: FlushJob | None = None
         self._flushed_ms = 0
         self._offline: str | None = None
@@ -188,6 +192,7 @@ class LogWriter:
 
     def _activate(self, segment: Segment) -> None:
         """Make the last segment ready for appends, after opening or truncation."""
+        self._clean_end = None
         try:
             self._files.keep_index(segment)
             segment.fd = self._disk.open(self._files.path(segment.name))
@@ -207,15 +212,20 @@ class LogWriter:
         if self._segments:
             self._retire(self._segments[-1])
         self._segments.append(segment)
+        self._clean_end = None
         return segment
 
     def _retire(self, segment: Segment) -> None:
-        """Hand a segment that is full to the next flush, with the producers as of its end."""
-        for waiting in self._retired:  # no flush came: two descriptors are enough
-            if waiting.segment.fd >= 0:
-                self._disk.close(waiting.segment.fd)
-                waiting.segment.fd = -1
-        self._retired.append(Retired(segment, self._end, self.producers.snapshot()))
+        """Hand a segment that is full to the next flush, the producers to the next checkpoint."""
+        for waiting in self._retired:  # no flush came so far: two descriptors are enough
+            self._close_descriptor(waiting)
+        self._retired.append(segment)
+        self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))
+
+    def _close_descriptor(self, segment: Segment) -> None:
+        if segment.fd >= 0:
+            self._disk.close(segment.fd)
+            segment.fd = -1
 
     # -- making durable ------------------------------------------------------------------------
 
@@ -256,11 +266,10 @@ class LogWriter:
             if segment.fd < 0 and segment.next_offset > self.recovery_point:
                 job.names.append(segment.name)
         job.retired, self._retired = self._retired, []
-        for retired in job.retired:
-            if retired.segment.fd >= 0:
-                job.descriptors.append(retired.segment.fd)
-                retired.segment.fd = -1
-        self._flushing = job
+        for segment in job.retired:
+            if segment.fd >= 0:
+                job.descriptors.append(segment.fd)
+                segment.fd = -1
         return job
 
     def end_flush(self, job: FlushJob, now_ms: int = 0) -> None:
@@ -271,12 +280,11 @@ class LogWriter:
         if job.failure is not None:
             self._go_offline("flush", job.failure)
         self.recovery_point = max(self.recovery_point, job.up_to)
-        for retired in job.retired[: job.finished]:
-            retired.segment.index = None
-            self._snapshots.append(retired.end_offset)
-        self._retired = job.retired[job.finished :] + self._retired
-        if job.derived_failure is not None and job.derived_failure.errno not in _PASSING:
-            self._go_offline("writing an index", job.derived_failure)
+        for segment in job.retired[: job.indexed]:
+            segment.index = None
+        self._retired = job.retired[job.indexed :] + self._retired
+        if job.index_failure is not None and job.index_failure.errno not in _PASSING:
+            self._go_offline("writing an index", job.index_failure)
 
     # -- failures ------------------------------------------------------------------------------
 
