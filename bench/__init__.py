@@ -1,0 +1,1 @@
+"""Raylog beside Apache Kafka: same clients, same machine, one after the other."""

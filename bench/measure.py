@@ -1,0 +1,85 @@
+"""CPU and memory of everything a peer runs, read from /proc.
+
+Processes are found by a mark in their environment, which children inherit however they detach
+themselves.
+"""
+
+import os
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+
+MARK_VARIABLE = "RAYLOG_BENCH_MARK"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PROC = Path("/proc")
+
+
+def new_mark() -> str:
+    """A value no other process has in its environment."""
+    return uuid.uuid4().hex
+
+
+def environment(mark: str) -> dict[str, str]:
+    """Our environment with the mark; bytecode caching is as a user would have it."""
+    inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    return inherited | {MARK_VARIABLE: mark}
+
+
+def marked_processes(mark: str) -> list[int]:
+    """Process ids that carry the mark, ascending."""
+    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    return sorted(p for p in pids if wanted in _read(_PROC / str(p) / "environ").split(b"\0"))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a set of processes has used so far, and holds now."""
+
+    processes: int
+    cpu_s: float
+    pss_bytes: int
+
+
+def usage(mark: str) -> Usage:
+    """Sum over the marked processes: CPU seconds since their start, proportional memory."""
+    pids = marked_processes(mark)
+    return Usage(len(pids), sum(map(_cpu_s, pids)), sum(map(_pss_bytes, pids)))
+
+
+def cpu_seconds(mark: str) -> float:
+    """CPU seconds of the marked processes since their start."""
+    return sum(map(_cpu_s, marked_processes(mark)))
+
+
+def idle_cpu_percent(marks: list[str], seconds: float) -> dict[str, float]:
+    """Percent of one core each mark's processes use while nothing is asked of them."""
+    before = {mark: cpu_seconds(mark) for mark in marks}
+    began = monotonic()
+    sleep(seconds)
+    elapsed = monotonic() - began
+    return {mark: 100 * (cpu_seconds(mark) - before[mark]) / elapsed for mark in marks}
+
+
+def _cpu_s(pid: int) -> float:
+    stat = _read(_PROC / str(pid) / "stat")
+    if not stat:
+        return 0.0
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _pss_bytes(pid: int) -> int:
+    for line in _read(_PROC / str(pid) / "smaps_rollup").splitlines():
+        if line.startswith(b"Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _read(path: Path) -> bytes:
+    """The file's bytes; nothing if the process is gone or is not ours."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""

@@ -1,0 +1,198 @@
+"""The brokers that are compared: brought up on free loopback ports, in temporary directories."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from bench import jars
+from bench.measure import environment, new_mark
+from bench.wireprobe import JOIN_GROUP, api_versions, wait_until_ready
+
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 20.0
+_CLUSTER_ID = "cmF5bG9nLWJlbmNoLWtmaw"
+
+
+class PeerError(Exception):
+    """A broker could not be started; the text holds its last words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running broker. `mark` finds its processes; empty where it is not ours."""
+
+    name: str
+    address: str
+    mark: str = ""
+    start_s: float | None = None
+
+    def has_groups(self) -> bool:
+        """Whether consumer groups are served."""
+        return JOIN_GROUP in api_versions(self.address)
+
+
+@dataclass(frozen=True, slots=True)
+class ApacheKafka:
+    """Apache Kafka, KRaft, one node, started as its own scripts would with a heap of 1 GiB."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    name: str = f"Apache Kafka {jars.KAFKA_VERSION}"
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[Peer]:
+        """Start, yield, stop, remove its data. The start time leaves formatting out."""
+        found = jars.fetch()
+        with temporary_directory("kafka") as directory:
+            port, controller_port = free_ports(2)
+            properties = directory / "broker.properties"
+            properties.write_text(_properties(directory, port, controller_port, self.settings))
+            _format(found, properties)
+            mark = new_mark()
+            log = directory / "broker.log"
+            began = monotonic()
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    found.command("kafka.Kafka", str(properties), heap="1G"),
+                    stdout=output,
+                    stderr=output,
+                    env=environment(mark),
+                    start_new_session=True,
+                )
+            try:
+                address = f"127.0.0.1:{port}"
+                _await(address, log)
+                yield Peer(self.name, address, mark, monotonic() - began)
+            finally:
+                end(process)
+
+
+@dataclass(frozen=True, slots=True)
+class Raylog:
+    """Raylog as `raylog up --detach` starts it."""
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    name: str = "Raylog"
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[Peer]:
+        """Start, yield, stop, remove its data. The start time is that of the command."""
+        with temporary_directory("raylog") as directory:
+            (port,) = free_ports(1)
+            mark = new_mark()
+            data = str(directory / "data")
+            chosen = [f"--set={key}={value}" for key, value in self.settings.items()]
+            began = monotonic()
+            _raylog(mark, "up", "--detach", "--data", data, "--port", str(port), *chosen)
+            took = monotonic() - began
+            try:
+                address = f"127.0.0.1:{port}"
+                wait_until_ready(address, timeout_s=5)
+                yield Peer(self.name, address, mark, took)
+            finally:
+                _raylog(mark, "down", "--data", data)
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """Any broker that somebody else runs."""
+
+    name: str
+    address: str
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[Peer]:
+        """Yield it once it answers."""
+        wait_until_ready(self.address, timeout_s=5)
+        yield Peer(self.name, self.address)
+
+
+Source = ApacheKafka | Raylog | Reachable
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that were free a moment ago, all different."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+@contextlib.contextmanager
+def temporary_directory(name: str) -> Iterator[Path]:
+    """A directory that is removed even if a dying process is still writing into it."""
+    directory = Path(tempfile.mkdtemp(prefix=f"raylog-bench-{name}-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ask it to stop, then make it."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _properties(
+    directory: Path, port: int, controller_port: int, settings: Mapping[str, str]
+) -> str:
+    """A broker with Kafka's defaults, but one replica of everything and space given back soon."""
+    values = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(directory / "data"),
+        "offsets.topic.replication.factor": "1",
+        "offsets.topic.num.partitions": "10",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.segment.delete.delay.ms": "1000",
+    }
+    return "".join(f"{key}={value}\n" for key, value in (values | dict(settings)).items())
+
+
+def _format(found: jars.KafkaJars, properties: Path) -> None:
+    command = found.command(
+        "kafka.tools.StorageTool", "format", "-t", _CLUSTER_ID, "-c", str(properties), heap="256M"
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise PeerError(f"formatting Kafka's storage failed:\n{done.stdout}{done.stderr}")
+
+
+def _await(address: str, log: Path) -> None:
+    try:
+        wait_until_ready(address, START_TIMEOUT_S)
+    except TimeoutError as failure:
+        raise PeerError(f"{failure}\n{log.read_text()[-2000:]}") from failure
+
+
+def _raylog(mark: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "raylog.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+        env=environment(mark),
+        check=False,
+    )
+    if done.returncode != 0:
+        raise PeerError(f"raylog {arguments[0]} failed:\n{done.stdout}{done.stderr}")
