@@ -2,10 +2,13 @@
 
 A slice names an immutable segment (its id is never reused, its file never cut), so a map stays
 right for as long as somebody holds it; a longer one is made when a slice reaches past its end.
+Touching a page that is not in memory would stall the event loop, and a disk error there would be
+a SIGBUS: such slices are read with `read_cold` in a thread instead.
 """
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections import OrderedDict
@@ -14,41 +17,102 @@ MAPS_MAX = 2048
 """Well below the kernel's vm.max_map_count of 65,530 a process."""
 
 
+class _PyBuffer(ctypes.Structure):
+    """CPython's Py_buffer, to learn where a read-only map lies."""
+
+    _fields_ = (
+        ("buf", ctypes.c_void_p),
+        ("obj", ctypes.py_object),
+        ("len", ctypes.c_ssize_t),
+        ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int),
+        ("ndim", ctypes.c_int),
+        ("format", ctypes.c_char_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+_mincore = ctypes.CDLL(None, use_errno=True).mincore
+_mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+class SegmentMap:
+    """One mapped file."""
+
+    __slots__ = ("_address", "size", "view")
+
+    def __init__(self, path: str, needed: int) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.size = os.fstat(fd).st_size
+            if self.size < needed:
+                raise FileNotFoundError(f"{path} has {self.size} bytes, {needed} were announced")
+            mapped = mmap.mmap(fd, self.size, access=mmap.ACCESS_READ)
+        finally:
+            os.close(fd)
+        self.view = memoryview(mapped)
+        self._address = _address_of(mapped)
+
+    def is_resident(self, position: int, length: int) -> bool:
+        """Whether all pages of a slice are in memory now."""
+        start = position - position % mmap.PAGESIZE
+        pages = -(-(position + length - start) // mmap.PAGESIZE)
+        states = ctypes.create_string_buffer(pages)
+        if _mincore(self._address + start, position + length - start, states) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return states.raw.count(b"\0") == 0
+
+
+def _address_of(mapped: mmap.mmap) -> int:
+    buffer = _PyBuffer()
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapped), ctypes.byref(buffer), 0)
+    address = buffer.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
+    assert isinstance(address, int)
+    return address
+
+
 class SegmentMaps:
     """Maps by (directory, segment id), the least recently used dropped first."""
 
     def __init__(self, maps_max: int = MAPS_MAX) -> None:
         self._maps_max = maps_max
-        self._views: OrderedDict[tuple[str, str], memoryview] = OrderedDict()
+        self._maps: OrderedDict[tuple[str, str], SegmentMap] = OrderedDict()
 
-    def slice(self, directory: str, segment_id: str, position: int, length: int) -> memoryview:
-        """The bytes at `position` of a segment.
+    def slice(
+        self, directory: str, segment_id: str, position: int, length: int
+    ) -> memoryview | None:
+        """The bytes at `position` of a segment; None when they are not all in memory.
 
         Raises FileNotFoundError when the segment is gone: ask the leader again.
         """
         key = (directory, segment_id)
-        view = self._views.get(key)
-        if view is None or len(view) < position + length:
-            view = self._views[key] = _map(os.path.join(directory, segment_id), position + length)
-            if len(self._views) > self._maps_max:
-                self._views.popitem(last=False)
+        found = self._maps.get(key)
+        if found is None or found.size < position + length:
+            found = self._maps[key] = SegmentMap(
+                os.path.join(directory, segment_id), position + length
+            )
+            if len(self._maps) > self._maps_max:
+                self._maps.popitem(last=False)
         else:
-            self._views.move_to_end(key)
-        return view[position : position + length]
+            self._maps.move_to_end(key)
+        if not found.is_resident(position, length):
+            return None
+        return found.view[position : position + length]
 
     def forget(self, directory: str) -> None:
         """Drop the maps of a partition that is no longer served; readers keep what they hold."""
-        for key in [key for key in self._views if key[0] == directory]:
-            del self._views[key]
+        for key in [key for key in self._maps if key[0] == directory]:
+            del self._maps[key]
 
 
-def _map(path: str, needed: int) -> memoryview:
-    """Map the whole file. The owner extends it ahead, so that maps are seldom renewed."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def read_cold(directory: str, segment_id: str, position: int, length: int) -> bytes:
+    """Read a slice from the disk. Blocking; OSError when the disk fails or the segment is gone."""
+    fd = os.open(os.path.join(directory, segment_id), os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size = os.fstat(fd).st_size
-        if size < needed:
-            raise FileNotFoundError(f"{path} has {size} bytes, {needed} were announced")
-        return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+        return os.pread(fd, length, position)
     finally:
         os.close(fd)

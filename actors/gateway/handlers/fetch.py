@@ -8,6 +8,7 @@ Left out: fetch from the closest replica (KIP-392) needs more than one replica.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from raylog.actors.gateway.fetch_sessions import (
     ClientFetchSession,
 )
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
+from raylog.actors.gateway.maps import read_cold
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
@@ -35,6 +37,7 @@ from raylog.wire.messages.fetch import (
 )
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
+log = logging.getLogger(__name__)
 HINTS_SINCE = 12
 TOPIC_IDS_SINCE = 13
 ENDPOINTS_SINCE = 16
@@ -70,6 +73,7 @@ class _Fetch:
 
     __slots__ = (
         "_bytes",
+        "_cold",
         "_context",
         "_deadline",
         "_failed",
@@ -92,6 +96,7 @@ class _Fetch:
         self._full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
+        self._cold: list[tuple[PartitionData, tuple[str, str, int, int]]] = []
         self._failed = False
         self._left: dict[Link, None] = {}
         self._once = False
@@ -257,8 +262,25 @@ class _Fetch:
         self._left.clear()
         if not self._session.session_id and not self._once:
             self._context.gateway.end_fetch_session(self._session)
+        if self._context.client_gone:
+            return
+        response = self._response()
+        if self._cold:
+            self._context.gateway.runtime.start(self._reply_when_read(response), "cold fetch")
+        else:
+            self._context.reply(response)
+
+    async def _reply_when_read(self, response: FetchResponse) -> None:
+        """Answer with slices that had to come from the disk; a failing disk is an answer too."""
+        runtime = self._context.gateway.runtime
+        for data, slice_ in self._cold:
+            try:
+                data.records = await runtime.run_blocking(read_cold, *slice_)
+            except OSError as failure:
+                log.warning("cold read of %s failed: %s", slice_, failure)
+                data.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
         if not self._context.client_gone:
-            self._context.reply(self._response())
+            self._context.reply(response)
 
     def _response(self) -> FetchResponse:
         session = self._session
@@ -318,20 +340,23 @@ class _Fetch:
                 for producer_id, first in part.aborted
             ]
         if part.length:
-            data.records = self._records(key, part)
+            self._add_records(data, key, part)
         return data
 
-    def _records(self, key: PartitionKey, part: FetchedPartition) -> memoryview | bytes:
-        """The slice itself; nothing when its segment is just gone, the next fetch finds the new."""
+    def _add_records(self, data: PartitionData, key: PartitionKey, part: FetchedPartition) -> None:
+        """Attach the slice; none when its segment is just gone, the next fetch finds the new."""
         route = self._session.routes.get(key)
         if route is None:
-            return b""
+            return
+        slice_ = (route.directory, part.segment_id, part.position, part.length)
         try:
-            return self._context.gateway.maps.slice(
-                route.directory, part.segment_id, part.position, part.length
-            )
+            view = self._context.gateway.maps.slice(*slice_)
         except FileNotFoundError:
-            return b""
+            return
+        if view is None:
+            self._cold.append((data, slice_))
+        else:
+            data.records = view
 
 
 def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:

@@ -1,0 +1,85 @@
+# Everything runs in .venv, made from the hashed lock on first use. Needs Python 3.11, make and the
+# network to the package index; the Spark jobs, peers and Java clients also need Java 17 (and Maven).
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE
+
+PYTHON ?= python3.11
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+CODE := actors wire storage assignors raydp_jobs loadtest
+PYTEST := $(PY) -m pytest
+
+.PHONY: help demo test check fmt lint types layers unit property cluster conformance bench micro \
+        golden lock clean install
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
+
+install: $(STAMP) ## the environment alone
+
+$(STAMP): requirements.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is needed: $(PYTHON) was not found. Set PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "Python 3.11 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1)"; exit 1; }
+	@echo "installing into $(VENV) (once, about two minutes)"
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(PY) -m compileall -q raylog $(CODE) || true
+	@touch $@
+
+demo: $(STAMP) ## start a cluster, write and read a real event log through it
+	$(PY) -m raylog.demo
+
+test: check unit property cluster conformance ## everything that must pass; within 20 minutes
+
+check: lint types layers ## style, types, layers
+
+fmt: $(STAMP) ## format the code
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+
+types: $(STAMP)
+	$(VENV)/bin/mypy -p raylog
+	$(VENV)/bin/mypy tests bench
+
+layers: $(STAMP)
+	$(VENV)/bin/lint-imports
+
+unit: $(STAMP) ## machines, codecs, storage: no Ray
+	$(PYTEST) tests/unit
+
+property: $(STAMP) ## Hypothesis
+	$(PYTEST) tests/property tests/golden
+
+cluster: $(STAMP) ## actors on a local Ray
+	$(PYTEST) tests/cluster
+
+conformance: $(STAMP) ## foreign clients against the embedded broker
+	$(PYTEST) tests/conformance
+
+bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and Maven)
+	$(PY) -m bench
+
+micro: $(STAMP) ## codec and log alone
+	$(PY) -m bench.micro
+
+golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the diff
+	$(PY) tests/golden/capture.py
+
+lock: ## resolve the lock again from pyproject.toml
+	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
+	.venv-lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url \
+	  --no-emit-find-links --python-version 3.11 --extra spark --extra loadtest --extra dev \
+	  pyproject.toml -o requirements.lock
+	rm -rf .venv-lock
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
