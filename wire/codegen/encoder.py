@@ -204,13 +204,13 @@ class _EncoderSource(Source):
             return
         gathered = list(self.run)
         with self.block(f"if {' or '.join(self._differs(f, f'{obj}.{f.name}') for f in known)}:"):
-            self._write_known_tags(known, obj, level)
+            self._write_known_tags(cls, known, obj, level)
         self.run = gathered
         with self.block("else:"):
             self.run.append(("", "x"))
             self.flush()
 
-    def _write_known_tags(self, known: list[Field], obj: str, level: int) -> None:
+    def _write_known_tags(self, cls: type, known: list[Field], obj: str, level: int) -> None:
         self.flush()
         outer, part, tags, count = self._out, f"part{level}", f"tags{level}", f"count{level}"
         self.line(f"{count} = 0")
@@ -221,7 +221,7 @@ class _EncoderSource(Source):
                 self.line(f"{count} += 1")
                 self.line(f"{part} = bytearray()")
                 self._out = part
-                path = f"{type(self).__name__}.{field.name}"
+                path = f"{cls.__name__}.{field.name}"
                 self._write(field.kind, value, path, level, self.version in field.nullable)
                 self.flush()
                 self._out = outer

@@ -122,7 +122,7 @@ def decode_record(
     kind = kinds.get(_prefix(key))
     if kind is None:
         return None
-    found = decode(kind.key, 0, key, _PREFIX_BYTES)
+    found: object = decode(kind.key, 0, key, _PREFIX_BYTES)
     if value is None:
         return found, None
     version = _prefix(value)

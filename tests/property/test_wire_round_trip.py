@@ -1,0 +1,33 @@
+"""Every message at every version survives the trip through bytes."""
+
+from copy import deepcopy
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.wire.codec import decode, decode_from, encode, encode_chunks
+from raylog.wire.errors import DecodeError
+from tests.support.messages import ALL_CASES, BOUNDED, Case, messages, written_form
+
+
+@pytest.mark.parametrize("case", ALL_CASES, ids=str)
+@BOUNDED
+@given(data=st.data())
+def test_round_trip(case: Case, data: st.DataObject) -> None:
+    message = data.draw(messages(case))
+    before = deepcopy(message)
+    encoded = encode(message, case.version)
+    assert message == before, "encoding must not change the message"
+    assert b"".join(encode_chunks(message, case.version)) == encoded
+    decoded = decode(case.cls, case.version, encoded)
+    assert decoded == written_form(message)
+    assert encode(decoded, case.version) == encoded
+
+    behind, position = decode_from(case.cls, case.version, b"??" + encoded + b"!", 2)
+    assert (behind, position) == (decoded, len(encoded) + 2)
+    with pytest.raises(DecodeError):
+        decode(case.cls, case.version, encoded + b"\0")
+    if encoded:
+        with pytest.raises(DecodeError):
+            decode(case.cls, case.version, encoded[: len(encoded) // 2])
