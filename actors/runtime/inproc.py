@@ -34,7 +34,6 @@ from raylog.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 ActorClass = Callable[..., Actor]
 NODE_ID = "inproc"
-_LINK_NUMBERS = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -57,20 +56,29 @@ class InprocWorld:
 
     def __init__(self, role_class: Callable[[str], ActorClass]) -> None:
         self.failures: list[BaseException] = []
+        self.link_numbers = itertools.count(1)
         self._role_class = role_class
         self._residents: dict[str, _Resident] = {}
         self._instances = itertools.count(1)
 
     def runtime(self) -> InprocRuntime:
         """A runtime for a caller that is no actor itself (the starter of the cluster)."""
-        return InprocRuntime(self, f"inproc-{next(self._instances)}")
+        return self.runtime_for(f"inproc-{next(self._instances)}", None)
+
+    def runtime_for(self, instance: str, name: str | None) -> InprocRuntime:
+        """The runtime of one actor, or of a caller that is none."""
+        return InprocRuntime(self, instance, name)
+
+    def link_to(self, actor: Actor, number: int) -> InprocLink:
+        """A link to an actor."""
+        return InprocLink(actor, number)
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Build the actor and wait until it is ready."""
         if spec.name in self._residents:
             raise ValueError(f"an actor named {spec.name} lives already")
         instance = f"inproc-{next(self._instances)}"
-        runtime = InprocRuntime(self, instance, spec.name)
+        runtime = self.runtime_for(instance, spec.name)
         actor = self._role_class(spec.role)(runtime, **spec.args)
         ref = ActorRef(spec.name, spec.role, f"inproc:{instance}", os.getpid(), NODE_ID, instance)
         self._residents[spec.name] = _Resident(ref, actor, runtime)
@@ -167,7 +175,7 @@ class InprocRuntime(LoopRuntime):
             resident = self._world.resident(peer)
         except ActorGone as gone:
             raise PeerLost(str(gone)) from gone
-        link = InprocLink(resident.actor, next(_LINK_NUMBERS))
+        link = self._world.link_to(resident.actor, next(self._world.link_numbers))
         resident.links.append(link)
         link.on_lost(lambda: resident.links.remove(link))
         return link
