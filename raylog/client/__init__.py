@@ -1,0 +1,145 @@
+"""Clients for anything that speaks the Kafka protocol: a blocking one and one for asyncio.
+
+Names are loaded when they are first used (PEP 562): the command line starts without them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from raylog.client.accumulator import Delivery
+    from raylog.client.admin import (
+        ClusterDescription,
+        ConfigEntry,
+        ConfigSource,
+        LogDir,
+        NewTopic,
+        Resource,
+        ResourceType,
+    )
+    from raylog.client.aio import AsyncClient, AsyncConsumer, AsyncProducer
+    from raylog.client.blocking import BlockingClient, BlockingConsumer, BlockingProducer
+    from raylog.client.cluster import ClusterView, Node, PartitionView, TopicPartition, TopicView
+    from raylog.client.errors import (
+        BufferExhausted,
+        ClientError,
+        ConnectionLost,
+        DeliveryFailed,
+        InvalidSetting,
+        NotConnected,
+        NotKafka,
+        NotSupported,
+        RequestTimedOut,
+    )
+    from raylog.client.fetched import ConsumedRecords
+    from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+    from raylog.client.settings import (
+        ACKS_ALL,
+        ClientSettings,
+        ConsumerSettings,
+        ProducerSettings,
+        parse_bootstrap,
+    )
+    from raylog.wire.compression import Codec
+    from raylog.wire.records import Record
+
+_HOMES = {
+    "raylog.client.accumulator": ("Delivery",),
+    "raylog.client.admin": (
+        "ClusterDescription",
+        "ConfigEntry",
+        "ConfigSource",
+        "LogDir",
+        "NewTopic",
+        "Resource",
+        "ResourceType",
+    ),
+    "raylog.client.aio": ("AsyncClient", "AsyncConsumer", "AsyncProducer"),
+    "raylog.client.blocking": ("BlockingClient", "BlockingConsumer", "BlockingProducer"),
+    "raylog.client.cluster": (
+        "ClusterView",
+        "Node",
+        "PartitionView",
+        "TopicPartition",
+        "TopicView",
+    ),
+    "raylog.client.errors": (
+        "BufferExhausted",
+        "ClientError",
+        "ConnectionLost",
+        "DeliveryFailed",
+        "InvalidSetting",
+        "NotConnected",
+        "NotKafka",
+        "NotSupported",
+        "RequestTimedOut",
+    ),
+    "raylog.client.fetched": ("ConsumedRecords",),
+    "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
+    "raylog.client.settings": (
+        "ACKS_ALL",
+        "ClientSettings",
+        "ConsumerSettings",
+        "ProducerSettings",
+        "parse_bootstrap",
+    ),
+    "raylog.wire.compression": ("Codec",),
+    "raylog.wire.records": ("Record",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "ACKS_ALL",
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "AsyncClient",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "BlockingClient",
+    "BlockingConsumer",
+    "BlockingProducer",
+    "BufferExhausted",
+    "ClientError",
+    "ClientSettings",
+    "ClusterDescription",
+    "ClusterView",
+    "Codec",
+    "ConfigEntry",
+    "ConfigSource",
+    "ConnectionLost",
+    "ConsumedRecords",
+    "ConsumerSettings",
+    "Delivery",
+    "DeliveryFailed",
+    "FoundOffset",
+    "InvalidSetting",
+    "LogDir",
+    "NewTopic",
+    "Node",
+    "NotConnected",
+    "NotKafka",
+    "NotSupported",
+    "PartitionView",
+    "ProducerSettings",
+    "Record",
+    "RequestTimedOut",
+    "Resource",
+    "ResourceType",
+    "TopicPartition",
+    "TopicView",
+    "parse_bootstrap",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name's module when it is first used."""
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'raylog.client' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """Public names, loaded or not."""
+    return sorted(__all__)

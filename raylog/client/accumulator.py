@@ -1,0 +1,323 @@
+"""Records waiting to be sent or acknowledged, by partition: a machine without I/O.
+
+| a batch moves | when |
+|---|---|
+| open → sealed | it is full, or its partition is drained for lingering or a flush |
+| sealed → in flight | `drain`: in order, with the next sequence numbers |
+| in flight → gone | acknowledged, or refused for good |
+| in flight → sealed | refused for now: in front of its partition's queue, in sequence order |
+
+After a refusal a partition sends nothing until all that is in flight there is answered, so that
+repeats go out in order. A batch that failed for good leaves a gap in the sequence: the producer
+then needs a new identity (`needs_identity`), which is taken once nothing is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raylog.client.cluster import TopicPartition
+from raylog.wire.records import (
+    BATCH_OVERHEAD,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Record,
+)
+
+RECORD_OVERHEAD = 20
+"""Upper estimate of a record's own lengths, attributes and deltas."""
+_HEADER_OVERHEAD = 6
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class ProducerIdentity(NamedTuple):
+    """What sequence numbers count for."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The end of one batch."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """Offset of the first record; -1 if unknown (acks=0, a repeat of old) or failed."""
+    record_count: int
+    failure: Exception | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition that travel together."""
+
+    key: TopicPartition
+    created_ms: float
+    records: list[Record] = field(default_factory=list)
+    size: int = BATCH_OVERHEAD
+    """Bytes, estimated from above and without compression."""
+    sequence: int = NO_SEQUENCE
+    identity: ProducerIdentity = NO_IDENTITY
+    encoded: bytes | None = None
+    attempts: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """One partition's batches."""
+
+    key: TopicPartition
+    open: Batch | None = None
+    """The batch that takes records; the last of `batches`."""
+    batches: deque[Batch] = field(default_factory=deque)
+    in_flight: list[Batch] = field(default_factory=list)
+    refused: list[Batch] = field(default_factory=list)
+    next_sequence: int = 0
+    not_before_ms: float = 0.0
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the first batch takes no more records."""
+        return self.batches[0] is not self.open
+
+    @property
+    def settling(self) -> bool:
+        """Whether repeats wait for the answers to what is still in flight."""
+        return bool(self.refused)
+
+
+def _headers_size(headers: Headers) -> int:
+    """Upper estimate of headers' bytes in a record."""
+    return sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
+
+
+class Accumulator:
+    """All partitions' batches of one producer."""
+
+    def __init__(
+        self,
+        *,
+        batch_bytes: int,
+        buffer_bytes: int,
+        idempotent: bool,
+        now_ms: Callable[[], float],
+    ) -> None:
+        """`now_ms` is only looked at when a batch begins: that is too seldom to be handed in."""
+        self.batch_bytes = batch_bytes
+        self.buffer_bytes = buffer_bytes
+        self.idempotent = idempotent
+        self.identity = NO_IDENTITY
+        self.needs_identity = idempotent
+        self.held_bytes = 0
+        """Of all batches, waiting or in flight."""
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._in_flight = 0
+        self._now_ms = now_ms
+
+    # -- collecting ----------------------------------------------------------------------------
+
+    def append(self, key: tuple[str, int], record: Record) -> bool:
+        """Add a record to a known partition; returns whether there is something to do.
+
+        That is: a batch became full, or the buffer did. Raises KeyError before `open`.
+        """
+        queue = self._queues[key]
+        size = RECORD_OVERHEAD
+        if record[3] is not None:
+            size += len(record[3])
+        if record[2] is not None:
+            size += len(record[2])
+        if record[4]:
+            size += _headers_size(record[4])
+        batch = queue.open
+        full = False
+        if batch is None or batch.size + size > self.batch_bytes:
+            full = batch is not None
+            batch = self._new_batch(queue)
+        batch.records.append(record)
+        batch.size += size
+        self.held_bytes += size
+        return full or self.held_bytes >= self.buffer_bytes
+
+    def open(self, key: TopicPartition) -> None:
+        """Make a partition known."""
+        self._queues.setdefault(key, _Queue(key))
+
+    def _new_batch(self, queue: _Queue) -> Batch:
+        """Seal the open batch and begin another."""
+        queue.open = batch = Batch(queue.key, self._now_ms())
+        queue.batches.append(batch)
+        self.held_bytes += batch.size
+        return batch
+
+    @property
+    def is_full(self) -> bool:
+        """Whether new records should wait for acknowledgements."""
+        return self.held_bytes >= self.buffer_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every record has met its end."""
+        return self._in_flight == 0 and all(
+            not queue.batches and not queue.refused for queue in self._queues.values()
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Batches sent and unanswered."""
+        return self._in_flight
+
+    # -- sending -------------------------------------------------------------------------------
+
+    def ready(self, now_ms: float, linger_ms: float) -> list[TopicPartition]:
+        """Partitions with a batch that may be sent: full, or old enough."""
+        return [
+            queue.key
+            for queue in self._queues.values()
+            if queue.batches
+            and not queue.settling
+            and queue.not_before_ms <= now_ms
+            and (queue.is_sealed or queue.batches[0].created_ms + linger_ms <= now_ms)
+        ]
+
+    def next_ready_ms(self, linger_ms: float) -> float:
+        """When the next batch becomes ready by itself; infinite if none will."""
+        return min(
+            (
+                max(
+                    queue.not_before_ms,
+                    0.0 if queue.is_sealed else queue.batches[0].created_ms + linger_ms,
+                )
+                for queue in self._queues.values()
+                if queue.batches and not queue.settling
+            ),
+            default=float("inf"),
+        )
+
+    def drain(self, keys: Iterable[TopicPartition], max_bytes: int) -> list[Batch]:
+        """Take the first batch of each partition, at most `max_bytes` but at least one."""
+        assert not self.needs_identity, "batches need an identity before they are sent"
+        taken: list[Batch] = []
+        size = 0
+        for key in keys:
+            queue = self._queues[key]
+            if taken and size + queue.batches[0].size > max_bytes:
+                break
+            batch = queue.batches.popleft()
+            if batch is queue.open:
+                queue.open = None
+            batch.attempts += 1
+            if self.idempotent and batch.sequence == NO_SEQUENCE:
+                batch.sequence = queue.next_sequence
+                batch.identity = self.identity
+                queue.next_sequence += len(batch.records)
+                queue.next_sequence &= _SEQUENCE_MASK
+            queue.in_flight.append(batch)
+            taken.append(batch)
+            size += batch.size
+        self._in_flight += len(taken)
+        return taken
+
+    def postpone(self, key: TopicPartition, not_before_ms: float) -> None:
+        """Send nothing to a partition for a while: it has no leader."""
+        self._queues[key].not_before_ms = not_before_ms
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def acknowledged(self, batch: Batch) -> None:
+        """The batch is written."""
+        self._settle(batch)
+        self.held_bytes -= batch.size
+
+    def refused(self, batch: Batch, not_before_ms: float) -> None:
+        """The batch is to be sent again, not before a time."""
+        queue = self._queues[batch.key]
+        queue.refused.append(batch)
+        queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
+        self._settle(batch)
+
+    def resequence(self, batch: Batch, not_before_ms: float) -> None:
+        """The batch is known not to be written, and its sequence numbers will never fit.
+
+        It is sent again under the next identity.
+        """
+        if batch.identity == self.identity:
+            self.needs_identity = True
+        batch.sequence = NO_SEQUENCE
+        batch.encoded = None
+        self.refused(batch, not_before_ms)
+
+    def failed(self, batch: Batch) -> None:
+        """The batch is given up; its sequence numbers are lost."""
+        self._settle(batch)
+        self.held_bytes -= batch.size
+        if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
+            self.needs_identity = True
+
+    def follows_unsettled(self, batch: Batch) -> bool:
+        """Whether an earlier batch of the partition has not been acknowledged."""
+        queue = self._queues[batch.key]
+        return any(
+            _is_before(other.sequence, batch.sequence)
+            for other in (*queue.in_flight, *queue.refused)
+            if other is not batch
+        )
+
+    def expire(self, is_overdue: Callable[[Batch], bool]) -> list[Batch]:
+        """Give up batches that waited too long and are not in flight."""
+        expired = []
+        for queue in self._queues.values():
+            while queue.batches and is_overdue(queue.batches[0]):
+                batch = queue.batches.popleft()
+                if batch is queue.open:
+                    queue.open = None
+                expired.append(batch)
+                self.held_bytes -= batch.size
+                if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
+                    self.needs_identity = True
+        return expired
+
+    def renew(self, identity: ProducerIdentity) -> list[Batch]:
+        """Take a new identity; sequences start at 0.
+
+        Batches that were sent under the old one are given up and returned: whether they were
+        written is unknown, and only the old identity could have told.
+        """
+        assert self._in_flight == 0, "an identity is renewed when nothing is in flight"
+        given_up: list[Batch] = []
+        for queue in self._queues.values():
+            queue.next_sequence = 0
+            kept: deque[Batch] = deque()
+            for batch in queue.batches:
+                (kept if batch.sequence == NO_SEQUENCE else given_up).append(batch)
+            queue.batches = kept
+        self.held_bytes -= sum(batch.size for batch in given_up)
+        self.identity = identity
+        self.needs_identity = False
+        return given_up
+
+    def _settle(self, batch: Batch) -> None:
+        """Take an answered batch out of flight; the last one lets the repeats go."""
+        queue = self._queues[batch.key]
+        queue.in_flight.remove(batch)
+        self._in_flight -= 1
+        if queue.refused and not queue.in_flight:
+            queue.refused.sort(key=lambda again: again.sequence)
+            queue.batches.extendleft(reversed(queue.refused))
+            queue.refused.clear()
+
+
+def _is_before(first: int, second: int) -> bool:
+    """Order of sequence numbers, which wrap to 0 after 2^31 - 1."""
+    return 0 < (second - first) & _SEQUENCE_MASK < 1 << 30

@@ -1,0 +1,437 @@
+"""Changing and describing a cluster: topics, partitions, configuration, records, log directories.
+
+Nothing that changes the cluster is repeated once it was sent, unless the broker said that it did
+not do it: a lost answer comes as ConnectionLost or RequestTimedOut, whose outcome is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TypeVar
+
+from raylog.client.cluster import ClusterView, TopicPartition, TopicView
+from raylog.client.core import Core
+from raylog.client.errors import NotConnected
+from raylog.client.offsets import Answers, FoundOffset, ask_leaders, by_topic, list_offsets
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, KafkaError, LeaderNotAvailable, error_of
+from raylog.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+)
+from raylog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from raylog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
+from raylog.wire.messages.delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from raylog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from raylog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
+from raylog.wire.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from raylog.wire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+R = TypeVar("R")
+
+DEFAULT = -1
+"""Leave the number of partitions or replicas to the broker (KIP-464)."""
+HIGH_WATERMARK = -1
+"""DeleteRecords up to here deletes all there is."""
+
+
+class ResourceType(IntEnum):
+    """What can be configured."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from."""
+
+    UNKNOWN = 0
+    TOPIC = 1
+    BROKER = 2
+    DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created."""
+
+    name: str
+    partitions: int = DEFAULT
+    replication_factor: int = DEFAULT
+    configs: Mapping[str, str] = field(default_factory=dict)
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition to broker ids, the leader first; instead of the two numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Whose configuration is meant: a topic by name, a broker by id ("" for all brokers)."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One setting of a resource."""
+
+    name: str
+    value: str | None
+    """None where the broker keeps it to itself."""
+    source: ConfigSource
+    is_sensitive: bool
+    read_only: bool
+    documentation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerView:
+    """One broker as DescribeCluster tells."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterDescription:
+    """The cluster's own data."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerView]
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirPartition:
+    """One replica's files."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogDir:
+    """One data directory of one broker; sizes in bytes, -1 if unknown."""
+
+    broker_id: int
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    partitions: list[LogDirPartition]
+    failure: KafkaError | None = None
+
+
+class Admin:
+    """The operations; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # -- topics --------------------------------------------------------------------------------
+
+    async def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """Brokers and topics (None: all topics), asked anew."""
+        await self._core.repeat(lambda: self._core.refresh(topics))
+        return self._core.cluster
+
+    async def describe_topic(self, topic: str) -> TopicView:
+        """One topic; raises UnknownTopicOrPartition."""
+        await self.metadata([topic])
+        return self._core.cluster.topic(topic)
+
+    async def create_topics(
+        self, topics: Sequence[NewTopic], *, validate_only: bool = False
+    ) -> None:
+        """Create topics and wait until they can be written; raises the first refusal."""
+        request = CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in topics],
+            timeout_ms=self._core.settings.request_timeout_ms,
+            validate_only=validate_only,
+        )
+        response = await self._change(request, CreateTopicsResponse)
+        for result in response.topics:
+            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+        if not validate_only:
+            await self._led([topic.name for topic in topics])
+
+    async def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete topics by name; raises the first refusal."""
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in topics],
+            topic_names=list(topics),
+            timeout_ms=self._core.settings.request_timeout_ms,
+        )
+        response = await self._change(request, DeleteTopicsResponse)
+        self._core.cluster.forget(topics)
+        for result in response.responses:
+            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+
+    async def create_partitions(self, topic: str, count: int) -> None:
+        """Let a topic have `count` partitions in all; there is no way back to fewer."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
+            timeout_ms=self._core.settings.request_timeout_ms,
+        )
+        response = await self._change(request, CreatePartitionsResponse)
+        for result in response.results:
+            _check(result.error_code, f"topic {result.name!r}", result.error_message)
+        await self._led([topic], count)
+
+    # -- configuration -------------------------------------------------------------------------
+
+    async def describe_configs(
+        self, resource: Resource, *, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        """All settings of a resource."""
+        request = DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                    configuration_keys=None,
+                )
+            ],
+            include_documentation=documentation,
+        )
+        response = await self._core.ask(
+            await self._node_of(resource), request, DescribeConfigsResponse
+        )
+        entries: list[ConfigEntry] = []
+        for result in response.results:
+            _check(result.error_code, _name(resource), result.error_message)
+            entries += (
+                ConfigEntry(
+                    config.name,
+                    config.value,
+                    _source(config.config_source),
+                    config.is_sensitive,
+                    config.read_only,
+                    config.documentation,
+                )
+                for config in result.configs
+            )
+        return entries
+
+    async def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
+        """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
+        configs = [
+            AlterableConfig(name=name, config_operation=int(value is None), value=value)
+            for name, value in changes.items()
+        ]
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                AlterConfigsResource(
+                    resource_type=resource.type, resource_name=resource.name, configs=configs
+                )
+            ]
+        )
+        response = await self._core.ask(
+            await self._node_of(resource), request, IncrementalAlterConfigsResponse
+        )
+        for result in response.responses:
+            _check(result.error_code, _name(resource), result.error_message)
+
+    # -- records -------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
+        return await list_offsets(self._core, wanted, read_committed=read_committed)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete all below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+
+        def request(keys: list[TopicPartition]) -> DeleteRecordsRequest:
+            return DeleteRecordsRequest(
+                topics=[
+                    DeleteRecordsTopic(
+                        name=topic,
+                        partitions=[
+                            DeleteRecordsPartition(
+                                partition_index=key.partition, offset=before[key]
+                            )
+                            for key in of_topic
+                        ],
+                    )
+                    for topic, of_topic in by_topic(keys).items()
+                ],
+                timeout_ms=self._core.settings.request_timeout_ms,
+            )
+
+        def answers(response: DeleteRecordsResponse) -> Answers[int]:
+            for topic in response.topics:
+                for answer in topic.partitions:
+                    key = TopicPartition(topic.name, answer.partition_index)
+                    if answer.error_code != ErrorCode.NONE:
+                        yield key, error_of(answer.error_code, str(key))
+                    else:
+                        yield key, answer.low_watermark
+
+        return await ask_leaders(self._core, before, request, DeleteRecordsResponse, answers)
+
+    # -- cluster -------------------------------------------------------------------------------
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Cluster id, controller and brokers, fenced ones included where the broker tells."""
+        request = DescribeClusterRequest()
+        node_id = await self._core.any_node()
+        if await self._core.version_on(node_id, _DESCRIBE_CLUSTER) >= _FENCED_SINCE:
+            request.include_fenced_brokers = True
+        response = await self._core.ask(node_id, request, DescribeClusterResponse)
+        _check(response.error_code, "cluster", response.error_message)
+        return ClusterDescription(
+            response.cluster_id,
+            response.controller_id,
+            [
+                BrokerView(
+                    broker.broker_id, broker.host, broker.port, broker.rack, broker.is_fenced
+                )
+                for broker in response.brokers
+            ],
+        )
+
+    async def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
+        """Data directories and sizes of brokers (None: of all)."""
+        if brokers is None:
+            brokers = sorted((await self.metadata([])).nodes)
+        found = []
+        for broker_id in brokers:
+            response = await self._core.ask(
+                broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse
+            )
+            _check(response.error_code, f"broker {broker_id}", None)
+            for result in response.results:
+                partitions = [
+                    LogDirPartition(
+                        topic.name, at.partition_index, at.partition_size, at.offset_lag
+                    )
+                    for topic in result.topics
+                    for at in topic.partitions
+                ]
+                failure = None
+                if result.error_code != ErrorCode.NONE:
+                    failure = error_of(result.error_code, result.log_dir)
+                found.append(
+                    LogDir(
+                        broker_id,
+                        result.log_dir,
+                        result.total_bytes,
+                        result.usable_bytes,
+                        partitions,
+                        failure,
+                    )
+                )
+        return found
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _change(self, request: object, expected: type[R]) -> R:
+        """Ask the controller; connecting is repeated, a request that was sent is not."""
+
+        async def reached() -> int:
+            node_id = await self._core.controller()
+            await self._core.api_versions(node_id)
+            return node_id
+
+        return await self._core.ask(await self._core.repeat(reached), request, expected)
+
+    async def _led(self, topics: Sequence[str], partitions: int = 1) -> None:
+        """Wait until topics have that many partitions and all have leaders."""
+
+        async def attempt() -> None:
+            await self._core.refresh(topics)
+            for name in topics:
+                views = self._core.cluster.topic(name).partitions
+                led = sum(view.leader >= 0 for view in views.values())
+                if led < max(partitions, len(views)):
+                    raise LeaderNotAvailable(f"{led} of {len(views)} partitions of {name!r} lead")
+
+        await self._core.repeat(attempt)
+
+    async def _node_of(self, resource: Resource) -> int:
+        """The broker that answers for a resource: a broker for itself, any for the rest."""
+        if resource.type not in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
+            return await self._core.any_node()
+        if not resource.name:
+            return await self._core.any_node()
+        await self._core.refresh([])
+        broker_id = int(resource.name) if resource.name.isdigit() else -1
+        if broker_id not in self._core.cluster.nodes:
+            known = ", ".join(str(node_id) for node_id in sorted(self._core.cluster.nodes))
+            raise NotConnected(f"expected one of the brokers {known}, found {resource.name!r}")
+        return broker_id
+
+
+_DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER
+_FENCED_SINCE = 2
+"""DescribeCluster version that can tell of fenced brokers (KIP-1073)."""
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    return CreatableTopic(
+        name=topic.name,
+        num_partitions=DEFAULT if topic.assignments else topic.partitions,
+        replication_factor=DEFAULT if topic.assignments else topic.replication_factor,
+        assignments=[
+            CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+            for partition, brokers in topic.assignments.items()
+        ],
+        configs=[
+            CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        ],
+    )
+
+
+def _check(code: int, what: str, message: str | None) -> None:
+    """Raise an answer's error, naming what it is about."""
+    if code != ErrorCode.NONE:
+        raise error_of(code, f"{what}: {message}" if message else what)
+
+
+def _source(number: int) -> ConfigSource:
+    """A config source; newer ones than we know become UNKNOWN."""
+    return ConfigSource(number) if number in set(ConfigSource) else ConfigSource.UNKNOWN
+
+
+def _name(resource: Resource) -> str:
+    return f"{resource.type.name.lower()} {resource.name!r}"

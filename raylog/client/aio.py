@@ -1,0 +1,231 @@
+"""The asyncio client: the same operations as coroutines. For one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Self
+
+from raylog.client.accumulator import Headers
+from raylog.client.admin import Admin
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer import Consumer
+from raylog.client.core import Core
+from raylog.client.errors import BufferExhausted
+from raylog.client.fetched import ConsumedRecords
+from raylog.client.producer import OnDelivery, Producer
+from raylog.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    parse_bootstrap,
+)
+from raylog.client.streams import AsyncIo
+from raylog.wire.errors import UnknownTopicOrPartition
+
+POLL_RECORDS_MAX = 10_000
+
+
+class AsyncClient(Admin):
+    """A client of one cluster.
+
+    `async with AsyncClient("localhost:9092") as client: ...`
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
+    ) -> None:
+        """`settings` replaces all of the defaults, `bootstrap` included."""
+        self._io = AsyncIo()
+        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
+        self._cores: list[Core] = []
+        super().__init__(self._new_core())
+
+    def producer(
+        self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
+    ) -> AsyncProducer:
+        """A producer; `on_delivery` is called at the end of each batch."""
+        producer = Producer(self._new_core(), settings or ProducerSettings(), on_delivery)
+        return AsyncProducer(producer, self._io)
+
+    def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer:
+        """A consumer of explicitly assigned partitions."""
+        return AsyncConsumer(Consumer(self._new_core(), settings or ConsumerSettings()))
+
+    async def close(self) -> None:
+        """End all connections; flush producers before."""
+        for core in self._cores:
+            core.close()
+        await asyncio.sleep(0)  # lets the loop close the sockets
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _new_core(self) -> Core:
+        """Connections of their own: a fetch that waits must not hold up what comes behind it."""
+        core = Core(self._io, self._settings)
+        self._cores.append(core)
+        return core
+
+
+class AsyncProducer:
+    """Sends records; a task of its own sends batches that are full or lingered.
+
+    Several tasks may share it. Used with `async with`: leaving it normally flushes.
+    """
+
+    def __init__(self, producer: Producer, io: AsyncIo) -> None:
+        self._producer = producer
+        self._io = io
+        self._sender: asyncio.Task[None] | None = None
+        self._urgent = 0
+        """Callers that wait for everything to be sent, whatever its linger time."""
+        self._is_asleep = True
+        self._is_poked = False
+
+    @property
+    def delivered_count(self) -> int:
+        """Records acknowledged so far."""
+        return self._producer.delivered_count
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; waits while the buffer is full.
+
+        The partition is the key's unless given. Failures of earlier records are raised here or
+        at `flush` as DeliveryFailed.
+        """
+        producer = self._producer
+        try:
+            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        except UnknownTopicOrPartition:
+            await producer.prepare(topic)
+            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        if due or self._is_asleep:
+            self._poke()
+        if due:
+            producer.raise_failures()
+            await self._sent_until(lambda: not producer.is_full, producer.settings.max_block_ms)
+
+    async def flush(self) -> None:
+        """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
+        await self._sent_until(lambda: self._producer.is_idle, float("inf"))
+        self._producer.raise_failures()
+
+    async def close(self) -> None:
+        """Stop sending and end the connections; what is not flushed is lost."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.cancel()
+            await asyncio.wait([sender])
+        self._producer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            await self.close()
+
+    async def _sent_until(self, enough: Callable[[], bool], timeout_ms: float) -> None:
+        """Send without lingering until `enough()`; raises BufferExhausted and the sender's end."""
+        if enough():
+            return
+        self._urgent += 1
+        try:
+            sender = self._poke()
+            if not await self._io.wait(lambda: enough() or sender.done(), timeout_ms):
+                raise BufferExhausted(
+                    f"the buffer is full of unacknowledged records for {timeout_ms:.0f} ms"
+                )
+            if sender.done():
+                await sender
+        finally:
+            self._urgent -= 1
+
+    def _poke(self) -> asyncio.Task[None]:
+        """Let the sender look at what there is to do."""
+        self._is_poked = True
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._run(), name="raylog producer")
+        self._io.wake()
+        return self._sender
+
+    async def _run(self) -> None:
+        """Send as there is something to send, until cancelled."""
+        producer = self._producer
+        try:
+            while True:
+                if producer.is_idle:
+                    self._is_asleep = True
+                    await self._io.wait(lambda: self._is_poked, float("inf"))
+                self._is_asleep = self._is_poked = False
+                everything = self._urgent > 0
+                await producer.step(everything=everything)
+                self._io.wake()
+                if not producer.is_idle:
+                    await producer.wait_for_work(lambda: self._is_poked, everything=everything)
+        finally:
+            self._is_asleep = True
+            self._io.wake()
+
+
+class AsyncConsumer:
+    """Reads assigned partitions. For one task."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
+        self._consumer.assign(starts)
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on from an offset, EARLIEST or LATEST."""
+        self._consumer.seek(key, offset)
+
+    async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
+        """Go on from the first record not older than a time; from the end if there is none."""
+        await self._consumer.seek_to_timestamp(keys, timestamp_ms)
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return self._consumer.assignment()
+
+    async def position(self, key: TopicPartition) -> int:
+        """Offset of the next record."""
+        return await self._consumer.position(key)
+
+    async def poll(
+        self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
+    ) -> list[ConsumedRecords]:
+        """Records that are here, or the first that come within a time; maybe none."""
+        return await self._consumer.poll(timeout_ms, max_records)
+
+    async def close(self) -> None:
+        """End the consumer's connections."""
+        self._consumer.close()

@@ -1,0 +1,233 @@
+"""The blocking client: for scripts, the command line and executors. One thread at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from raylog.client.accumulator import Headers
+from raylog.client.admin import (
+    Admin,
+    ClusterDescription,
+    ConfigEntry,
+    LogDir,
+    NewTopic,
+    Resource,
+)
+from raylog.client.cluster import ClusterView, TopicPartition, TopicView
+from raylog.client.consumer import Consumer
+from raylog.client.core import Core
+from raylog.client.fetched import ConsumedRecords
+from raylog.client.io import run_blocking
+from raylog.client.offsets import FoundOffset
+from raylog.client.producer import OnDelivery, Producer
+from raylog.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    parse_bootstrap,
+)
+from raylog.client.sockets import BlockingIo
+from raylog.wire.errors import UnknownTopicOrPartition
+
+POLL_RECORDS_MAX = 10_000
+
+
+class BlockingClient:
+    """A client of one cluster.
+
+    `with BlockingClient("localhost:9092") as client: ...`
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
+    ) -> None:
+        """`settings` replaces all of the defaults, `bootstrap` included."""
+        self._io = BlockingIo()
+        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
+        self._cores: list[Core] = []
+        self._admin = Admin(self._new_core())
+
+    def producer(
+        self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
+    ) -> BlockingProducer:
+        """A producer; `on_delivery` is called at the end of each batch."""
+        core = self._new_core()
+        return BlockingProducer(Producer(core, settings or ProducerSettings(), on_delivery))
+
+    def consumer(self, settings: ConsumerSettings | None = None) -> BlockingConsumer:
+        """A consumer of explicitly assigned partitions."""
+        return BlockingConsumer(Consumer(self._new_core(), settings or ConsumerSettings()))
+
+    def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
+        """Brokers and topics (None: all topics), asked anew."""
+        return run_blocking(self._admin.metadata(topics))
+
+    def describe_topic(self, topic: str) -> TopicView:
+        """One topic; raises UnknownTopicOrPartition."""
+        return run_blocking(self._admin.describe_topic(topic))
+
+    def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
+        """Create topics and wait until they can be written; raises the first refusal."""
+        run_blocking(self._admin.create_topics(topics, validate_only=validate_only))
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Delete topics by name; raises the first refusal."""
+        run_blocking(self._admin.delete_topics(topics))
+
+    def create_partitions(self, topic: str, count: int) -> None:
+        """Let a topic have `count` partitions in all; there is no way back to fewer."""
+        run_blocking(self._admin.create_partitions(topic, count))
+
+    def describe_configs(
+        self, resource: Resource, *, documentation: bool = False
+    ) -> list[ConfigEntry]:
+        """All settings of a resource."""
+        return run_blocking(self._admin.describe_configs(resource, documentation=documentation))
+
+    def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
+        """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
+        run_blocking(self._admin.alter_configs(resource, changes))
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """Offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
+        return run_blocking(self._admin.list_offsets(wanted, read_committed=read_committed))
+
+    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Delete all below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
+        return run_blocking(self._admin.delete_records(before))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """Cluster id, controller and brokers, fenced ones included where the broker tells."""
+        return run_blocking(self._admin.describe_cluster())
+
+    def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
+        """Data directories and sizes of brokers (None: of all)."""
+        return run_blocking(self._admin.describe_log_dirs(brokers))
+
+    def close(self) -> None:
+        """End all connections; flush producers before."""
+        for core in self._cores:
+            core.close()
+        self._io.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _new_core(self) -> Core:
+        """Connections of their own: a fetch that waits must not hold up what comes behind it."""
+        core = Core(self._io, self._settings)
+        self._cores.append(core)
+        return core
+
+
+class BlockingProducer:
+    """Sends records; batches leave when they are full, everything leaves at `flush`.
+
+    Used with `with`: leaving it normally flushes.
+    """
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    @property
+    def delivered_count(self) -> int:
+        """Records acknowledged so far."""
+        return self._producer.delivered_count
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Take a record; blocks while the buffer is full.
+
+        The partition is the key's unless given. Failures of earlier records are raised here or
+        at `flush` as DeliveryFailed.
+        """
+        producer = self._producer
+        try:
+            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        except UnknownTopicOrPartition:
+            run_blocking(producer.prepare(topic))
+            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        if due:
+            run_blocking(producer.step())
+            producer.raise_failures()
+            if producer.is_full:
+                run_blocking(producer.make_room())
+
+    def flush(self) -> None:
+        """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
+        run_blocking(self._producer.flush())
+
+    def close(self) -> None:
+        """End the producer's connections; what is not flushed is lost."""
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.flush()
+        finally:
+            self.close()
+
+
+class BlockingConsumer:
+    """Reads assigned partitions."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
+        self._consumer.assign(starts)
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on from an offset, EARLIEST or LATEST."""
+        self._consumer.seek(key, offset)
+
+    def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
+        """Go on from the first record not older than a time; from the end if there is none."""
+        run_blocking(self._consumer.seek_to_timestamp(keys, timestamp_ms))
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return self._consumer.assignment()
+
+    def position(self, key: TopicPartition) -> int:
+        """Offset of the next record."""
+        return run_blocking(self._consumer.position(key))
+
+    def poll(
+        self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
+    ) -> list[ConsumedRecords]:
+        """Records that are here, or the first that come within a time; maybe none."""
+        return run_blocking(self._consumer.poll(timeout_ms, max_records))
+
+    def close(self) -> None:
+        """End the consumer's connections."""
+        self._consumer.close()

@@ -1,0 +1,177 @@
+"""What the client knows of the cluster: brokers, topics, leaders (the metadata cache).
+
+Leaders also become known from refusals that name the new one (KIP-951). A leader of an older
+epoch never replaces one of a newer: brokers' views lag behind one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from raylog.wire.errors import (
+    ErrorCode,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicOrPartition,
+    error_of,
+)
+from raylog.wire.uuids import ZERO_UUID
+
+if TYPE_CHECKING:
+    from raylog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+NO_LEADER = -1
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker as metadata names it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionView:
+    """One partition: who leads it and who holds it; ids of brokers."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: Sequence[int] = ()
+    isr: Sequence[int] = ()
+    offline: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class TopicView:
+    """One topic with its partitions by index."""
+
+    name: str
+    topic_id: bytes
+    """16 bytes; zero where the broker's version knows no ids."""
+    is_internal: bool = False
+    partitions: dict[int, PartitionView] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ClusterView:
+    """The newest known state; grows with what is asked for."""
+
+    cluster_id: str | None = None
+    controller_id: int = -1
+    nodes: dict[int, Node] = field(default_factory=dict)
+    topics: dict[str, TopicView] = field(default_factory=dict)
+    failures: dict[str, KafkaError] = field(default_factory=dict)
+    """Topics whose last answer was an error."""
+    _names: dict[bytes, str] = field(default_factory=dict)
+
+    def update(self, response: MetadataResponse) -> None:
+        """Take a metadata answer; topics it does not mention stay as they are."""
+        self.cluster_id = response.cluster_id
+        self.controller_id = response.controller_id
+        self.nodes = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack)
+            for broker in response.brokers
+        }
+        for topic in response.topics:
+            self._update_topic(topic)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop topics, known to be deleted."""
+        for name in topics:
+            self.failures.pop(name, None)
+            view = self.topics.pop(name, None)
+            if view is not None:
+                self._names.pop(view.topic_id, None)
+
+    def topic(self, name: str) -> TopicView:
+        """A topic; raises its last error, or UnknownTopicOrPartition when it was never asked."""
+        view = self.topics.get(name)
+        if view is not None:
+            return view
+        failure = self.failures.get(name)
+        if failure is not None:
+            raise failure
+        raise UnknownTopicOrPartition(f"topic {name!r} is not in the metadata")
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """The name that belongs to a topic id, if known."""
+        return self._names.get(topic_id)
+
+    def partition(self, key: TopicPartition) -> PartitionView:
+        """A partition; raises UnknownTopicOrPartition."""
+        topic = self.topic(key.topic)
+        view = topic.partitions.get(key.partition)
+        if view is None:
+            raise UnknownTopicOrPartition(
+                f"expected a partition of {key.topic!r} below {len(topic.partitions)}, "
+                f"found {key.partition}"
+            )
+        return view
+
+    def leader_of(self, key: TopicPartition) -> int:
+        """The leader's broker id; raises LeaderNotAvailable, UnknownTopicOrPartition."""
+        view = self.partition(key)
+        if view.leader == NO_LEADER or view.leader not in self.nodes:
+            raise LeaderNotAvailable(f"{key} has no leader at the moment")
+        return view.leader
+
+    def moved(self, key: TopicPartition, leader: int, leader_epoch: int) -> bool:
+        """Take a newer leader from a refusal; False if it says nothing new."""
+        topic = self.topics.get(key.topic)
+        known = topic.partitions.get(key.partition) if topic is not None else None
+        if topic is None or known is None or leader not in self.nodes:
+            return False
+        if leader_epoch <= known.leader_epoch:
+            return False
+        topic.partitions[key.partition] = PartitionView(
+            key.partition, leader, leader_epoch, known.replicas, known.isr, known.offline
+        )
+        return True
+
+    def _update_topic(self, topic: MetadataResponseTopic) -> None:
+        """Take one topic of an answer."""
+        name = topic.name
+        if name is None:
+            return
+        if topic.error_code != ErrorCode.NONE:
+            self.forget([name])
+            self.failures[name] = error_of(topic.error_code, f"topic {name!r}")
+            return
+        self.failures.pop(name, None)
+        known = self.topics.get(name)
+        same = known is not None and known.topic_id == topic.topic_id
+        view = TopicView(name, topic.topic_id, topic.is_internal)
+        for found in topic.partitions:
+            partition = PartitionView(
+                found.partition_index,
+                found.leader_id,
+                found.leader_epoch,
+                found.replica_nodes,
+                found.isr_nodes,
+                found.offline_replicas,
+            )
+            older = known.partitions.get(partition.partition) if known and same else None
+            if older is not None and older.leader_epoch > partition.leader_epoch >= 0:
+                partition = older
+            view.partitions[partition.partition] = partition
+        if known is not None and not same:
+            self._names.pop(known.topic_id, None)
+        self.topics[name] = view
+        if topic.topic_id != ZERO_UUID:
+            self._names[topic.topic_id] = name

@@ -1,0 +1,172 @@
+"""One connection's protocol without its socket: requests to bytes, bytes to answers.
+
+Brokers answer a connection's requests in their order, so the pending ones form a queue. Input is
+read straight into the buffer that `writable` offers: small frames share a scratch buffer, a large
+frame gets a buffer of its own, of which decoded records stay views.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from raylog.client.errors import ClientError, NotKafka
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import DecodeError
+from raylog.wire.frame import decode_response, encode_request
+from raylog.wire.schema import layout_of
+
+R = TypeVar("R")
+Buffer = bytes | bytearray | memoryview
+
+_LENGTH = struct.Struct(">i")
+_CORRELATION = struct.Struct(">i")
+_SCRATCH_BYTES = 64 * 1024
+_CORRELATION_MASK = 0x7FFFFFFF
+RESPONSE_BYTES_MAX = 512 * 1024 * 1024
+"""Longest answer believed; a longer one is no Kafka broker's (HTTP reads as 1.2 GB)."""
+
+
+@dataclass(slots=True, eq=False)
+class Pending(Generic[R]):
+    """A request on its way; once `done`, `result` gives the answer or raises what went wrong."""
+
+    api_key: ApiKey
+    version: int
+    correlation_id: int
+    expected: type[R]
+    deadline_ms: float
+    """On the clock of `Io.now_ms`."""
+    response: R | None = None
+    failure: Exception | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether an answer or a failure is here."""
+        return self.response is not None or self.failure is not None
+
+    def result(self) -> R:
+        """The answer; raises the failure."""
+        if self.failure is not None:
+            raise self.failure
+        assert self.response is not None, "result of a request that is still pending"
+        return self.response
+
+    def take(self, response: object) -> None:
+        """Complete with an answer."""
+        if isinstance(response, self.expected):
+            self.response = response
+        else:
+            self.failure = NotKafka(
+                f"expected {self.expected.__name__}, found {type(response).__name__}"
+            )
+
+
+@dataclass(slots=True, eq=False)
+class Connection:
+    """Both directions of one connection."""
+
+    client_id: str
+    pending: deque[Pending[object]] = field(default_factory=deque)
+    ended: Exception | None = None
+    """Why the connection is of no more use."""
+    _next_correlation_id: int = 0
+    _scratch: bytearray = field(default_factory=lambda: bytearray(_SCRATCH_BYTES))
+    _filled: int = 0
+    """Bytes of the scratch buffer that hold unread input."""
+    _frame: bytearray | None = None
+    """A frame larger than the scratch buffer, being filled."""
+    _frame_filled: int = 0
+
+    def request(
+        self, request: object, expected: type[R], version: int, deadline_ms: float
+    ) -> tuple[Pending[R], list[Buffer]]:
+        """Encode a request: its pending answer and the bytes to send."""
+        if self.ended is not None:
+            raise self.ended
+        api_key = layout_of(type(request)).api_key
+        assert api_key is not None, f"{type(request).__name__} is not a request"
+        correlation_id = self._next_correlation_id
+        chunks = encode_request(api_key, version, correlation_id, self.client_id, request)
+        self._next_correlation_id = (correlation_id + 1) & _CORRELATION_MASK
+        pending = Pending(api_key, version, correlation_id, expected, deadline_ms)
+        self.pending.append(pending)  # type: ignore[arg-type]  # the queue holds answers of all types
+        return pending, chunks
+
+    def unanswered(self, pending: Pending[R]) -> None:
+        """Take back a request that the broker will never answer (acks=0)."""
+        assert self.pending[-1] is pending, "only the newest request can be taken back"
+        self.pending.pop()
+
+    def writable(self) -> memoryview:
+        """Where the next input goes; at least one byte."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._frame_filled :]
+        return memoryview(self._scratch)[self._filled :]
+
+    def written(self, count: int) -> None:
+        """Take `count` bytes that were put into the buffer of `writable`."""
+        try:
+            if self._frame is None:
+                self._filled += count
+                self._read_scratch()
+            else:
+                self._frame_filled += count
+                if self._frame_filled == len(self._frame):
+                    frame, self._frame = self._frame, None
+                    self._answer(memoryview(frame))
+        except (DecodeError, ClientError) as error:
+            self.end(error)
+
+    def end(self, reason: Exception) -> None:
+        """Fail all that is pending; the connection takes no more requests."""
+        if self.ended is None:
+            self.ended = reason
+        while self.pending:
+            self.pending.popleft().failure = self.ended
+
+    def is_overdue(self, now_ms: float) -> bool:
+        """Whether the oldest request's time is over (answers come in order)."""
+        return bool(self.pending) and now_ms >= self.pending[0].deadline_ms
+
+    def _read_scratch(self) -> None:
+        """Take whole frames out of the scratch buffer; move a large one's start to its own."""
+        position = 0
+        while self._filled - position >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._scratch, position)
+            if not _CORRELATION.size <= length <= RESPONSE_BYTES_MAX:
+                raise NotKafka(
+                    f"expected an answer of at most {RESPONSE_BYTES_MAX} bytes, found a length of "
+                    f"{length}: is this a Kafka listener without TLS?"
+                )
+            start = position + _LENGTH.size
+            if length > len(self._scratch) - _LENGTH.size:
+                self._start_frame(start, length)
+                return
+            if start + length > self._filled:
+                break
+            self._answer(memoryview(bytes(self._scratch[start : start + length])))
+            position = start + length
+        if position:
+            rest = self._scratch[position : self._filled]
+            self._scratch[: len(rest)] = rest
+            self._filled -= position
+
+    def _start_frame(self, start: int, length: int) -> None:
+        """Give a frame that does not fit the scratch buffer a buffer of its own."""
+        self._frame = bytearray(length)
+        self._frame_filled = self._filled - start
+        self._frame[: self._frame_filled] = self._scratch[start : self._filled]
+        self._filled = 0
+
+    def _answer(self, frame: memoryview) -> None:
+        """Complete the oldest request with one frame."""
+        (correlation_id,) = _CORRELATION.unpack_from(frame)
+        if not self.pending or self.pending[0].correlation_id != correlation_id:
+            asked = self.pending[0].correlation_id if self.pending else "nothing"
+            raise NotKafka(f"expected the answer to request {asked}, found {correlation_id}")
+        oldest = self.pending[0]
+        _, response = decode_response(oldest.api_key, oldest.version, frame)
+        self.pending.popleft().take(response)

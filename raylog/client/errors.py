@@ -1,0 +1,37 @@
+"""Failures of the client itself; what a broker answers comes as `raylog.wire.errors.KafkaError`."""
+
+
+class ClientError(Exception):
+    """Something outside the protocol's own error codes went wrong."""
+
+
+class NotConnected(ClientError):
+    """A broker could not be reached; nothing was sent to it."""
+
+
+class ConnectionLost(ClientError):
+    """The connection ended before the answer came; whether the request took effect is unknown."""
+
+
+class RequestTimedOut(ClientError):
+    """No answer within the request's time; whether it took effect is unknown."""
+
+
+class NotKafka(ClientError):
+    """The other side sent what no Kafka broker sends."""
+
+
+class NotSupported(ClientError):
+    """Broker and client have no version of a request in common."""
+
+
+class InvalidSetting(ClientError):
+    """A setting of the client that makes no sense; the message names what would."""
+
+
+class DeliveryFailed(ClientError):
+    """Records were not acknowledged; the message counts them and gives the first reason."""
+
+
+class BufferExhausted(ClientError):
+    """The producer's buffer stayed full for as long as a caller may be held."""

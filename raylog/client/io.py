@@ -1,0 +1,57 @@
+"""What the client needs of the world; blocking sockets and asyncio each provide it.
+
+All of the client's logic is written once, as coroutines over this interface. The blocking
+provider never suspends (its `wait` runs a select loop inside), so such a coroutine is run to its
+end by a single step; the asyncio provider suspends as usual.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Protocol, TypeVar
+
+from raylog.client.connection import Buffer, Connection
+
+T = TypeVar("T")
+
+
+class Transport(Protocol):
+    """The bytes of one connection."""
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Queue bytes; a failure ends the connection, it is not raised here."""
+
+    def close(self) -> None:
+        """End both directions."""
+
+
+class Io(Protocol):
+    """Clock, connections and waiting."""
+
+    def now_ms(self) -> float:
+        """Time in ms that never goes back."""
+
+    async def connect(
+        self, host: str, port: int, connection: Connection, timeout_ms: float
+    ) -> Transport:
+        """Open a transport that feeds `connection`; raises NotConnected."""
+
+    async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
+        """Move bytes until `ready()`, at most for a while; returns what `ready` says at the end.
+
+        `ready` is looked at whenever an answer came or a connection ended.
+        """
+
+    async def pause(self, duration_ms: float) -> None:
+        """Let time pass; bytes move meanwhile."""
+
+
+def run_blocking(coroutine: Coroutine[object, object, T]) -> T:
+    """Run a coroutine whose Io never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as finished:
+        result: T = finished.value
+        return result
+    coroutine.close()
+    raise AssertionError("a coroutine over blocking I/O suspended")

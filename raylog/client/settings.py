@@ -1,0 +1,116 @@
+"""Settings of the clients. Names follow Kafka's, in Python's spelling and with their units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from raylog.client.errors import InvalidSetting
+from raylog.wire.compression import Codec
+
+ACKS_ALL = -1
+DEFAULT_PORT = 9092
+_PORT_MAX = 65_535
+_IN_FLIGHT_IDEMPOTENT_MAX = 5
+"""Brokers remember that many batches of a producer and partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Connections and retries."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    """Where to ask first: (host, port); a way in, not the list of brokers."""
+    client_id: str = "raylog"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    """How long one request may stay unanswered."""
+    operation_timeout_ms: int = 60_000
+    """How long one operation may try, all its requests and pauses together."""
+    retry_backoff_ms: int = 50
+    """First pause before a repeat; doubles up to `retry_backoff_max_ms`."""
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How records are collected, sent and repeated."""
+
+    acks: int = ACKS_ALL
+    """0: nobody answers; 1: the leader has it; -1: all in-sync replicas have it."""
+    codec: Codec = Codec.NONE
+    codec_level: int | None = None
+    batch_bytes: int = 128 * 1024
+    """A batch is sent when it holds that much, estimated before compression."""
+    linger_ms: int = 5
+    """How long a batch may wait for more records (asyncio); blocking: until `flush` or full."""
+    buffer_bytes: int = 32 * 1024 * 1024
+    """Records held in all, unsent or unacknowledged; more waits, at most `max_block_ms`."""
+    max_block_ms: int = 60_000
+    delivery_timeout_ms: int = 120_000
+    """From `send` to acknowledgement, repeats included; then the batch fails."""
+    in_flight_max: int = 5
+    """Unanswered requests per broker."""
+    idempotent: bool = True
+    """Repeats leave no duplicates and keep the order."""
+
+    def __post_init__(self) -> None:
+        if self.acks not in (0, 1, ACKS_ALL):
+            raise InvalidSetting(f"expected acks 0, 1 or -1 (all), found {self.acks}")
+        if not self.idempotent:
+            return
+        if self.acks != ACKS_ALL:
+            raise InvalidSetting(
+                f"an idempotent producer needs acks=-1 (all), found {self.acks}: "
+                "set acks=-1 or idempotent=False"
+            )
+        if not 1 <= self.in_flight_max <= _IN_FLIGHT_IDEMPOTENT_MAX:
+            raise InvalidSetting(
+                "an idempotent producer may have 1 to "
+                f"{_IN_FLIGHT_IDEMPOTENT_MAX} requests in flight, found {self.in_flight_max}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """How records are fetched."""
+
+    read_committed: bool = False
+    """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
+    max_wait_ms: int = 500
+    """How long a broker may hold a fetch that finds less than `min_bytes`."""
+    min_bytes: int = 1
+    max_bytes: int = 16 * 1024 * 1024
+    """Of one fetch; a first batch that is larger comes whole."""
+    partition_max_bytes: int = 4 * 1024 * 1024
+    reset: str = "earliest"
+    """Where to go on when a position is not in the log: "earliest", "latest", or "none": raise."""
+    decompressed_bytes_max: int = 256 * 1024 * 1024
+    """Of one batch."""
+
+    def __post_init__(self) -> None:
+        if self.reset not in ("earliest", "latest", "none"):
+            raise InvalidSetting(
+                f"expected reset 'earliest', 'latest' or 'none', found {self.reset!r}"
+            )
+
+
+def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Read "host:port,host:port" (or a sequence of such); the port is 9092 unless given."""
+    parts = servers.split(",") if isinstance(servers, str) else list(servers)
+    addresses = tuple(_address(part.strip()) for part in parts if part.strip())
+    if not addresses:
+        raise InvalidSetting(f"expected host:port, found no address in {servers!r}")
+    return addresses
+
+
+def _address(text: str) -> tuple[str, int]:
+    """Read one address; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(DEFAULT_PORT)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
+        raise InvalidSetting(f"expected host:port, found {text!r}")
+    return host, int(port)

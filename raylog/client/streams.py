@@ -1,0 +1,121 @@
+"""asyncio's side of the client: one protocol object per connection, waiters woken on progress."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from raylog.client.connection import Buffer, Connection
+from raylog.client.errors import ConnectionLost, NotConnected
+
+_WAIT_S_MAX = 3_600.0
+"""Longest timer set at once; not every loop takes an infinite one."""
+
+
+class StreamProtocol(asyncio.BufferedProtocol):
+    """Feeds one connection straight from the event loop."""
+
+    def __init__(self, connection: Connection, progressed: Callable[[], None]) -> None:
+        self._connection = connection
+        self._progressed = progressed
+        self._transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport to write to."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the loop puts input."""
+        return self._connection.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take input; an answer may be complete now."""
+        self._connection.written(nbytes)
+        if self._connection.ended is not None:
+            self.close()
+        self._progressed()
+
+    def eof_received(self) -> None:
+        """The broker is done; asyncio closes the transport."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is pending."""
+        reason = str(exc) if exc is not None else "the broker ended the connection"
+        self._connection.end(ConnectionLost(reason))
+        self._progressed()
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Queue bytes."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.writelines(chunks)
+
+    def close(self) -> None:
+        """Close the socket; harmless when it is closed."""
+        if self._transport is not None:
+            self._transport.close()
+
+
+class AsyncIo:
+    """`Io` over the running event loop."""
+
+    def __init__(self) -> None:
+        self._waiters: set[asyncio.Future[None]] = set()
+
+    def now_ms(self) -> float:
+        """Monotonic time."""
+        return time.monotonic() * 1000
+
+    async def connect(
+        self, host: str, port: int, connection: Connection, timeout_ms: float
+    ) -> StreamProtocol:
+        """Open a connection."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                _, protocol = await loop.create_connection(
+                    lambda: StreamProtocol(connection, self.wake), host, port
+                )
+        except TimeoutError as error:
+            raise NotConnected(f"{host}:{port}: no connection in {timeout_ms:.0f} ms") from error
+        except OSError as error:
+            raise NotConnected(f"{host}:{port}: {error}") from error
+        return protocol
+
+    async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
+        """Wait until `ready()` or time is up."""
+        deadline_ms = self.now_ms() + timeout_ms
+        while not ready():
+            remaining_ms = deadline_ms - self.now_ms()
+            if remaining_ms <= 0:
+                break
+            await self._progress(remaining_ms / 1000)
+        return ready()
+
+    async def pause(self, duration_ms: float) -> None:
+        """Sleep."""
+        await asyncio.sleep(duration_ms / 1000)
+
+    def wake(self) -> None:
+        """Let all waiters look again."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _progress(self, timeout_s: float) -> None:
+        """Wait for the next answer on any connection."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(min(timeout_s, _WAIT_S_MAX), _wake, waiter)
+        self._waiters.add(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiters.discard(waiter)
+            timer.cancel()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
