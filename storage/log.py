@@ -330,7 +330,7 @@ class Log(LogWriter):
             new = shortened(self._disk, self._files, last, keep, name, interval)
             self._remove_segments([last])
             self._segments.append(new)
-        end = self._segments[-1].next_offset if self._segments else offset
+        end = self._segments[-1].next_offset if self._segments else self._start
         self._end_at(max(self._start, min(offset, end)), now_ms)
 
     def truncate_fully(self, offset: int) -> None:

@@ -270,6 +270,7 @@ class LogWriter:
             if segment.fd >= 0:
                 job.descriptors.append(segment.fd)
                 segment.fd = -1
+        self._flushing = job
         return job
 
     def end_flush(self, job: FlushJob, now_ms: int = 0) -> None:
