@@ -27,11 +27,15 @@ class PeerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running broker. `mark` finds its processes; empty where it is not ours."""
+    """A running broker. `mark` finds its processes; empty where it is not ours.
+
+    `data` is Raylog's data directory, for its command line.
+    """
 
     name: str
     address: str
     mark: str = ""
+    data: str = ""
     start_s: float | None = None
 
     def has_groups(self) -> bool:
@@ -69,7 +73,7 @@ class ApacheKafka:
             try:
                 address = f"127.0.0.1:{port}"
                 _await(address, log)
-                yield Peer(self.name, address, mark, monotonic() - began)
+                yield Peer(self.name, address, mark, start_s=monotonic() - began)
             finally:
                 end(process)
 
@@ -95,7 +99,7 @@ class Raylog:
             try:
                 address = f"127.0.0.1:{port}"
                 wait_until_ready(address, timeout_s=5)
-                yield Peer(self.name, address, mark, took)
+                yield Peer(self.name, address, mark, data, took)
             finally:
                 _raylog(mark, "down", "--data", data)
 

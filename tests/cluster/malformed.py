@@ -1,0 +1,262 @@
+"""A campaign of malformed frames against a live gateway, with a good client beside it.
+
+`python -m tests.cluster.malformed --frames 100000` starts a cluster and runs it;
+`--bootstrap HOST:PORT` aims it at any broker.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Annotated
+
+import typer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench.measure import usage
+from bench.peers import Peer, Raylog, Reachable
+from tests.cluster.frames import Frame, FrameSource, frames
+
+MEMORY_GROWTH_MAX_BYTES = 64 * 1_048_576
+ANSWER_TIMEOUT_S = 20.0
+CONNECTIONS = 16
+ROUND = 20
+"""Records of one round of the good client."""
+
+PAUSE_S = 0.02
+"""Between two rounds of the good client."""
+
+AIMS: tuple[dict[str, str], ...] = (
+    {},
+    {"compression.type": "zstd"},
+    {"cleanup.policy": "compact"},
+)
+"""Configurations of the topics aimed at; the last two make the broker look into batches."""
+
+
+@dataclass(slots=True)
+class GoodClient:
+    """Writes and reads back, round after round, until it is told to stop."""
+
+    address: str
+    topic: str
+    rounds: int = 0
+    slowest_s: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def __enter__(self) -> "GoodClient":
+        """Start beside the caller."""
+        self._thread = threading.Thread(target=self._work, name="good client")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop after the round at hand."""
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+    def _work(self) -> None:
+        producer = Producer({"bootstrap.servers": self.address, "enable.idempotence": True})
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address,
+                "group.id": "none",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+        )
+        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        try:
+            while not self._stop.wait(PAUSE_S) and not self.failures:
+                began = monotonic()
+                self._round(producer, consumer)
+                self.slowest_s = max(self.slowest_s, monotonic() - began)
+        finally:
+            consumer.close()
+
+    def _round(self, producer: Producer, consumer: Consumer) -> None:
+        values = [b"%d/%d" % (self.rounds, n) for n in range(ROUND)]
+        for value in values:
+            producer.produce(self.topic, value, partition=0, on_delivery=self._delivered)
+        if producer.flush(ANSWER_TIMEOUT_S):
+            self.failures.append("records were not acknowledged in time")
+        found = [m.value() for m in consumer.consume(ROUND, timeout=ANSWER_TIMEOUT_S)]
+        if found != values:
+            self.failures.append(f"read {found[:3]}…, wrote {values[:3]}…")
+        self.rounds += 1
+
+    def _delivered(self, error: KafkaError | None, _: object) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of the frames, and of the broker."""
+
+    outcomes: dict[str, Counter[str]]
+    good_rounds: int
+    good_slowest_s: float
+    good_failures: list[str]
+    memory_before: int
+    memory_after: int
+    memory_peak: int
+    alive_before: object
+    alive_after: object
+    seconds: float
+
+    def check(self) -> None:
+        """AssertionError naming the first promise that was broken."""
+        silent = {kind: c["silence"] for kind, c in self.outcomes.items() if c["silence"]}
+        assert not silent, f"no answer and no close within {ANSWER_TIMEOUT_S:.0f} s: {silent}"
+        assert self.good_failures == []
+        assert self.good_rounds > 0
+        assert self.alive_after == self.alive_before
+        growth = self.memory_after - self.memory_before
+        assert growth < MEMORY_GROWTH_MAX_BYTES, f"memory grew by {growth / 2**20:.0f} MiB"
+
+
+def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Report:
+    """Send `count` frames; `alive` describes the processes and must say the same at the end."""
+    with _topics(peer.address) as topics:
+        source = frames(seed, topics[:-1])
+        began = monotonic()
+        warm = max(200, count // 20)
+        asyncio.run(_campaign(peer.address, source, warm, {}, lambda: None))
+        before, alive_before = usage(peer.mark).pss_bytes, alive()
+        peaks = [before]
+        outcomes: dict[str, Counter[str]] = {}
+        with GoodClient(peer.address, topics[-1]) as good:
+            asyncio.run(
+                _campaign(
+                    peer.address,
+                    source,
+                    count,
+                    outcomes,
+                    lambda: peaks.append(usage(peer.mark).pss_bytes),
+                )
+            )
+        return Report(
+            outcomes=outcomes,
+            good_rounds=good.rounds,
+            good_slowest_s=good.slowest_s,
+            good_failures=good.failures,
+            memory_before=before,
+            memory_after=usage(peer.mark).pss_bytes,
+            memory_peak=max(peaks),
+            alive_before=alive_before,
+            alive_after=alive(),
+            seconds=monotonic() - began,
+        )
+
+
+@contextmanager
+def _topics(address: str) -> Iterator[list[str]]:
+    """The aims, and last the topic of the good client."""
+    admin = AdminClient({"bootstrap.servers": address, "log_level": 4})
+    stem = f"malformed-{os.getpid()}-{os.urandom(3).hex()}"
+    new = [NewTopic(f"{stem}-{n}", 1, 1, config=config) for n, config in enumerate(AIMS)]
+    new.append(NewTopic(f"{stem}-good", 1, 1))
+    names = [topic.topic for topic in new]
+    for future in admin.create_topics(new).values():
+        future.result(ANSWER_TIMEOUT_S)
+    try:
+        yield names
+    finally:
+        for future in admin.delete_topics(names).values():
+            future.result(ANSWER_TIMEOUT_S)
+
+
+async def _campaign(
+    address: str,
+    source: FrameSource,
+    count: int,
+    outcomes: dict[str, Counter[str]],
+    sample: Callable[[], None],
+) -> None:
+    """Several connections at a time, one frame each."""
+    left = count
+
+    async def worker() -> None:
+        nonlocal left
+        while left > 0:
+            left -= 1
+            if left % 1_000 == 0:
+                sample()
+            frame = source.next()
+            outcome = await _send(address, frame)
+            outcomes.setdefault(frame.kind, Counter())[outcome] += 1
+
+    await asyncio.gather(*(worker() for _ in range(CONNECTIONS)))
+
+
+async def _send(address: str, frame: Frame) -> str:
+    """Send, close our half, wait for the broker to close its own: `answer`, `close`, `silence`.
+
+    A fetch whose longest wait was changed may be silent by right: `wait`.
+    """
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    try:
+        writer.write(frame.data)
+        writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(), ANSWER_TIMEOUT_S)
+    except TimeoutError:
+        return "wait" if frame.is_fetch else "silence"
+    except OSError:  # reset, or closed before our half could be
+        return "close"
+    finally:
+        writer.transport.abort()
+    return "answer" if answer else "close"
+
+
+def actor_processes(data: str) -> object:
+    """Name, pid and restarts of every actor, as `raylog status` says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "raylog.cli", "status", "--json", "--data", data],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    actors = json.loads(done.stdout)["actors"]
+    return sorted((actor["name"], actor["pid"], actor["restarts"]) for actor in actors)
+
+
+def main(
+    count: Annotated[int, typer.Option("--frames", min=1)] = 100_000,
+    seed: Annotated[int, typer.Option()] = 1,
+    bootstrap: Annotated[str, typer.Option(help="Aim at this broker and start none.")] = "",
+) -> None:
+    """Run the campaign and print what happened."""
+    target = Reachable("external", bootstrap) if bootstrap else SHIELDED
+    with target.run() as peer:
+        report = run(peer, count, seed, lambda: actor_processes(peer.data) if peer.data else None)
+    for kind, outcomes in sorted(report.outcomes.items()):
+        typer.echo(f"{kind:20} {dict(outcomes)}")
+    megabytes = [
+        f"{value / 2**20:.0f}"
+        for value in (report.memory_before, report.memory_peak, report.memory_after)
+    ]
+    typer.echo(f"memory before / peak / after: {' / '.join(megabytes)} MiB")
+    typer.echo(f"good client: {report.good_rounds} rounds, slowest {report.good_slowest_s:.2f} s")
+    typer.echo(f"{report.seconds:.0f} s")
+    report.check()
+
+
+SHIELDED = Raylog(settings={"auto.create.topics.enable": "false"})
+"""Changed names must not create topics, whose memory would be counted."""
+
+if __name__ == "__main__":
+    typer.run(main)
