@@ -8,6 +8,8 @@ from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.wire.errors import DecodeError, ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
+FORESEEN = (KafkaError, DecodeError, PeerLost, PeerTimeout, ActorGone)
+"""What may go wrong without a bug of ours."""
 
 
 def error_code_of(failure: Exception) -> ErrorCode:

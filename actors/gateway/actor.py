@@ -14,10 +14,13 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.controller_client import ControllerClient
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import SERVED, handler_of
 from raylog.actors.gateway.maps import SegmentMaps
+from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.rules import TopicRulesCache
+from raylog.actors.gateway.topic_metadata import TopicMetadata
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.replica.api import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
@@ -58,6 +61,9 @@ class GatewayActor:
             self.end_fetch_session,
         )
         self.rules = TopicRulesCache(self.cluster, self.settings)
+        self.topic_metadata = TopicMetadata()
+        self.controller = ControllerClient(runtime, cluster_id)
+        self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._name = name
         self._address = (host, port)
         self._server: asyncio.AbstractServer | None = None
@@ -132,12 +138,19 @@ class GatewayActor:
             _unsupported(context)
             return
         api_key = ApiKey(header.api_key)
-        message = decode(request_class(api_key), header.api_version, request, body)
-        answer = handler_of(api_key)(context, message)
-        if inspect.isawaitable(answer):
-            self.runtime.start(_finish(context, answer), f"{api_key.name} of {header.client_id}")
-        elif answer is not None:
-            context.reply(answer)
+        message: object = decode(request_class(api_key), header.api_version, request, body)
+        name = f"{api_key.name} v{header.api_version} of {header.client_id}"
+        try:
+            answer = handler_of(api_key)(context, message)
+        except AssertionError as broken:
+            self.runtime.start(_end_on(broken), name)
+        except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
+            context.fail(failure)
+        else:
+            if inspect.isawaitable(answer):
+                self.runtime.start(_finish(context, answer), name)
+            elif answer is not None:
+                context.reply(answer)
 
 
 def _ignore(*_: object) -> None:
@@ -145,7 +158,20 @@ def _ignore(*_: object) -> None:
 
 
 async def _finish(context: RequestContext, answer: Awaitable[Any]) -> None:
-    context.reply(await answer)
+    """Answer when the handler is done. What it did not foresee costs its client the connection."""
+    try:
+        response = await answer
+    except AssertionError:
+        raise
+    except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
+        context.fail(failure)
+    else:
+        context.reply(response)
+
+
+async def _end_on(broken: AssertionError) -> None:
+    """End the actor: an exception that leaves a background task does that."""
+    raise broken
 
 
 def _unsupported(context: RequestContext) -> None:

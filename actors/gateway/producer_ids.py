@@ -38,10 +38,12 @@ class ProducerIds:
 
         Raises CoordinatorLoadInProgress, which producers retry, when there is none in time.
         """
-        if self._next == self._end:
-            await until(self._runtime, self._changes, self._has_some, BLOCK_TIMEOUT_MS)
-        if self._next == self._end:
-            raise CoordinatorLoadInProgress("the controller has not given any producer ids yet")
+        deadline = self._runtime.monotonic_ms() + BLOCK_TIMEOUT_MS
+        while self._next == self._end:
+            left = deadline - self._runtime.monotonic_ms()
+            if left <= 0:
+                raise CoordinatorLoadInProgress("the controller has given no producer ids yet")
+            await until(self._runtime, self._changes, self._has_some, left)
         self._next += 1
         return self._next - 1
 
@@ -56,11 +58,9 @@ class ProducerIds:
         return lambda: self._waiting.remove(look)
 
     async def _fetch(self) -> None:
-        try:
-            while self._waiting and self._next == self._end:
-                await self._fetch_block()
-        finally:
-            self._fetching = False
+        while self._waiting and self._next == self._end:
+            await self._fetch_block()
+        self._fetching = False
 
     async def _fetch_block(self) -> None:
         broker = self._cluster.image.brokers.get(self._cluster.broker_id)

@@ -187,7 +187,7 @@ class ReplicaActor:
         topic_id, index, epoch, asked = request.header
         partition = self._partition_of(topic_id, index)
         partition.machine.require_leader(epoch)
-        request.reply(partition.log.epochs.end_offset_for(asked, partition.high_watermark))
+        request.reply(partition.log.epochs.end_offset_for(asked, partition.log.log_end_offset))
 
     def _delete_records(self, request: LinkRequest) -> None:
         topic_id, index, offset = request.header

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from raylog.actors.ports import PartitionKey, PartitionLeadership, PartitionStatus
 from raylog.actors.replica.api import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -220,7 +221,7 @@ class Partition:
             return log.log_start_offset, -1, epoch if first is None else first
         if timestamp == LATEST_TIMESTAMP:
             return limit, -1, epoch
-        if timestamp == LATEST_TIERED_TIMESTAMP:
+        if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return -1, -1, -1
         if timestamp == MAX_TIMESTAMP:
             found = log.max_timestamp_offset()

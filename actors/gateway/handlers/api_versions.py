@@ -5,10 +5,9 @@ v3 adds the client's software name, v4 allows features whose lowest version is 0
 
 from __future__ import annotations
 
-from raylog.actors.features import SUPPORTED_FEATURES
-
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.handlers.table import SERVED
+from raylog.actors.metadata.features import SUPPORTED
 from raylog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -32,9 +31,9 @@ def api_versions(
             for key, versions in SERVED.items()
         ],
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=levels.start, max_version=levels.stop - 1)
-            for name, levels in SUPPORTED_FEATURES.items()
-            if levels.start > 0 or zero_allowed
+            SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)
+            for name, levels in SUPPORTED.items()
+            if levels.low > 0 or zero_allowed
         ],
         finalized_features_epoch=image.features_epoch,
         finalized_features=[

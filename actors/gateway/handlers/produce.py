@@ -13,6 +13,7 @@ from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.metadata.image import Topic
+from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import PRODUCE
 from raylog.actors.runtime.base import PeerTimeout
 from raylog.wire.errors import InvalidRequiredAcks, KafkaError
@@ -74,7 +75,7 @@ class _Produce:
                 if self._acks not in ACKS:
                     raise InvalidRequiredAcks(f"acks {self._acks}: -1, 0 or 1 is expected")
                 if self._context.version >= TOPIC_IDS_SINCE:
-                    topic = cluster.topic(data.topic_id)
+                    topic = cluster.topic(TopicId(data.topic_id))
                 else:
                     topic = cluster.topic_named(data.name)
                 self._partition(topic, part, answer)
@@ -86,7 +87,10 @@ class _Produce:
     ) -> None:
         gateway = self._context.gateway
         route = gateway.cluster.route(topic, part.index)
-        batch = memoryview(b"") if part.records is None else part.records
+        batch = part.records
+        if batch is None:
+            batch = memoryview(b"")
+        assert isinstance(batch, memoryview), "record data is decoded as a view"
         header = check_produced(batch)
         batch = gateway.rules.of(topic).admit(batch, header, self._now_ms)
 
@@ -150,7 +154,9 @@ class _Produce:
         hinted = []
         for topic in self._response.responses:
             for answer in topic.partition_responses:
-                known = cluster.image.topics.get(topic.topic_id) or cluster.image.topic(topic.name)
+                known = cluster.image.topics.get(TopicId(topic.topic_id)) or cluster.image.topic(
+                    topic.name
+                )
                 answer.current_leader = leader_hint(known, answer.index, answer.error_code)
                 hinted.append(answer.current_leader)
         self._response.node_endpoints = node_endpoints(cluster.image, hinted)

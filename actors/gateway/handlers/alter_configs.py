@@ -1,0 +1,40 @@
+"""AlterConfigs 0-2: replaces all settings of a resource (KIP-133). v2 is flexible."""
+
+from __future__ import annotations
+
+from raylog.actors.controller.api import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
+from raylog.actors.gateway.config_changes import alter
+from raylog.actors.gateway.context import RequestContext
+from raylog.wire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def alter_configs(
+    context: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Have the controller change them; each resource succeeds or fails on its own."""
+    asked = AlterConfigs([_alteration(one) for one in request.resources], request.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=int(outcome.error),
+                error_message=outcome.message,
+                resource_type=outcome.resource_type,
+                resource_name=outcome.resource_name,
+            )
+            for outcome in await alter(context.gateway, asked)
+        ]
+    )
+
+
+def _alteration(resource: AlterConfigsResource) -> ConfigAlteration:
+    return ConfigAlteration(
+        resource.resource_type,
+        resource.resource_name,
+        [ConfigOp(one.name, AlterOp.SET, one.value) for one in resource.configs],
+        replaces=True,
+    )

@@ -1,0 +1,55 @@
+"""DeleteRecords 0-2: moves the start of a log up to an offset (KIP-107). v2 is flexible."""
+
+from __future__ import annotations
+
+from raylog.actors.gateway.answers import PartitionAnswers, Question
+from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.replica.api import DELETE_RECORDS
+from raylog.wire.errors import InvalidTopicException
+from raylog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+
+def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> None:
+    """Have the leader of each partition do it; each succeeds or fails on its own."""
+    response = DeleteRecordsResponse()
+    answers = PartitionAnswers(context, response, request.timeout_ms)
+    for topic in request.topics:
+        answered = DeleteRecordsTopicResult(name=topic.name)
+        response.topics.append(answered)
+        for part in topic.partitions:
+            answer = DeleteRecordsPartitionResult(
+                partition_index=part.partition_index, low_watermark=-1
+            )
+            answered.partitions.append(answer)
+            _ask(context, answers, topic.name, part, answer)
+    answers.done()
+
+
+def _ask(
+    context: RequestContext,
+    answers: PartitionAnswers,
+    name: str,
+    part: DeleteRecordsPartition,
+    answer: DeleteRecordsPartitionResult,
+) -> None:
+    def question() -> Question:
+        if name in INTERNAL_TOPICS:
+            raise InvalidTopicException(f"records of internal topic {name} cannot be deleted")
+        cluster = context.gateway.cluster
+        topic = cluster.topic_named(name)
+        route = cluster.route(topic, part.partition_index)
+        return Question(
+            route.link, DELETE_RECORDS, (topic.topic_id, part.partition_index, part.offset)
+        )
+
+    def found(log_start_offset: int) -> None:
+        answer.low_watermark = log_start_offset
+
+    answers.ask(answer, question, found)

@@ -1,0 +1,56 @@
+"""DescribeProducers 0: who writes to a partition, with idempotence or in transactions (KIP-664)."""
+
+from __future__ import annotations
+
+from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.replica.api import PRODUCERS
+from raylog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+def describe_producers(context: RequestContext, request: DescribeProducersRequest) -> None:
+    """Ask the leader of each partition; each succeeds or fails on its own."""
+    response = DescribeProducersResponse()
+    answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
+    for topic in request.topics:
+        answered = TopicResponse(name=topic.name)
+        response.topics.append(answered)
+        for index in topic.partition_indexes:
+            answer = PartitionResponse(partition_index=index)
+            answered.partitions.append(answer)
+            _ask(context, answers, topic.name, answer)
+    answers.done()
+
+
+def _ask(
+    context: RequestContext, answers: PartitionAnswers, name: str, answer: PartitionResponse
+) -> None:
+    def question() -> Question:
+        cluster = context.gateway.cluster
+        topic = cluster.topic_named(name)
+        route = cluster.route(topic, answer.partition_index)
+        return Question(route.link, PRODUCERS, (topic.topic_id, answer.partition_index))
+
+    def found(producers: list[list[int]]) -> None:
+        answer.active_producers = [_state(*producer) for producer in producers]
+
+    answers.ask(answer, question, found)
+
+
+def _state(
+    producer_id: int, epoch: int, sequence: int, seen_ms: int, coordinator_epoch: int, start: int
+) -> ProducerState:
+    return ProducerState(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_sequence=sequence,
+        last_timestamp=seen_ms,
+        coordinator_epoch=coordinator_epoch,
+        current_txn_start_offset=start,
+    )

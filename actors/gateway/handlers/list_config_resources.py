@@ -1,0 +1,53 @@
+"""ListConfigResources 0-1: what has settings.
+
+v0 lists clients' metrics subscriptions only (KIP-714), v1 resources of any type (KIP-1142).
+Left out: loggers and metrics subscriptions, of which there are none here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raylog.actors.config import ResourceType
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import UnsupportedVersion
+from raylog.wire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+TYPES_SINCE = 1
+
+
+def list_config_resources(
+    context: RequestContext, request: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """Answer from this gateway's image of the cluster."""
+    types = set(request.resource_types or ResourceType)
+    if context.version < TYPES_SINCE:
+        types = {int(ResourceType.CLIENT_METRICS)}
+    unknown = types.difference(ResourceType)
+    if unknown:
+        raise UnsupportedVersion(f"unknown resource types {sorted(unknown)}")
+    image = context.gateway.cluster.image
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in sorted(types)
+            for name in _names(image, kind)
+        ]
+    )
+
+
+def _names(image: MetadataImage, kind: int) -> Iterable[str]:
+    match kind:
+        case ResourceType.TOPIC:
+            return sorted(image.topic_ids)
+        case ResourceType.BROKER:
+            return [str(broker_id) for broker_id in sorted(image.brokers)]
+        case ResourceType.GROUP:
+            return sorted(name for of, name in image.configs if of == ResourceType.GROUP)
+        case _:
+            return ()

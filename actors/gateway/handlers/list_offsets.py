@@ -1,0 +1,91 @@
+"""ListOffsets 1-11: offsets by timestamp or by meaning (KIP-79).
+
+v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v7 the offset of the largest timestamp
+(KIP-734), v8 and v9 what is local and what is tiered (KIP-405, KIP-1005), v11 what waits for its
+upload (KIP-1023). Left out: tiered storage, so that all is local and nothing is tiered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.replica import api
+from raylog.wire.errors import InvalidRequest, UnsupportedVersion
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+_SINCE = {
+    api.LATEST_TIMESTAMP: 1,
+    api.EARLIEST_TIMESTAMP: 1,
+    api.MAX_TIMESTAMP: 7,
+    api.EARLIEST_LOCAL_TIMESTAMP: 8,
+    api.LATEST_TIERED_TIMESTAMP: 9,
+    api.EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
+}
+"""Timestamps with a meaning of their own, and the version that brought them."""
+
+
+def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
+    """Ask the leader of each partition; each succeeds or fails on its own."""
+    response = ListOffsetsResponse()
+    answers = PartitionAnswers(context, response, request.timeout_ms or REPLICA_TIMEOUT_MS)
+    for topic in request.topics:
+        mentions = Counter(part.partition_index for part in topic.partitions)
+        asked = {part.partition_index: part for part in topic.partitions}
+        answered = ListOffsetsTopicResponse(name=topic.name)
+        response.topics.append(answered)
+        for index, part in asked.items():
+            answer = ListOffsetsPartitionResponse(partition_index=index)
+            answered.partitions.append(answer)
+            _ask(context, answers, request, topic.name, part, answer, once=mentions[index] == 1)
+    answers.done()
+
+
+def _ask(
+    context: RequestContext,
+    answers: PartitionAnswers,
+    request: ListOffsetsRequest,
+    name: str,
+    part: ListOffsetsPartition,
+    answer: ListOffsetsPartitionResponse,
+    *,
+    once: bool,
+) -> None:
+    def question() -> Question:
+        if not once:
+            raise InvalidRequest(f"partition {part.partition_index} of {name} is named twice")
+        _check_timestamp(part.timestamp, context.version)
+        cluster = context.gateway.cluster
+        topic = cluster.topic_named(name)
+        route = cluster.route(topic, part.partition_index)
+        return Question(
+            route.link,
+            api.OFFSET_FOR,
+            (
+                topic.topic_id,
+                part.partition_index,
+                part.current_leader_epoch,
+                part.timestamp,
+                request.isolation_level,
+            ),
+        )
+
+    def found(what: tuple[int, int, int]) -> None:
+        answer.offset, answer.timestamp, epoch = what
+        if context.version >= 4:
+            answer.leader_epoch = epoch
+
+    answers.ask(answer, question, found)
+
+
+def _check_timestamp(timestamp: int, version: int) -> None:
+    since = _SINCE.get(timestamp)
+    if timestamp < 0 and (since is None or version < since):
+        raise UnsupportedVersion(f"version {version} does not know timestamp {timestamp}")

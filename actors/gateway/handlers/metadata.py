@@ -1,0 +1,210 @@
+"""Metadata 0-13: brokers, topics, and who leads their partitions.
+
+v1 racks and the controller (any live broker: each passes requests on), v2 the cluster id (KIP-78),
+v4 may forbid the creation of topics, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320),
+v8 authorized operations (KIP-430), v10 topic ids and v12 topics by id (KIP-516).
+A topic that is created on the way is waited for, shortly; Kafka has the client ask again.
+Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is never needed here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from raylog.actors.controller.api import CreateTopics, NewTopic
+from raylog.actors.controller.topics import check_name
+from raylog.actors.gateway.answers import attempt
+from raylog.actors.gateway.cluster_facts import (
+    CLUSTER_OPERATIONS,
+    INTERNAL_TOPICS,
+    TOPIC_OPERATIONS,
+    controller_id,
+    unfenced_brokers,
+)
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.topic_changes import create_topics
+from raylog.actors.metadata.image import MetadataImage, Topic
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode, InvalidRequest, ReplicaNotAvailable
+from raylog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from raylog.wire.schema import INT32_MIN
+from raylog.wire.uuids import ZERO_UUID
+
+log = logging.getLogger(__name__)
+TOPICS_BY_ID_SINCE = 12
+AUTO_CREATE_KEY = "auto.create.topics.enable"
+AUTO_CREATE_TIMEOUT_MS = 2_000
+
+
+def metadata(
+    context: RequestContext, request: MetadataRequest
+) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
+    """Answer from this gateway's image of the cluster, at once unless a topic is to be created."""
+    missing = _to_create(context, request)
+    if missing:
+        return _create_and_answer(context, request, missing)
+    return _answer(context, request)
+
+
+def _answer(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    return attempt(partial(_described, context, request), partial(_failed, request))
+
+
+def _failed(request: MetadataRequest, code: int, _message: str | None) -> MetadataResponse:
+    return MetadataResponse(
+        topics=[
+            MetadataResponseTopic(error_code=code, name=asked.name or "", topic_id=asked.topic_id)
+            for asked in request.topics or ()
+        ],
+        error_code=code,
+    )
+
+
+# ---- creating topics -----------------------------------------------------------------------
+
+
+def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
+    """Names asked for that have no topic yet and may have one."""
+    gateway = context.gateway
+    if not request.topics or not request.allow_auto_topic_creation:
+        return []
+    known = gateway.cluster.image.topic_ids
+    missing = {one.name for one in request.topics if one.name and one.topic_id == ZERO_UUID}
+    names = [name for name in missing if name not in known and name not in INTERNAL_TOPICS]
+    if not names or not gateway.settings.flag(AUTO_CREATE_KEY):
+        return []
+    return sorted(name for name in names if _name_error(name) is ErrorCode.NONE)
+
+
+def _name_error(name: str) -> ErrorCode:
+    def checked() -> ErrorCode:
+        check_name(name)
+        return ErrorCode.NONE
+
+    return attempt(checked, lambda code, _message: ErrorCode(code))
+
+
+async def _create_and_answer(
+    context: RequestContext, request: MetadataRequest, names: list[str]
+) -> MetadataResponse:
+    asked = CreateTopics([NewTopic(name) for name in names])
+    for outcome in await create_topics(context.gateway, asked, AUTO_CREATE_TIMEOUT_MS):
+        if outcome.error:
+            log.warning("topic %s was not created: %s", outcome.name, outcome.message)
+    return _answer(context, request)
+
+
+# ---- describing ----------------------------------------------------------------------------
+
+
+def _described(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    cluster = context.gateway.cluster
+    image = cluster.image
+    topics = _topics(context, request)
+    if request.include_topic_authorized_operations:
+        topics = [_with_operations(topic) for topic in topics]
+    if context.version == 0:
+        topics = [_without_offline(topic) for topic in topics]
+    return MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack
+            )
+            for broker in unfenced_brokers(image)
+        ],
+        cluster_id=context.gateway.cluster_id,
+        controller_id=controller_id(image, cluster.broker_id),
+        topics=topics,
+        cluster_authorized_operations=CLUSTER_OPERATIONS
+        if request.include_cluster_authorized_operations
+        else INT32_MIN,
+    )
+
+
+def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
+    """The topics asked for, each once, sorted by name; by id only, if any id is given."""
+    gateway = context.gateway
+    image = gateway.cluster.image
+    asked = request.topics
+    if asked is None or (not asked and context.version == 0):
+        return [gateway.topic_metadata.of(image, topic) for _, topic in _sorted_topics(image)]
+    _check(asked, context.version)
+    ids = {TopicId(one.topic_id) for one in asked if one.topic_id != ZERO_UUID}
+    if ids:
+        return [_by_id(context, topic_id) for topic_id in sorted(ids, key=partial(_name, image))]
+    return [_by_name(context, name) for name in sorted({one.name or "" for one in asked})]
+
+
+def _sorted_topics(image: MetadataImage) -> list[tuple[str, Topic]]:
+    return sorted((topic.name, topic) for topic in image.topics.values())
+
+
+def _name(image: MetadataImage, topic_id: TopicId) -> str:
+    topic = image.topics.get(topic_id)
+    return "" if topic is None else topic.name
+
+
+def _check(asked: list[MetadataRequestTopic], version: int) -> None:
+    for one in asked:
+        if one.name is None and (version < TOPICS_BY_ID_SINCE or one.topic_id == ZERO_UUID):
+            raise InvalidRequest("a topic has neither a name nor an id")
+        if one.topic_id != ZERO_UUID and version < TOPICS_BY_ID_SINCE:
+            raise InvalidRequest(f"version {version} does not find topics by id")
+
+
+def _by_id(context: RequestContext, topic_id: TopicId) -> MetadataResponseTopic:
+    gateway = context.gateway
+    return attempt(
+        lambda: gateway.topic_metadata.of(gateway.cluster.image, gateway.cluster.topic(topic_id)),
+        lambda code, _message: MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id),
+    )
+
+
+def _by_name(context: RequestContext, name: str) -> MetadataResponseTopic:
+    gateway = context.gateway
+
+    def found() -> MetadataResponseTopic:
+        check_name(name)
+        topic = gateway.cluster.topic_named(name)
+        return gateway.topic_metadata.of(gateway.cluster.image, topic)
+
+    return attempt(
+        found,
+        lambda code, _message: MetadataResponseTopic(
+            error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
+        ),
+    )
+
+
+def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    if topic.name is None:
+        return topic
+    return replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
+
+
+def _without_offline(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    """Version 0 knows no offline replicas: they are left out, and an error says so."""
+    return replace(topic, partitions=[_present(part) for part in topic.partitions])
+
+
+def _present(part: MetadataResponsePartition) -> MetadataResponsePartition:
+    absent = set(part.offline_replicas)
+    if not absent:
+        return part
+    return replace(
+        part,
+        error_code=part.error_code or int(ReplicaNotAvailable.code),
+        replica_nodes=[one for one in part.replica_nodes if one not in absent],
+        isr_nodes=[one for one in part.isr_nodes if one not in absent],
+    )

@@ -1,0 +1,80 @@
+"""Changing topics through the Controller, and waiting until this gateway sees the change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from raylog.actors.controller.api import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicOutcome,
+)
+from raylog.actors.ports import TopicId
+from raylog.actors.runtime.waiting import until
+from raylog.wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from raylog.actors.gateway.actor import GatewayActor
+
+SEEN_TIMEOUT_MS = 5_000
+"""A committed change that this gateway does not see by then is answered all the same."""
+
+
+async def create_topics(
+    gateway: GatewayActor, asked: CreateTopics, timeout_ms: int
+) -> list[TopicOutcome]:
+    """Create topics; those that were made are served here when this returns, if in time."""
+    return await _made(gateway, "create_topics", asked, timeout_ms)
+
+
+async def create_partitions(
+    gateway: GatewayActor, asked: CreatePartitions, timeout_ms: int
+) -> list[TopicOutcome]:
+    """Grow topics; the new partitions are served here when this returns, if in time."""
+    return await _made(gateway, "create_partitions", asked, timeout_ms)
+
+
+async def delete_topics(
+    gateway: GatewayActor, asked: DeleteTopics, timeout_ms: int
+) -> list[TopicOutcome]:
+    """Delete topics; this gateway knows them no more when this returns, if in time."""
+
+    def refused(code: int, message: str | None) -> list[TopicOutcome]:
+        error = ErrorCode(code)
+        return [TopicOutcome(name, error=error, message=message) for name in asked.names] + [
+            TopicOutcome(None, topic_id, error, message) for topic_id in asked.topic_ids
+        ]
+
+    outcomes = await gateway.controller.outcomes("delete_topics", asked, timeout_ms, refused)
+    gone = {outcome.topic_id for outcome in outcomes if not outcome.error}
+    await _seen(gateway, lambda: gone.isdisjoint(gateway.cluster.image.topics), timeout_ms)
+    return outcomes
+
+
+async def _made(
+    gateway: GatewayActor, method: str, asked: CreateTopics | CreatePartitions, timeout_ms: int
+) -> list[TopicOutcome]:
+    def refused(code: int, message: str | None) -> list[TopicOutcome]:
+        error = ErrorCode(code)
+        return [TopicOutcome(one.name, error=error, message=message) for one in asked.topics]
+
+    outcomes = await gateway.controller.outcomes(method, asked, timeout_ms, refused)
+    made = {one.topic_id: one.num_partitions for one in outcomes if not one.error}
+
+    def all_served() -> bool:
+        return all(_is_served(gateway, topic_id, count) for topic_id, count in made.items())
+
+    if not asked.validate_only:
+        await _seen(gateway, all_served, timeout_ms)
+    return outcomes
+
+
+def _is_served(gateway: GatewayActor, topic_id: TopicId, count: int) -> bool:
+    topic = gateway.cluster.image.topics.get(topic_id)
+    return topic is not None and len(topic.partitions) >= count and gateway.cluster.serves(topic)
+
+
+async def _seen(gateway: GatewayActor, holds: Callable[[], bool], timeout_ms: int) -> None:
+    await until(gateway.runtime, gateway.cluster.on_change, holds, min(timeout_ms, SEEN_TIMEOUT_MS))
