@@ -177,6 +177,9 @@ class Runtime(Protocol):
     async def kill(self, peer: ActorRef) -> None:
         """End the actor's process hard and wait until it is gone."""
 
+    async def end_for_good(self, name: str) -> None:
+        """End the actor of that name so that the runtime does not restart it; gone is fine."""
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""
 

@@ -160,6 +160,10 @@ class InprocRuntime(LoopRuntime):
         """End the actor as a crash would."""
         self._world.drop(peer.name)
 
+    async def end_for_good(self, name: str) -> None:
+        """End the actor of that name; gone is fine."""
+        self._world.drop(name)
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""
         watch = _Watch(lambda: on_lost(peer))

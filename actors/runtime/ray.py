@@ -179,6 +179,15 @@ class RayRuntime(LoopRuntime):
         self._handles.pop(peer.name, None)
         await asyncio.to_thread(_kill_and_wait, peer.pid)
 
+    async def end_for_good(self, name: str) -> None:
+        """End the actor of that name so that Ray does not restart it; gone is fine."""
+        try:
+            handle = await self._handle(name)
+        except PeerLost:
+            return
+        self._handles.pop(name, None)
+        await asyncio.to_thread(ray.kill, handle, no_restart=True)
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone: a link to it breaks then."""
         watch = _LinkWatch(peer, on_lost)

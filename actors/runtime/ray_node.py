@@ -23,6 +23,7 @@ import resource
 import secrets
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -40,6 +41,8 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _SOCKET_PATH_MAX = 42
 """Longest directory under which Ray's socket names still fit a socket address (107 bytes)."""
 _SESSIONS_KEPT = 2
+_children: list[subprocess.Popen[bytes]] = []
+"""Held so that nobody waits for them but `stop_nodes`, which reaps those of this process."""
 
 _QUIET = {
     "RAY_metrics_report_interval_ms": "60000",
@@ -111,6 +114,7 @@ def start_node(
             object_store_memory=object_store_bytes,
             temp_dir=str(directory),
         )
+    _children.extend(info.process for infos in node.all_processes.values() for info in infos)
     launched = LocalRay(
         address=node.gcs_address,
         node_id=node.node_id,
@@ -132,6 +136,8 @@ def stop_nodes(run: Path, *, grace_ms: int = 700) -> list[ProcessRecord]:
     nodes = running_nodes(run)
     processes = [process for node in reversed(nodes) for process in reversed(node.processes)]
     left = end([*processes, *descendants(processes)], grace_ms=grace_ms)
+    while _children:
+        _children.pop().poll()
     if not left:
         for node in nodes:
             if Path(node.directory).parent != run:

@@ -1,0 +1,52 @@
+"""Actors on a local Ray, which is started once for all tests of this folder."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from raylog.actors.runtime import ray_node
+
+if TYPE_CHECKING:
+    from raylog.actors.runtime.ray import RayRuntime
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "local_ray" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.ray)
+
+
+@pytest.fixture(scope="session")
+def local_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A Ray node of our own; the path is that of the links' secret."""
+    run = tmp_path_factory.mktemp("ray")
+    node = ray_node.start_node(run)
+    try:
+        ray_node.connect(node.address, node.token_path)
+        secret = run / "link.secret"
+        secret.write_bytes(secrets.token_bytes(32))
+        yield secret
+    finally:
+        ray_node.disconnect()
+        left = ray_node.stop_nodes(run)
+    assert not left
+
+
+@pytest.fixture
+def cluster_id() -> str:
+    """A cluster id of the test's own: actors of different tests never meet."""
+    return uuid.uuid4().hex[:22]
+
+
+@pytest.fixture
+def driver(local_ray: Path) -> Callable[[], RayRuntime]:
+    """Makes the runtime of a driver; Ray must not be imported before its environment is set."""
+    from raylog.actors.runtime.ray import RayRuntime
+
+    return lambda: RayRuntime.of_driver(str(local_ray))
