@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kio.index import load_entity_schema
+from kio.index import load_entity_schema, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
@@ -59,9 +59,9 @@ def kio_messages(case: Case) -> st.SearchStrategy[Any]:
 def kio_class(case: Case) -> Any:
     if case.api_key is None:
         return load_entity_schema(BLOB_NAMES[case.cls], case.version, EntityType.data)
-    is_request = case.cls.__name__.endswith("Request")
-    entity_type = EntityType.request if is_request else EntityType.response
-    return load_entity_schema(api_key_map[case.api_key], case.version, entity_type)
+    if case.cls.__name__.endswith("Request"):
+        return load_request_schema(case.api_key, case.version)
+    return load_response_schema(case.api_key, case.version)
 
 
 def kio_plain(value: Any, kafka_type: str | None = None) -> Any:

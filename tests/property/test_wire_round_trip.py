@@ -20,10 +20,11 @@ def test_round_trip(case: Case, data: st.DataObject) -> None:
     encoded = encode(message, case.version)
     assert message == before, "encoding must not change the message"
     assert b"".join(encode_chunks(message, case.version)) == encoded
-    decoded = decode(case.cls, case.version, encoded)
+    decoded: object = decode(case.cls, case.version, encoded)
     assert decoded == written_form(message)
     assert encode(decoded, case.version) == encoded
 
+    behind: object
     behind, position = decode_from(case.cls, case.version, b"??" + encoded + b"!", 2)
     assert (behind, position) == (decoded, len(encoded) + 2)
     with pytest.raises(DecodeError):

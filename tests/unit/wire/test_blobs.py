@@ -1,0 +1,95 @@
+"""Records of internal topics and blobs of the consumer protocol."""
+
+import pytest
+
+from raylog.wire.errors import DecodeError, EncodeError
+from raylog.wire.internal.blobs import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    decode_blob,
+    decode_record,
+    encode_key,
+    encode_value,
+)
+from raylog.wire.internal.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+)
+from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
+from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
+
+KEY = OffsetCommitKey(group="g", topic="t", partition=3)
+
+
+def test_offset_commit() -> None:
+    key = encode_key(KEY)
+    assert key == b"\x00\x01" + b"\x00\x01g" + b"\x00\x01t" + b"\x00\x00\x00\x03"
+    value = OffsetCommitValue(offset=7, leader_epoch=2, metadata="m", commit_timestamp=9)
+    encoded = encode_value(value, 3)
+    assert encoded[:2] == b"\x00\x03"
+    assert decode_record(OFFSETS_TOPIC, key, encoded) == (KEY, value)
+    assert decode_record(OFFSETS_TOPIC, key, None) == (KEY, None)
+
+
+def test_every_kind_round_trips() -> None:
+    for kinds in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        for number, kind in kinds.items():
+            key, value = kind.key(), kind.value()
+            assert encode_key(key)[:2] == number.to_bytes(2, "big")
+            again = decode_record(kinds, encode_key(key), encode_value(value, 0))
+            assert again == (key, value)
+
+
+def test_kind_of_a_newer_version_is_passed_over() -> None:
+    assert decode_record(OFFSETS_TOPIC, b"\x00\x63whatever", b"\x00\x00") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"\x00", b""),
+        (encode_key(KEY)[:-1], b""),
+        (encode_key(KEY), b"\x00"),
+        (encode_key(KEY), b"\x00\x05" + bytes(30)),
+        (encode_key(KEY), b"\xff\xff" + bytes(30)),
+    ],
+)
+def test_malformed_records(key: bytes, value: bytes) -> None:
+    with pytest.raises(DecodeError):
+        decode_record(OFFSETS_TOPIC, key, value)
+
+
+def test_transaction_of_version_2_needs_the_flexible_record() -> None:
+    value = TransactionLogValue(producer_id=5, next_producer_id=6, client_transaction_version=2)
+    key = TransactionLogKey(transactional_id="tx")
+    record = (encode_key(key), encode_value(value, 1))
+    assert decode_record(TRANSACTIONS_TOPIC, *record) == (key, value)
+    with pytest.raises(EncodeError, match="next_producer_id"):
+        encode_value(value, 0)
+
+
+class TestConsumerProtocol:
+    subscription = ConsumerProtocolSubscription(
+        topics=["a", "b"],
+        user_data=b"mine",
+        owned_partitions=[TopicPartition(topic="a", partitions=[0, 2])],
+        generation_id=4,
+        rack_id="r",
+    )
+
+    def test_versions(self) -> None:
+        assert decode_blob(ConsumerProtocolSubscription, encode_value(self.subscription, 3)) == (
+            self.subscription
+        )
+        oldest = decode_blob(ConsumerProtocolSubscription, encode_value(self.subscription, 0))
+        assert oldest == ConsumerProtocolSubscription(topics=["a", "b"], user_data=b"mine")
+
+    def test_newer_version_is_read_as_ours(self) -> None:
+        newer = b"\x00\x09" + encode_value(self.subscription, 3)[2:] + b"more"
+        assert decode_blob(ConsumerProtocolSubscription, newer) == self.subscription
+
+    @pytest.mark.parametrize("blob", [b"", b"\x00", b"\xff\xff\x00", b"\x00\x00\x00\x00\x00\x01"])
+    def test_malformed(self, blob: bytes) -> None:
+        with pytest.raises(DecodeError):
+            decode_blob(ConsumerProtocolAssignment, blob)
