@@ -1,0 +1,166 @@
+"""Starting and stopping a cluster: the same steps on Ray and in one process.
+
+A cluster is the data directories of its brokers, `<data>/broker-<id>`. What they say (cluster id,
+broker ids, voters) is kept; only a directory that is new is given an identity.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylog.actors.broker.actor import broker_spec
+from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.identity import Identity, read_identity
+from raylog.actors.names import broker_name, controller_name
+from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import InconsistentClusterId, InvalidConfig
+from raylog.wire.uuids import random_uuid, to_base64
+
+READY_TIMEOUT_MS = 60_000
+CALL_TIMEOUT_MS = 5_000
+STOP_TIMEOUT_MS = 90_000
+_PREFIX = "broker-"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlan:
+    """One broker to be started."""
+
+    broker_id: int
+    directory: Path
+    settings: dict[str, str]
+    """Its own settings, `listeners` among them."""
+    node_id: str | None = None
+    """The Ray node it is held to."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A cluster to be started."""
+
+    cluster_id: str
+    brokers: tuple[BrokerPlan, ...]
+    initial_voters: tuple[tuple[int, str], ...]
+    """(broker id, directory id) of who holds the metadata log of a new cluster."""
+
+
+def plan_cluster(
+    data: Path,
+    runtime: Runtime,
+    *,
+    host: str,
+    ports: Sequence[int],
+    first_broker_id: int = 0,
+    settings: Mapping[str, str] | None = None,
+    nodes: Sequence[str] = (),
+) -> ClusterPlan:
+    """A plan for one broker per port (0: a free one) on `data`; brokers there already come first.
+
+    `nodes` are Ray node ids that the brokers are spread over. Raises InvalidConfig when there are
+    fewer ports than brokers, InconsistentClusterId when directories of different clusters lie
+    beside one another.
+    """
+    known = identities(data)
+    ids = sorted(known)
+    if len(ids) > len(ports):
+        raise InvalidConfig(
+            f"{data} holds brokers {ids}: at least {len(ids)} brokers must be started, "
+            f"not {len(ports)}"
+        )
+    fresh = (n for n in range(first_broker_id, first_broker_id + 2 * len(ports)) if n not in known)
+    ids += [next(fresh) for _ in range(len(ports) - len(ids))]
+    brokers = tuple(
+        BrokerPlan(
+            broker_id,
+            data / f"{_PREFIX}{broker_id}",
+            {"listeners": f"PLAINTEXT://{host}:{port}", **(settings or {})},
+            nodes[at % len(nodes)] if nodes else None,
+        )
+        for at, (broker_id, port) in enumerate(zip(ids, ports, strict=True))
+    )
+    if known:
+        first = next(iter(known.values()))
+        return ClusterPlan(first.cluster_id, brokers, first.voters)
+    cluster_id = to_base64(random_uuid(runtime.random))
+    return ClusterPlan(cluster_id, brokers, ((ids[0], to_base64(random_uuid(runtime.random))),))
+
+
+def identities(data: Path) -> dict[int, Identity]:
+    """The brokers that have a directory in `data`."""
+    found = {}
+    for directory in sorted(data.glob(f"{_PREFIX}*")):
+        identity = read_identity(directory)
+        if identity is not None:
+            found[identity.broker_id] = identity
+    clusters = {identity.cluster_id for identity in found.values()}
+    if len(clusters) > 1:
+        raise InconsistentClusterId(f"{data} holds brokers of different clusters: {clusters}")
+    return found
+
+
+async def start_cluster(
+    runtime: Runtime, plan: ClusterPlan, timeout_ms: int = READY_TIMEOUT_MS
+) -> list[BrokerStatus]:
+    """Start every broker of the plan and wait until all of them serve; raises why one does not."""
+    ids = [broker.broker_id for broker in plan.brokers]
+    await asyncio.gather(
+        *(
+            runtime.spawn(
+                broker_spec(
+                    cluster_id=plan.cluster_id,
+                    broker_id=broker.broker_id,
+                    data=broker.directory,
+                    settings=broker.settings,
+                    broker_ids=ids,
+                    initial_voters=list(plan.initial_voters),
+                    node_id=broker.node_id,
+                )
+            )
+            for broker in plan.brokers
+        )
+    )
+    names = [broker_name(plan.cluster_id, broker_id) for broker_id in ids]
+    await asyncio.gather(
+        *(
+            runtime.call(name, "ready", timeout_ms, timeout_ms=timeout_ms + CALL_TIMEOUT_MS)
+            for name in names
+        )
+    )
+    return await describe_cluster(runtime, plan.cluster_id, ids)
+
+
+async def describe_cluster(
+    runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
+) -> list[BrokerStatus]:
+    """How the brokers stand; raises PeerLost for one that is gone."""
+    return list(
+        await asyncio.gather(
+            *(
+                runtime.call(broker_name(cluster_id, one), "describe", timeout_ms=CALL_TIMEOUT_MS)
+                for one in broker_ids
+            )
+        )
+    )
+
+
+async def stop_cluster(
+    runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
+) -> dict[int, str]:
+    """Shut every broker down cleanly, then end the actors; returns what did not end cleanly."""
+    failures: dict[int, str] = {}
+
+    async def stop(broker_id: int) -> None:
+        name = broker_name(cluster_id, broker_id)
+        try:
+            await runtime.call(name, "shutdown", timeout_ms=STOP_TIMEOUT_MS)
+        except (PeerLost, PeerTimeout) as failure:
+            failures[broker_id] = str(failure)
+
+    await asyncio.gather(*(stop(broker_id) for broker_id in broker_ids))
+    await runtime.end_for_good(controller_name(cluster_id))
+    for broker_id in broker_ids:
+        await runtime.end_for_good(broker_name(cluster_id, broker_id))
+    return failures
