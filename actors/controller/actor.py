@@ -106,6 +106,9 @@ class ControllerActor:
         """No link requests are served."""
         request.fail(InvalidRequest(f"the controller serves no {request.kind} over links"))
 
+    def link_lost(self, peer: int) -> None:
+        """Nothing is kept for links."""
+
     async def ping(self) -> dict[str, object]:
         """Who is here, and whether it serves."""
         epoch = -1 if self._term is None else self._term.quorum.epoch

@@ -111,7 +111,6 @@ class OpenedReplica:
     topic_id: TopicId
     partition: int
     incarnation: str
-    log_end_offset: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,439 @@
+"""Shell of a broker: its data directory, its children, its place in the cluster.
+
+Start-up: lock and check the directory, hold the port, open the voter's log; `start` returns. Then
+in the background: find children that outlived the last process, see that there is a controller,
+register, follow the metadata until the registration itself shows, open partitions, let gateways
+serve. `ready` waits for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.effects import RemoveDirectories
+from raylog.actors.broker.family import Family
+from raylog.actors.broker.identity import DataDirectory, Identity, LastProcess, boot_id
+from raylog.actors.broker.listeners import Endpoint, endpoints, reserve
+from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.pool import ReplicaPool
+from raylog.actors.broker.voter import Voter
+from raylog.actors.build import BUILD
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import (
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    Follow,
+    MetadataUpdate,
+    RegisterBroker,
+)
+from raylog.actors.metadata.log import LogSnapshot, MetadataLog
+from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, broker_name, controller_name
+from raylog.actors.ports import LogDirStatus
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
+from raylog.storage.disk import OsDisk
+from raylog.wire.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    StaleBrokerEpoch,
+)
+from raylog.wire.uuids import random_uuid, to_base64
+
+log = logging.getLogger(__name__)
+FOLLOW_WAIT_MS = 30_000
+CALL_TIMEOUT_MS = 5_000
+HAND_OVER_MS = 10_000
+
+
+def broker_spec(
+    *,
+    cluster_id: str,
+    broker_id: int,
+    data: Path,
+    settings: dict[str, str],
+    broker_ids: list[int],
+    initial_voters: list[tuple[int, str]],
+    node_id: str | None = None,
+) -> ActorSpec:
+    """The Broker actor of a data directory.
+
+    `broker_ids` are those whose voters the controller may ask. `initial_voters`, (broker id,
+    directory id), hold the metadata log of a cluster that is new; later the directories know.
+    """
+    return ActorSpec(
+        name=broker_name(cluster_id, broker_id),
+        role=BROKER,
+        args={
+            "cluster_id": cluster_id,
+            "broker_id": broker_id,
+            "data": str(data),
+            "settings": settings,
+            "broker_ids": broker_ids,
+            "initial_voters": initial_voters,
+            "node_id": node_id,
+        },
+        node_id=node_id,
+        restarts=True,
+    )
+
+
+class BrokerActor:
+    """Serves the methods listed in `broker.api` and the voter's."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        cluster_id: str,
+        broker_id: int,
+        data: str,
+        settings: dict[str, str],
+        broker_ids: list[int],
+        initial_voters: list[tuple[int, str]],
+        node_id: str | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._path = Path(data).absolute()
+        self._settings = BrokerSettings(settings)
+        self._broker_ids = broker_ids
+        self._initial_voters = tuple((one, name) for one, name in initial_voters)
+        self._listening, self._advertised = endpoints(self._settings)
+        self._incarnation = f"{runtime.random.getrandbits(64):016x}"
+        self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
+        self._broker_epoch = -1
+        self._state = "starting"
+        self._failure: Exception | None = None
+        self._node_id = node_id
+        self._serves = asyncio.Event()
+        self._beat = asyncio.Event()
+
+    # ---- life ----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the directory, hold the port; the rest happens in the background."""
+        fsync = self._settings.flag("metadata.log.fsync")
+        voters = dict(self._initial_voters)
+        own_id = voters.get(self._broker_id) or to_base64(random_uuid(self._runtime.random))
+        wanted = Identity(self._cluster_id, self._broker_id, own_id, self._initial_voters)
+        self._data = await self._runtime.run_blocking(
+            lambda: DataDirectory(self._path, wanted, fsync=fsync)
+        )
+        self._open_voter(fsync=fsync)
+        self._last = self._data.last
+        self._kept_running = self._data.kept_running
+        self._previous_epoch = self._last.broker_epoch
+        self._data.remember(
+            replace(self._last, boot_id=boot_id(), clean=False, starts=self._last.starts + 1)
+        )
+        self._make_family()
+        survivors = await self._family.survivors()
+        self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
+        self._runtime.start(self._bring_up(survivors), "bring up")
+
+    def _open_voter(self, *, fsync: bool) -> None:
+        identity = self._data.identity
+        self._voter: Voter | None = None
+        if identity.is_voter:
+            disk = OsDisk()
+            self._voter = Voter(
+                identity.broker_id,
+                identity.directory_id,
+                identity.voters,
+                MetadataLog(self._data.metadata, disk),
+                disk,
+                self._runtime.run_blocking,
+                fsync=fsync,
+            )
+
+    def _make_family(self) -> None:
+        actors_max = self._settings.number("replica.actors.max")
+        numbers = itertools.count(self._last.next_child)
+        pool = ReplicaPool(
+            self._cluster_id,
+            self._broker_id,
+            actors_max=actors_max or max(2, 2 * (os.cpu_count() or 1)),
+            spares=self._settings.number("replica.actors.spare"),
+            numbers=numbers,
+        )
+        self._machine = BrokerMachine(
+            self._cluster_id,
+            self._broker_id,
+            self._settings,
+            pool,
+            topics_directory=str(self._data.topics),
+            incarnation=self._incarnation,
+        )
+        self._family = Family(
+            self._runtime,
+            self._machine,
+            self._data,
+            self._controller,
+            self._settings,
+            numbers=numbers,
+            node_id=self._node_id,
+            progressed=self._progressed,
+        )
+
+    def _hold_port(self, *, adopting: bool) -> None:
+        self._reservation = reserve(self._listening, adopting=adopting)
+        port = self._reservation.getsockname()[1]
+        self._listening = Endpoint(self._listening.host, port)
+        self._advertised = Endpoint(self._advertised.host, self._advertised.port or port)
+
+    async def _bring_up(self, survivors: list[ActorRef]) -> None:
+        """Everything between `start` and serving."""
+        try:
+            held = await self._family.adopt(survivors)
+            self._family.start_gateways(self._listening)
+            self._family.carry_out(self._machine.warm_up())
+            if self._voter is not None:
+                await self._ensure_controller()
+            await self._register()
+        except KafkaError as refused:
+            log.error("broker %d cannot serve: %s", self._broker_id, refused)
+            self._failure = refused
+            self._serves.set()
+            return
+        while self._machine.image.offset <= self._broker_epoch:
+            self._taken_in(await self._follow())
+        statuses = [status for _, open_there in held for status in open_there]
+        strays = self._machine.strays(os.listdir(self._data.topics), statuses)
+        if strays:
+            log.warning("removing what belongs to no partition here: %s", strays)
+        self._family.carry_out([RemoveDirectories(strays), *self._machine.begin(held)])
+        self._runtime.start(self._heartbeats(), "heartbeats")
+        while not self._is_ending:
+            self._taken_in(await self._follow())
+
+    async def ready(self, timeout_ms: int) -> None:
+        """Wait until this broker serves; raises why it does not."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._serves.wait(), timeout_ms / 1000)
+        if self._failure is not None:
+            raise self._failure
+        if not self._serves.is_set():
+            raise BrokerNotAvailable(f"broker {self._broker_id} is still {self._state}")
+
+    async def ping(self) -> dict[str, object]:
+        """Who is here."""
+        return {"pid": os.getpid(), "state": self._state, "build": BUILD}
+
+    def link_received(self, request: LinkRequest) -> None:
+        """No link requests are served."""
+        request.fail(InvalidRequest(f"a broker serves no {request.kind} over links"))
+
+    def link_lost(self, peer: int) -> None:
+        """Nothing is kept for links."""
+
+    async def shutdown(self) -> None:
+        """Hand leadership over, close everything cleanly, note that it was so."""
+        if self._state in ("shutting down", "shut down"):
+            return
+        self._state = "shutting down"
+        await self._hand_over()
+        await self._family.end()
+        clean = LastProcess(broker_epoch=self._broker_epoch, boot_id=boot_id(), clean=True)
+        await self._runtime.run_blocking(lambda: self._data.remember(clean, durable=True))
+        self._state = "shut down"
+
+    async def stop(self) -> None:
+        """Close the directory; what was not shut down counts as crashed."""
+        self._state = "shut down"
+        if self._voter is not None:
+            self._voter.close()
+        self._reservation.close()
+        self._data.close()
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._state in ("shutting down", "shut down")
+
+    async def _hand_over(self) -> None:
+        """Have the controller move leadership away, while it answers."""
+        if self._broker_epoch < 0 or not self._settings.flag("controlled.shutdown.enable"):
+            return
+        asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, -1, wants_shutdown=True)
+        deadline_ms = self._runtime.monotonic_ms() + HAND_OVER_MS
+        while self._runtime.monotonic_ms() < deadline_ms:
+            try:
+                answer: BrokerHeartbeatAnswer = await self._controller.call(
+                    "heartbeat", asked, timeout_ms=CALL_TIMEOUT_MS
+                )
+            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
+                log.warning("stopping without the controller: %s", failure)
+                return
+            if answer.should_shut_down:
+                return
+            await self._runtime.sleep(0.05)
+
+    # ---- the cluster ---------------------------------------------------------------------
+
+    async def _ensure_controller(self) -> None:
+        """Start the controller if this broker holds the metadata log and nobody plays that part."""
+        if self._voter is None or self._is_ending:
+            return
+        name = controller_name(self._cluster_id)
+        try:
+            await self._runtime.find(name)
+        except ActorGone:
+            args = {
+                "cluster_id": self._cluster_id,
+                "broker_ids": self._broker_ids,
+                "settings": self._settings.given,
+            }
+            try:
+                await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, restarts=True))
+            except (PeerLost, PeerTimeout, ValueError) as failure:
+                log.info("another broker may have started the controller: %s", failure)
+
+    async def _register(self) -> None:
+        asked = RegisterBroker(
+            broker_id=self._broker_id,
+            cluster_id=self._cluster_id,
+            directory_id=self._data.identity.directory_id,
+            incarnation=self._incarnation,
+            host=self._advertised.host,
+            port=self._advertised.port,
+            rack=self._settings.raw("broker.rack"),
+            build=BUILD,
+            previous_broker_epoch=self._previous_epoch,
+            kept_running=self._kept_running,
+            clean_shutdown=self._last.clean,
+        )
+        self._broker_epoch = await self._controller.insist(
+            "register_broker", asked, timeout_ms=CALL_TIMEOUT_MS
+        )
+        log.info("broker %d has broker epoch %d", self._broker_id, self._broker_epoch)
+        self._family.broker_epoch = self._broker_epoch
+        self._data.remember_epoch(self._broker_epoch)
+
+    async def _register_anew(self) -> None:
+        """The controller does not know the broker epoch any more."""
+        self._previous_epoch, self._kept_running = self._broker_epoch, False
+        self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
+        await self._register()
+        self._family.carry_out(self._machine.registered())
+
+    async def _follow(self) -> MetadataUpdate:
+        asked = Follow(self._broker_id, self._machine.image.offset, FOLLOW_WAIT_MS)
+        update: MetadataUpdate = await self._controller.insist(
+            "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
+        )
+        return update
+
+    def _taken_in(self, update: MetadataUpdate) -> None:
+        """Apply metadata, pass it on, act on it."""
+        if update.from_offset == update.to_offset:
+            return
+        effects = self._machine.apply(update)
+        self._family.tell_metadata(update)
+        self._family.carry_out(effects)
+
+    async def _heartbeats(self) -> None:
+        interval_ms = self._settings.number("broker.heartbeat.interval.ms")
+        while not self._is_ending:
+            settled = self._machine.is_settled
+            offset = self._machine.image.offset if settled else -1
+            asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset)
+            try:
+                await self._controller.call("heartbeat", asked, timeout_ms=CALL_TIMEOUT_MS)
+            except StaleBrokerEpoch as stale:
+                log.warning("registering anew: %s", stale)
+                await self._register_anew()
+            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
+                log.info("heartbeat: %s", failure)
+            self._beat.clear()
+            timer = self._runtime.call_later(interval_ms, self._beat.set)
+            await self._beat.wait()
+            timer.cancel()
+
+    def _progressed(self) -> None:
+        """Something moved: see whether the broker serves now, or may ask to be unfenced."""
+        if self._is_ending:
+            return
+        own = self._machine.image.brokers.get(self._broker_id)
+        if own is None or own.fenced or own.broker_epoch != self._broker_epoch:
+            if self._machine.is_settled:
+                self._beat.set()  # the heartbeat that unfences it need not wait
+            if self._state == "running":
+                self._state = "fenced"
+            return
+        if self._state == "fenced":
+            self._state = "running"
+        if self._state == "starting" and self._machine.serves and self._family.all_told:
+            self._state = "running"
+            self._serves.set()
+            log.info("broker %d serves on %s", self._broker_id, self._advertised)
+
+    # ---- the metadata log ----------------------------------------------------------------
+
+    async def voter_state(self) -> VoterState:
+        """How far this broker's copy of the metadata log goes."""
+        return self._require_voter().state()
+
+    async def voter_new_epoch(self, epoch: int) -> VoterState:
+        """Promise a controller epoch."""
+        return await self._require_voter().new_epoch(epoch)
+
+    async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
+        """Part of the metadata log."""
+        return self._require_voter().fetch(epoch, offset)
+
+    async def voter_append(self, asked: VoterAppend) -> VoterAppended:
+        """Write to the metadata log."""
+        return await self._require_voter().append(asked)
+
+    async def voter_install(self, epoch: int, snapshot: LogSnapshot) -> None:
+        """Replace the beginning of the metadata log by a snapshot."""
+        await self._require_voter().install(epoch, snapshot)
+
+    def _require_voter(self) -> Voter:
+        if self._voter is None:
+            raise InvalidRequest(f"broker {self._broker_id} holds no metadata log")
+        return self._voter
+
+    # ---- describing ----------------------------------------------------------------------
+
+    async def describe(self) -> BrokerStatus:
+        """This broker as it stands."""
+        return BrokerStatus(
+            broker_id=self._broker_id,
+            cluster_id=self._cluster_id,
+            broker_epoch=self._broker_epoch,
+            host=self._advertised.host,
+            port=self._advertised.port,
+            directory=str(self._path),
+            pid=os.getpid(),
+            state=self._state,
+            restarts=self._last.starts,
+            metadata_offset=self._machine.image.offset,
+            is_voter=self._voter is not None,
+            children=self._family.describe(),
+            partitions=await self._family.partitions(),
+        )
+
+    async def describe_log_dirs(self) -> list[LogDirStatus]:
+        """The data directory and what it holds."""
+        partitions = await self._family.partitions()
+        volume = await self._runtime.run_blocking(shutil.disk_usage, self._path)
+        return [LogDirStatus(str(self._path), volume.total, volume.free, partitions)]

@@ -1,0 +1,53 @@
+"""What a Broker answers, beside the voter's methods (`metadata.voting`).
+
+| method            | answer                                                                |
+|-------------------|-----------------------------------------------------------------------|
+| ready             | None once the broker serves; raises why it does not                   |
+| describe          | BrokerStatus                                                          |
+| describe_log_dirs | list of LogDirStatus                                                  |
+| shutdown          | None once leadership is handed over and every log is closed cleanly   |
+| ping              | dict                                                                  |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.actors.ports import PartitionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class ChildStatus:
+    """One actor that a broker owns."""
+
+    name: str
+    role: str
+    pid: int
+    """0 while it is being started."""
+    node_id: str
+    state: str
+    """"running", "starting", or for a replica without partitions "spare"."""
+    restarts: int
+    partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """A broker as it stands."""
+
+    broker_id: int
+    cluster_id: str
+    broker_epoch: int
+    host: str
+    port: int
+    """What clients are told to connect to."""
+    directory: str
+    pid: int
+    state: str
+    """"starting", "running", "fenced", "shutting down" or "shut down"."""
+    restarts: int
+    """Process starts since the last clean shutdown, beside the first."""
+    metadata_offset: int
+    is_voter: bool
+    children: list[ChildStatus]
+    partitions: list[PartitionStatus]

@@ -1,0 +1,71 @@
+"""The way to the controller: calls that are repeated until it answers, in order."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from raylog.actors.names import controller_name
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import KafkaError, StaleBrokerEpoch
+
+log = logging.getLogger(__name__)
+RETRY_MS = (10, 500)
+"""First and longest wait before a call is repeated."""
+
+
+class ControllerPort:
+    """Calls the controller by name; has it started when there is none.
+
+    Every request is safe to repeat (`controller.api`), so a lost answer is no matter.
+    """
+
+    def __init__(
+        self, runtime: Runtime, cluster_id: str, ensure: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.name = controller_name(cluster_id)
+        self._runtime = runtime
+        self._ensure = ensure
+        self._reports: deque[tuple[str, Any]] = deque()
+        self._reporting = False
+
+    async def call(self, method: str, *args: Any, timeout_ms: int) -> Any:
+        """One call; raises PeerLost or PeerTimeout, or a KafkaError of the controller's."""
+        return await self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
+
+    async def insist(self, method: str, *args: Any, timeout_ms: int) -> Any:
+        """Call until it is answered; raises only what the controller refuses for good."""
+        wait_ms = RETRY_MS[0]
+        while True:
+            try:
+                return await self.call(method, *args, timeout_ms=timeout_ms)
+            except (PeerLost, PeerTimeout, ActorGone) as failure:
+                log.info("%s by the controller: %s", method, failure)
+                await self._ensure()
+            except KafkaError as refused:
+                if not refused.code.retriable:
+                    raise
+                log.debug("%s by the controller: %s", method, refused)
+            await self._runtime.sleep(wait_ms / 1000)
+            wait_ms = min(wait_ms * 2, RETRY_MS[1])
+
+    def report(self, method: str, argument: Any, timeout_ms: int) -> None:
+        """Tell the controller, after everything reported before; nothing comes back.
+
+        A report under an old broker epoch is dropped: registering anew repeats what it said.
+        """
+        self._reports.append((method, argument))
+        if not self._reporting:
+            self._reporting = True
+            self._runtime.start(self._deliver(timeout_ms), "report to the controller")
+
+    async def _deliver(self, timeout_ms: int) -> None:
+        while self._reports:
+            method, argument = self._reports.popleft()
+            try:
+                await self.insist(method, argument, timeout_ms=timeout_ms)
+            except StaleBrokerEpoch as stale:
+                log.info("%s is dropped: %s", method, stale)
+        self._reporting = False

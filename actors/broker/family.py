@@ -1,0 +1,366 @@
+"""The broker's children as a group: spawns and adopts them, carries the machine's effects out."""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - part of the broker's shell: children end side by side
+import itertools
+import logging
+import shutil
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from raylog.actors.broker import effects as do
+from raylog.actors.broker.api import ChildStatus
+from raylog.actors.broker.children import Child
+from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.effects import Effect
+from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.broker.listeners import Endpoint
+from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.build import BUILD
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
+from raylog.actors.names import GATEWAY, REPLICA, child_name
+from raylog.actors.ports import PartitionStatus, RouteUpdate
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
+from raylog.wire.errors import KafkaError
+
+log = logging.getLogger(__name__)
+CALL_TIMEOUT_MS = 5_000
+OPEN_TIMEOUT_MS = 900_000
+"""Recovery of large logs takes long; a process that hangs is ended after this."""
+STOP_TIMEOUT_MS = 60_000
+RESPAWN_MS = 500
+
+
+class Family:
+    """Gateways and replicas of one broker."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        machine: BrokerMachine,
+        data: DataDirectory,
+        controller: ControllerPort,
+        settings: BrokerSettings,
+        *,
+        numbers: itertools.count[int],
+        node_id: str | None,
+        progressed: Callable[[], None],
+    ) -> None:
+        self.broker_epoch = -1
+        """Under which the controller is told things."""
+        self._runtime = runtime
+        self._machine = machine
+        self._data = data
+        self._controller = controller
+        self._settings = settings
+        self._numbers = numbers
+        self._node_id = node_id
+        self._progressed = progressed
+        self._gateways: dict[str, Child] = {}
+        self._replicas: dict[str, Child] = {}
+        self._starting: dict[str, str] = {}
+        """Names to roles."""
+        self._ending = False
+
+    # ---- beginning -----------------------------------------------------------------------
+
+    async def survivors(self) -> list[ActorRef]:
+        """Children of the last process that still live and run this build; others are ended."""
+        found = []
+        for name, build in self._data.last.children.items():
+            try:
+                ref = await self._runtime.find(name)
+                await self._runtime.call(ref, "ping", timeout_ms=CALL_TIMEOUT_MS)
+            except (ActorGone, PeerLost, PeerTimeout) as failure:
+                log.info("%s did not outlive its broker: %s", name, failure)
+                continue
+            if build == BUILD:
+                found.append(ref)
+            else:
+                log.info("%s runs build %s, not %s", name, build, BUILD)
+                await self._runtime.kill(ref)
+        return found
+
+    async def adopt(self, refs: Iterable[ActorRef]) -> list[tuple[str, list[PartitionStatus]]]:
+        """Take children over; returns what each replica among them has open."""
+        held = []
+        for ref in refs:
+            log.info("adopting %s (pid %d)", ref.name, ref.pid)
+            if ref.role == GATEWAY:
+                self._add_gateway(ref, restarts=0)
+                continue
+            statuses: list[PartitionStatus] = await self._runtime.call(
+                ref, "describe", timeout_ms=CALL_TIMEOUT_MS
+            )
+            number = int(ref.name.rpartition("/")[2])
+            self._machine.pool.adopt(ref.name, number, ref.instance, ref.address)
+            self._replicas[ref.name] = Child(self._runtime, ref, self._replica_lost)
+            held.append((ref.name, statuses))
+        return held
+
+    def start_gateways(self, listening: Endpoint) -> None:
+        """Start as many gateways as are wanted and not there."""
+        self._listening = listening
+        for _ in range(self._settings.number("gateway.actors") - len(self._gateways)):
+            self._start_gateway(restarts=0)
+
+    # ---- telling -------------------------------------------------------------------------
+
+    @property
+    def all_told(self) -> bool:
+        """Whether every gateway is there and has taken in everything it was told."""
+        return len(self._gateways) >= self._settings.number("gateway.actors") and all(
+            gateway.is_idle for gateway in self._gateways.values()
+        )
+
+    def tell_metadata(self, update: MetadataUpdate) -> None:
+        """Pass metadata on to the gateways."""
+        for gateway in self._gateways.values():
+            gateway.post(
+                "apply_metadata",
+                update.from_offset,
+                update.to_offset,
+                update.records,
+                answered=self._told,
+            )
+
+    def _told(self, _: object) -> None:
+        self._progressed()
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Do what the machine wants done, in order."""
+        for effect in effects:
+            log.debug("%s", effect)
+            match effect:
+                case do.SpawnReplica(name, delay_ms):
+                    self._starting[name] = REPLICA
+                    self._runtime.start(self._start_replica(name, delay_ms), f"start {name}")
+                case do.EndReplica(name):
+                    self._end_replica(name)
+                case do.RemoveDirectories(directories):
+                    self._runtime.start(self.remove(directories), "remove directories")
+                case do.ReportOpened(opened):
+                    self._report(
+                        "partitions_opened",
+                        PartitionsOpened(self._machine.broker_id, self.broker_epoch, opened),
+                    )
+                case do.ReportLost(keys):
+                    self._report(
+                        "replicas_lost",
+                        ReplicasLost(self._machine.broker_id, self.broker_epoch, keys),
+                    )
+                case do.SendRoutes(update):
+                    for gateway in self._gateways.values():
+                        gateway.post("apply_routes", update, answered=self._told)
+                case do.RetryLater(delay_ms):
+                    self._runtime.call_later(delay_ms, self._retry)
+                case _:
+                    self._tell_replica(effect)
+        self._progressed()
+
+    def _tell_replica(self, effect: Effect) -> None:
+        """Effects that are calls to one replica; one that is lost gets none."""
+        match effect:
+            case do.OpenPartitions(name, partitions):
+                answered: Callable[[Any], None] = partial(self._opened, name)
+                self._post(name, "open_partitions", partitions, answered=answered)
+            case do.LeadPartitions(name, leaderships):
+                self._post(
+                    name,
+                    "lead_partitions",
+                    leaderships,
+                    answered=lambda _: self.carry_out(self._machine.led(name, leaderships)),
+                )
+            case do.ConfigurePartitions(name, configs):
+                self._post(name, "configure", configs)
+            case do.ClosePartitions(name, keys, directories):
+                self._post(
+                    name,
+                    "close_partitions",
+                    keys,
+                    True,
+                    answered=lambda _: self.carry_out([do.RemoveDirectories(directories)]),
+                )
+            case _:
+                raise AssertionError(f"{effect} is no call to a replica")
+
+    def _post(
+        self, name: str, method: str, *args: Any, answered: Callable[[Any], None] | None = None
+    ) -> None:
+        replica = self._replicas.get(name)
+        if replica is not None:
+            replica.post(method, *args, timeout_ms=OPEN_TIMEOUT_MS, answered=answered)
+
+    def _opened(self, name: str, outcomes: Any) -> None:
+        for outcome in outcomes:
+            if outcome.error is not None:
+                log.error("partition %d was not opened: %s", outcome.partition, outcome.error)
+        self.carry_out(self._machine.opened(name, outcomes))
+
+    def _report(self, method: str, argument: Any) -> None:
+        self._controller.report(method, argument, timeout_ms=CALL_TIMEOUT_MS)
+
+    def _retry(self) -> None:
+        if not self._ending:
+            self.carry_out(self._machine.retry())
+
+    async def remove(self, directories: Iterable[str]) -> None:
+        """Remove directories of partitions that are no more."""
+        for directory in directories:
+            await self._runtime.run_blocking(shutil.rmtree, directory, True)
+
+    # ---- processes -----------------------------------------------------------------------
+
+    def _note(self) -> None:
+        """Write down who is there, so that the next broker process finds them."""
+        names = [*self._gateways, *self._replicas, *self._starting]
+        self._data.remember_children(dict.fromkeys(names, BUILD))
+
+    async def _start_replica(self, name: str, delay_ms: int) -> None:
+        self._note()
+        args = {
+            "name": name,
+            "broker_id": self._machine.broker_id,
+            "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
+        }
+        if delay_ms:
+            await self._runtime.sleep(delay_ms / 1000)
+        try:
+            ref = await self._runtime.spawn(ActorSpec(name, REPLICA, args, self._node_id))
+        except (PeerLost, PeerTimeout, KafkaError, OSError) as failure:
+            log.error("%s did not start: %s", name, failure)
+            del self._starting[name]
+            await self._runtime.sleep(RESPAWN_MS / 1000)
+            self.carry_out(self._machine.replica_lost(name, self._runtime.now_ms()))
+            return
+        del self._starting[name]
+        if self._ending:
+            await self._end(ref)
+            return
+        self._replicas[name] = Child(self._runtime, ref, self._replica_lost)
+        self.carry_out(self._machine.replica_ready(name, ref.instance, ref.address))
+
+    def _replica_lost(self, child: Child) -> None:
+        del self._replicas[child.ref.name]
+        self._note()
+        if not self._ending:
+            now_ms = self._runtime.now_ms()
+            self.carry_out(self._machine.replica_lost(child.ref.name, now_ms))
+
+    def _end_replica(self, name: str) -> None:
+        replica = self._replicas.pop(name, None)
+        if replica is not None:
+            replica.forget()
+            self._runtime.start(self._end(replica.ref), f"end {name}")
+
+    def _start_gateway(self, *, restarts: int) -> None:
+        name = child_name(
+            self._machine.cluster_id, GATEWAY, self._machine.broker_id, next(self._numbers)
+        )
+        self._starting[name] = GATEWAY
+        self._runtime.start(self._run_gateway(name, restarts), f"start {name}")
+
+    async def _run_gateway(self, name: str, restarts: int) -> None:
+        self._note()
+        args = {
+            "name": name,
+            "cluster_id": self._machine.cluster_id,
+            "broker_id": self._machine.broker_id,
+            "host": self._listening.host,
+            "port": self._listening.port,
+            "settings": self._settings.given,
+        }
+        try:
+            ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
+        except (PeerLost, PeerTimeout, KafkaError, OSError) as failure:
+            log.error("%s did not start: %s", name, failure)
+            del self._starting[name]
+            await self._runtime.sleep(RESPAWN_MS / 1000)
+            if not self._ending:
+                self._start_gateway(restarts=restarts + 1)
+            return
+        del self._starting[name]
+        if self._ending:
+            await self._end(ref)
+            return
+        self._add_gateway(ref, restarts=restarts)
+
+    def _add_gateway(self, ref: ActorRef, *, restarts: int) -> None:
+        """Bring a gateway up to date; from then on it hears everything."""
+        gateway = Child(self._runtime, ref, self._gateway_lost)
+        gateway.restarts = restarts
+        self._gateways[ref.name] = gateway
+        image = self._machine.image
+        gateway.post("apply_metadata", -1, image.offset, image.snapshot(), answered=self._told)
+        routes = RouteUpdate(added=self._machine.routes())
+        gateway.post("apply_routes", routes, answered=self._told)
+
+    def _gateway_lost(self, child: Child) -> None:
+        del self._gateways[child.ref.name]
+        if not self._ending:
+            self._start_gateway(restarts=child.restarts + 1)
+
+    # ---- ending --------------------------------------------------------------------------
+
+    async def end(self) -> None:
+        """Stop gateways first, so that clients go elsewhere; then close the logs."""
+        self._ending = True
+        for group in (self._gateways, self._replicas):
+            ending = list(group.values())
+            group.clear()
+            for child in ending:
+                child.forget()
+            await asyncio.gather(*(self._end(child.ref) for child in ending))
+
+    async def _end(self, ref: ActorRef) -> None:
+        try:
+            await self._runtime.call(ref, "stop", timeout_ms=STOP_TIMEOUT_MS)
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.warning("%s did not stop cleanly: %s", ref.name, failure)
+        await self._runtime.kill(ref)
+
+    # ---- describing ----------------------------------------------------------------------
+
+    async def partitions(self) -> list[PartitionStatus]:
+        """Figures of every partition that is open, as far as the replicas answer."""
+        found: list[PartitionStatus] = []
+        for replica in tuple(self._replicas.values()):
+            try:
+                statuses: list[PartitionStatus] = await self._runtime.call(
+                    replica.ref, "describe", timeout_ms=CALL_TIMEOUT_MS
+                )
+            except (PeerLost, PeerTimeout) as failure:
+                log.info("%s does not describe itself: %s", replica.ref.name, failure)
+                continue
+            found.extend(statuses)
+        return found
+
+    def describe(self) -> list[ChildStatus]:
+        """Every child, running or being started."""
+        children = [
+            _running(gateway.ref, gateway.restarts, "running", 0)
+            for gateway in self._gateways.values()
+        ]
+        for name, replica in self._replicas.items():
+            slot = self._machine.pool.slots.get(name)
+            if slot is not None:
+                state = "running" if slot.partitions else "spare"
+                children.append(_running(replica.ref, slot.restarts, state, len(slot.partitions)))
+        children.extend(
+            ChildStatus(name, role, 0, "", "starting", 0) for name, role in self._starting.items()
+        )
+        return children
+
+
+def _running(ref: ActorRef, restarts: int, state: str, partitions: int) -> ChildStatus:
+    return ChildStatus(ref.name, ref.role, ref.pid, ref.node_id, state, restarts, partitions)

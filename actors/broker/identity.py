@@ -1,0 +1,197 @@
+"""A broker's data directory: whose it is, who has it open, what its last process left behind.
+
+| path           | contents                                                                  |
+|----------------|---------------------------------------------------------------------------|
+| `meta.json`    | cluster id, broker id, directory id, metadata voters; written once, synced |
+| `state.json`   | the last process: broker epoch, kernel boot, children, how it ended        |
+| `.lock`        | locked by the process that has the directory open                          |
+| `metadata/`    | the metadata log, if this broker is a voter                                |
+| `topics/`      | one directory for each partition replica                                   |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
+
+log = logging.getLogger(__name__)
+FORMAT_VERSION = 1
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What makes a directory this broker's for good."""
+
+    cluster_id: str
+    broker_id: int
+    directory_id: str
+    voters: tuple[tuple[int, str], ...] = ()
+    """(broker id, directory id) of the brokers that hold the metadata log."""
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this directory holds a copy of the metadata log that counts."""
+        return (self.broker_id, self.directory_id) in self.voters
+
+
+@dataclass(frozen=True, slots=True)
+class LastProcess:
+    """What is known of the last broker process on a directory."""
+
+    broker_epoch: int = -1
+    boot_id: str = ""
+    """Of the kernel it ran under."""
+    clean: bool = False
+    """Whether it shut down cleanly."""
+    starts: int = 0
+    """Process starts since the last clean shutdown."""
+    next_child: int = 0
+    """A number no child has had."""
+    children: dict[str, str] = field(default_factory=dict)
+    """Names of children to the build they run."""
+
+
+def read_identity(directory: Path) -> Identity | None:
+    """The identity of a formatted directory; None if it is not formatted."""
+    path = directory / "meta.json"
+    if not path.exists():
+        return None
+    try:
+        values = json.loads(path.read_bytes())
+        if values["version"] > FORMAT_VERSION:
+            raise KafkaStorageError(
+                f"{path} has format {values['version']}, this build knows {FORMAT_VERSION}"
+            )
+        return Identity(
+            cluster_id=values["cluster_id"],
+            broker_id=values["broker_id"],
+            directory_id=values["directory_id"],
+            voters=tuple((broker_id, name) for broker_id, name in values["voters"]),
+        )
+    except (ValueError, KeyError, TypeError) as broken:
+        raise KafkaStorageError(f"{path} is damaged: {broken}") from broken
+
+
+class DataDirectory:
+    """A data directory held by this process until `close`."""
+
+    def __init__(self, path: Path, wanted: Identity, *, fsync: bool) -> None:
+        """Lock the directory and format it as `wanted`, or check that it is the wanted broker's.
+
+        `wanted.directory_id` and `wanted.voters` count only when it is formatted. Blocking.
+        """
+        self.path = path
+        self._fsync = fsync
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(path / ".lock")
+        try:
+            self.identity = self._checked(wanted)
+            self.last = self._read_last()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @property
+    def topics(self) -> Path:
+        """Where the partitions' directories are."""
+        return self.path / "topics"
+
+    @property
+    def metadata(self) -> Path:
+        """Where the metadata log is."""
+        return self.path / "metadata"
+
+    @property
+    def kept_running(self) -> bool:
+        """Whether the kernel has run on since the last process: its page cache is still there."""
+        return bool(self.last.boot_id) and self.last.boot_id == boot_id()
+
+    def remember(self, last: LastProcess, *, durable: bool = False) -> None:
+        """Note what the next process should know."""
+        self.last = last
+        self._write("state.json", asdict(last), durable=durable and self._fsync)
+
+    def remember_epoch(self, broker_epoch: int) -> None:
+        """Note the broker epoch of this process."""
+        self.remember(replace(self.last, broker_epoch=broker_epoch))
+
+    def remember_children(self, children: dict[str, str]) -> None:
+        """Note the children, so that the next process finds those that live."""
+        numbers = [int(name.rpartition("/")[2]) + 1 for name in children]
+        following = max([self.last.next_child, *numbers])
+        self.remember(replace(self.last, next_child=following, children=children))
+
+    def close(self) -> None:
+        """Let another process have the directory."""
+        os.close(self._lock)
+
+    def _checked(self, wanted: Identity) -> Identity:
+        found = read_identity(self.path)
+        if found is None:
+            self.topics.mkdir(exist_ok=True)
+            values = {"version": FORMAT_VERSION, **asdict(wanted)}
+            self._write("meta.json", values, durable=self._fsync)
+            return wanted
+        if found.cluster_id != wanted.cluster_id:
+            raise InconsistentClusterId(
+                f"{self.path} belongs to cluster {found.cluster_id}, not {wanted.cluster_id}"
+            )
+        if found.broker_id != wanted.broker_id:
+            raise InvalidConfig(
+                f"{self.path} belongs to broker {found.broker_id}, not {wanted.broker_id}"
+            )
+        return found
+
+    def _read_last(self) -> LastProcess:
+        """What the last process noted; nothing if it could not finish noting it."""
+        path = self.path / "state.json"
+        if not path.exists():
+            return LastProcess()
+        try:
+            return LastProcess(**json.loads(path.read_bytes()))
+        except (ValueError, TypeError) as broken:
+            log.warning("%s is damaged, the last process counts as crashed: %s", path, broken)
+            return LastProcess()
+
+    def _write(self, name: str, values: dict[str, Any], *, durable: bool) -> None:
+        path = self.path / name
+        partial = path.with_suffix(".new")
+        with partial.open("wb") as file:
+            file.write(json.dumps(values, indent=1).encode())
+            if durable:
+                file.flush()
+                os.fdatasync(file.fileno())
+        partial.replace(path)
+        if durable:
+            _sync_directory(self.path)
+
+
+def boot_id() -> str:
+    """What tells this kernel boot from others; empty where the system does not say."""
+    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise KafkaStorageError(f"{path.parent} is in use by another broker process") from None
+    return fd
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

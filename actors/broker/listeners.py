@@ -1,0 +1,68 @@
+"""Where clients connect: reading `listeners`, and holding the port for the gateways."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from raylog.actors.config import BrokerSettings
+from raylog.wire.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A host and a port; an empty host is every interface, port 0 a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host or '*'}:{self.port}"
+
+
+def endpoints(settings: BrokerSettings) -> tuple[Endpoint, Endpoint]:
+    """Where to listen, and what clients are told; raises InvalidConfig."""
+    listening = _only_endpoint(settings, "listeners")
+    if settings.raw("advertised.listeners") is None:
+        return listening, Endpoint(listening.host or socket.gethostname(), listening.port)
+    advertised = _only_endpoint(settings, "advertised.listeners")
+    if advertised.host in ("", "0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+        raise InvalidConfig("advertised.listeners must name a host that clients can reach")
+    return listening, advertised
+
+
+def _only_endpoint(settings: BrokerSettings, name: str) -> Endpoint:
+    items = settings.items(name)
+    if len(items) != 1:
+        raise InvalidConfig(f"{name} must name one listener, not {len(items)}")
+    protocol, separator, address = items[0].partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
+        raise InvalidConfig(f"{name} must look like PLAINTEXT://host:port, not {items[0]}")
+    if protocol.upper() != "PLAINTEXT":
+        raise InvalidConfig(f"{name} names the protocol {protocol}; only PLAINTEXT is served")
+    return Endpoint(host.strip("[]"), int(port))
+
+
+def reserve(endpoint: Endpoint, *, adopting: bool) -> socket.socket:
+    """Hold a port without serving it, so that only gateways of this user can listen on it.
+
+    Gateways share the port by SO_REUSEPORT, which alone would also let a second cluster in
+    silently. So the port is first bound exclusively; sharing is switched on behind that. Where
+    gateways of the last broker process still listen (`adopting`) it is shared from the start.
+    Raises InvalidConfig if the port is taken.
+    """
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    holder = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # Connections of an earlier broker in TIME_WAIT must not keep the port.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if adopting:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind((endpoint.host, endpoint.port))
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    except OSError as taken:
+        holder.close()
+        raise InvalidConfig(f"cannot listen on {endpoint}: {taken.strerror}") from taken
+    return holder

@@ -1,0 +1,540 @@
+"""What a broker does about its partitions: which process opens them, who is told what and when.
+
+A partition replica on this broker goes through these phases:
+
+| phase    | entered by                                  | then                               |
+|----------|---------------------------------------------|------------------------------------|
+| assigned | it is in the metadata; its process was lost | opened as soon as its process runs |
+| opening  | its process was told to open the log        | `opened` says how it went          |
+| open     | the log is open, as a new incarnation       | reported to the controller         |
+| failed   | the log could not be opened                 | tried again after a while          |
+
+An open replica whose incarnation the metadata shows is told who leads; once it has taken that in,
+and if it is this broker, gateways get the route. A route is taken back as soon as the process is
+lost or another broker leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from raylog.actors.broker.effects import (
+    ClosePartitions,
+    ConfigurePartitions,
+    Effect,
+    EndReplica,
+    LeadPartitions,
+    OpenPartitions,
+    RemoveDirectories,
+    ReportLost,
+    ReportOpened,
+    RetryLater,
+    SendRoutes,
+    SpawnReplica,
+)
+from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
+from raylog.actors.config import BrokerSettings, ResourceType
+from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
+from raylog.actors.metadata.configs import broker_configs, topic_config
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.records import (
+    ConfigChanged,
+    PartitionChanged,
+    PartitionCreated,
+    TopicDeleted,
+)
+from raylog.actors.ports import (
+    OpenedPartition,
+    OpenPartition,
+    PartitionKey,
+    PartitionLeadership,
+    PartitionStatus,
+    Route,
+    RouteUpdate,
+    TopicId,
+)
+from raylog.wire.uuids import to_base64
+
+RETRY_OPEN_MS = 5_000
+LOSSES_AT_ONCE = 5
+LOSSES_WINDOW_MS = 30_000
+_LOSS_DELAY_MS = 1_000
+_OPEN_AT_ONCE = 200
+_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_NAME_IN_DIRECTORY_MAX = 200
+
+
+class Phase(Enum):
+    """Where a partition replica stands; the module's docstring has the transitions."""
+
+    ASSIGNED = "assigned"
+    OPENING = "opening"
+    OPEN = "open"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class LocalPartition:
+    """A partition replica on this broker."""
+
+    topic: str
+    slot: str
+    phase: Phase = Phase.ASSIGNED
+    incarnation: str = ""
+    """This opening of the log."""
+    reported: bool = False
+    told: tuple[int, int] | None = None
+    """(leader epoch, partition epoch) its process was last told."""
+    led_epoch: int = -1
+    """Leader epoch its process has taken in."""
+    routed_epoch: int = -1
+    """Leader epoch under which gateways have a route to it."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Effects of one event, gathered per process so that many partitions are few calls."""
+
+    opens: dict[str, list[OpenPartition]] = field(default_factory=dict)
+    leads: dict[str, list[PartitionLeadership]] = field(default_factory=dict)
+    closes: dict[str, list[tuple[PartitionKey, str]]] = field(default_factory=dict)
+    removals: list[str] = field(default_factory=list)
+    reports: list[OpenedReplica] = field(default_factory=list)
+    losses: list[PartitionKey] = field(default_factory=list)
+    routes: RouteUpdate = field(default_factory=RouteUpdate)
+    spawns: list[ReplicaSlot] = field(default_factory=list)
+    configs: dict[TopicId, dict[str, str]] = field(default_factory=dict)
+    """Resolved settings of the topics met so far."""
+
+    def effects(self, spawn_delay_ms: int = 0) -> list[Effect]:
+        """In the order in which they are to be carried out."""
+        found: list[Effect] = []
+        if self.routes.removed or self.routes.added:
+            found.append(SendRoutes(self.routes))
+        if self.losses:
+            found.append(ReportLost(self.losses))
+        for replica, closing in self.closes.items():
+            keys = [key for key, _ in closing]
+            found.append(ClosePartitions(replica, keys, [path for _, path in closing]))
+        if self.removals:
+            found.append(RemoveDirectories(self.removals))
+        found.extend(SpawnReplica(slot.name, spawn_delay_ms) for slot in self.spawns)
+        for replica, opening in self.opens.items():
+            found.extend(
+                OpenPartitions(replica, opening[at : at + _OPEN_AT_ONCE])
+                for at in range(0, len(opening), _OPEN_AT_ONCE)
+            )
+        if self.reports:
+            found.append(ReportOpened(self.reports))
+        found.extend(LeadPartitions(replica, told) for replica, told in self.leads.items())
+        return found
+
+
+class BrokerMachine:
+    """The partitions of one broker, against its copy of the metadata.
+
+    Handlers take an event and return effects. Nothing is done about partitions before `begin`.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        broker_id: int,
+        settings: BrokerSettings,
+        pool: ReplicaPool,
+        *,
+        topics_directory: str,
+        incarnation: str,
+    ) -> None:
+        self.image = MetadataImage()
+        self.partitions: dict[PartitionKey, LocalPartition] = {}
+        self.pool = pool
+        self.cluster_id = cluster_id
+        self.broker_id = broker_id
+        self._settings = settings
+        self._topics_directory = topics_directory
+        self._incarnation = incarnation
+        self._openings = 0
+        self._losses_ms: list[int] = []
+        self._begun = False
+
+    # ---- events --------------------------------------------------------------------------
+
+    def begin(self, adopted: Iterable[tuple[str, list[PartitionStatus]]] = ()) -> list[Effect]:
+        """The metadata is caught up: take over what processes have open, open the rest.
+
+        `adopted` are processes in the pool that survived the last broker process, with what they
+        have open.
+        """
+        self._begun = True
+        batch = _Batch()
+        for name, statuses in adopted:
+            for status in statuses:
+                self._adopt(self.pool.slots[name], status, batch)
+        self._reconcile_all(batch)
+        self._keep_spares(batch)
+        return batch.effects()
+
+    def apply(self, update: MetadataUpdate) -> list[Effect]:
+        """Committed metadata came."""
+        fresh = self.image.apply_update(update.from_offset, update.to_offset, update.records)
+        if not fresh or not self._begun:
+            return []
+        batch = _Batch()
+        if update.from_offset == -1:
+            self._reconcile_all(batch)
+            changed = set(self.image.topics)
+        else:
+            changed = self._take_in(update, batch)
+        self._keep_spares(batch)
+        return [*batch.effects(), *self._configured(changed, batch), *self._surplus()]
+
+    def replica_ready(self, name: str, instance: str, address: str) -> list[Effect]:
+        """A Replica process runs; open what waits for it."""
+        slot = self.pool.slots.get(name)
+        if slot is None:
+            return [EndReplica(name)]
+        slot.instance, slot.address = instance, address
+        batch = _Batch()
+        for key in sorted(slot.partitions):
+            self._reconcile(key, batch)
+        return [*batch.effects(), *self._surplus()]
+
+    def replica_lost(self, name: str, now_ms: int) -> list[Effect]:
+        """A Replica process is gone: another takes all that it held."""
+        slot = self.pool.remove(name)
+        if slot is None:
+            return []
+        batch = _Batch()
+        if slot.partitions:
+            self._succeed(slot, batch)
+        self._keep_spares(batch)
+        return batch.effects(self._spawn_delay_ms(now_ms))
+
+    def opened(self, name: str, outcomes: list[OpenedPartition]) -> list[Effect]:
+        """A Replica process answered OpenPartitions."""
+        batch = _Batch()
+        failed = False
+        for outcome in outcomes:
+            key = (outcome.topic_id, outcome.partition)
+            local = self.partitions.get(key)
+            if local is None or local.slot != name or local.phase is not Phase.OPENING:
+                continue  # deleted or moved to another process meanwhile
+            if outcome.error is None:
+                local.phase = Phase.OPEN
+            else:
+                local.phase = Phase.FAILED
+                failed = True
+                batch.losses.append(key)
+            self._reconcile(key, batch)
+        return [*batch.effects(), *([RetryLater(RETRY_OPEN_MS)] if failed else [])]
+
+    def led(self, name: str, leaderships: list[PartitionLeadership]) -> list[Effect]:
+        """A Replica process has taken in who leads."""
+        batch = _Batch()
+        for told in leaderships:
+            key = (told.topic_id, told.partition)
+            local = self.partitions.get(key)
+            if local is not None and local.slot == name and local.told is not None:
+                local.led_epoch = max(local.led_epoch, told.leader_epoch)
+                self._route(key, local, batch)
+        return batch.effects()
+
+    def retry(self) -> list[Effect]:
+        """Try again to open what failed."""
+        batch = _Batch()
+        for key, local in self.partitions.items():
+            if local.phase is Phase.FAILED:
+                local.phase = Phase.ASSIGNED
+                self._reconcile(key, batch)
+        return batch.effects()
+
+    def registered(self) -> list[Effect]:
+        """The broker has a new broker epoch: what was reported under the old one may be lost."""
+        batch = _Batch()
+        for key, local in self.partitions.items():
+            local.reported = False
+            self._reconcile(key, batch)
+        return batch.effects()
+
+    # ---- questions -----------------------------------------------------------------------
+
+    def routes(self) -> list[Route]:
+        """All routes, for a gateway that has none yet."""
+        return [
+            self._route_of(key, local)
+            for key, local in self.partitions.items()
+            if local.routed_epoch >= 0
+        ]
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every log is open and known to the controller, or cannot be opened."""
+        return self._begun and all(
+            local.phase is Phase.FAILED
+            or (local.phase is Phase.OPEN and self._known_incarnation(key) == local.incarnation)
+            for key, local in self.partitions.items()
+        )
+
+    @property
+    def serves(self) -> bool:
+        """Whether every partition led here, as far as it can be opened, has a route."""
+        return self.is_settled and all(
+            local.phase is Phase.FAILED or self._is_served(key, local)
+            for key, local in self.partitions.items()
+        )
+
+    def strays(self, names: Iterable[str], held: Iterable[PartitionStatus]) -> list[str]:
+        """Of the directories named, those of no partition here that nobody has open."""
+        known = {
+            self._directory_name(self.image.topics[topic_id].name, (topic_id, index))
+            for topic_id, index, _ in self.image.partitions_on(self.broker_id)
+        }
+        opened = {self._directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
+        return [f"{self._topics_directory}/{name}" for name in sorted({*names} - known - opened)]
+
+    def warm_up(self) -> list[Effect]:
+        """Start the spares while the metadata is still on its way."""
+        return [SpawnReplica(slot.name) for slot in self.pool.missing_spares()]
+
+    # ---- partitions ----------------------------------------------------------------------
+
+    def _reconcile_all(self, batch: _Batch) -> None:
+        """Compare everything: after a snapshot, or at the start."""
+        wanted = {
+            (topic_id, index): None
+            for topic_id, index, _ in self.image.partitions_on(self.broker_id)
+        }
+        for key in [key for key in self.partitions if key not in wanted]:
+            self._retire(key, batch)
+        for key in wanted:
+            self._reconcile(key, batch)
+
+    def _take_in(self, update: MetadataUpdate, batch: _Batch) -> set[TopicId]:
+        """Reconcile what the records touch; returns the topics whose settings may differ."""
+        touched: dict[PartitionKey, None] = {}
+        configured: set[TopicId] = set()
+        for record in update.records:
+            match record:
+                case PartitionCreated() | PartitionChanged():
+                    touched[(record.topic_id, record.partition)] = None
+                case TopicDeleted():
+                    touched.update(
+                        dict.fromkeys(key for key in self.partitions if key[0] == record.topic_id)
+                    )
+                case ConfigChanged():
+                    configured.update(self._topics_of(record))
+                case _:
+                    pass
+        for key in touched:
+            self._reconcile(key, batch)
+        return configured
+
+    def _reconcile(self, key: PartitionKey, batch: _Batch) -> None:
+        """Bring one partition a step nearer to what the metadata says."""
+        state = self.image.partition(*key)
+        if state is None or self.broker_id not in state.replicas:
+            self._retire(key, batch)
+            return
+        local = self.partitions.get(key)
+        if local is None:
+            local = self._assign(key, batch)
+        slot = self.pool.slots[local.slot]
+        if local.phase is Phase.ASSIGNED and slot.is_ready:
+            self._open(key, local, slot, batch)
+        if local.phase is Phase.OPEN:
+            self._tell(key, local, state, batch)
+        self._route(key, local, batch)
+
+    def _assign(self, key: PartitionKey, batch: _Batch) -> LocalPartition:
+        topic = self.image.topics[key[0]].name
+        dedicated = self._config(key[0], batch)["raylog.replica.dedicated"] == "true"
+        known = set(self.pool.slots)
+        slot = self.pool.place(key, dedicated=dedicated, internal=topic in _INTERNAL_TOPICS)
+        if slot.name not in known:
+            batch.spawns.append(slot)
+        local = self.partitions[key] = LocalPartition(topic, slot.name)
+        return local
+
+    def _adopt(self, slot: ReplicaSlot, status: PartitionStatus, batch: _Batch) -> None:
+        """Take over a log that a surviving process has open."""
+        key = (status.topic_id, status.partition)
+        slot.partitions.add(key)
+        known = self._known_incarnation(key)
+        same = known is not None and known.startswith(f"{slot.instance}@")
+        self.partitions[key] = LocalPartition(
+            topic=status.topic,
+            slot=slot.name,
+            phase=Phase.OPEN,
+            incarnation=known if known is not None and same else self._new_incarnation(slot),
+        )
+        if status.offline:
+            self.partitions[key].phase = Phase.FAILED
+            batch.losses.append(key)
+
+    def _open(
+        self, key: PartitionKey, local: LocalPartition, slot: ReplicaSlot, batch: _Batch
+    ) -> None:
+        local.phase = Phase.OPENING
+        local.incarnation = self._new_incarnation(slot)
+        local.reported = False
+        local.told = None
+        local.led_epoch = -1
+        batch.opens.setdefault(slot.name, []).append(
+            OpenPartition(
+                topic_id=key[0],
+                topic=local.topic,
+                partition=key[1],
+                directory=self._directory(local.topic, key),
+                config=self._config(key[0], batch),
+            )
+        )
+
+    def _new_incarnation(self, slot: ReplicaSlot) -> str:
+        """A name for one opening of a log: begins with the process that has it open."""
+        self._openings += 1
+        return f"{slot.instance}@{self._incarnation}.{self._openings}"
+
+    def _tell(
+        self, key: PartitionKey, local: LocalPartition, state: PartitionState, batch: _Batch
+    ) -> None:
+        """Report an opening until the metadata shows it; then pass on who leads."""
+        if state.incarnations.get(self.broker_id) != local.incarnation:
+            if not local.reported:
+                local.reported = True
+                batch.reports.append(OpenedReplica(*key, local.incarnation))
+            return
+        epochs = (state.leader_epoch, state.partition_epoch)
+        if local.told == epochs:
+            return
+        local.told = epochs
+        batch.leads.setdefault(local.slot, []).append(
+            PartitionLeadership(
+                topic_id=key[0],
+                partition=key[1],
+                leader=state.leader,
+                leader_epoch=state.leader_epoch,
+                partition_epoch=state.partition_epoch,
+                replicas=state.replicas,
+                isr=state.isr,
+            )
+        )
+
+    def _route(self, key: PartitionKey, local: LocalPartition, batch: _Batch) -> None:
+        """Give or take back the route, as the metadata and the process have it."""
+        state = self.image.partition(*key)
+        leads = (
+            state is not None
+            and state.leader == self.broker_id
+            and local.phase is Phase.OPEN
+            and state.incarnations.get(self.broker_id) == local.incarnation
+        )
+        if not leads:
+            if local.routed_epoch >= 0:
+                local.routed_epoch = -1
+                batch.routes.removed.append(key)
+        elif state is not None and local.led_epoch == state.leader_epoch > local.routed_epoch:
+            local.routed_epoch = state.leader_epoch
+            batch.routes.added.append(self._route_of(key, local))
+
+    def _route_of(self, key: PartitionKey, local: LocalPartition) -> Route:
+        return Route(
+            topic_id=key[0],
+            partition=key[1],
+            leader_epoch=local.routed_epoch,
+            replica_name=local.slot,
+            replica_address=self.pool.slots[local.slot].address,
+            directory=self._directory(local.topic, key),
+        )
+
+    def _retire(self, key: PartitionKey, batch: _Batch) -> None:
+        """A partition is not (or no longer) held here."""
+        local = self.partitions.pop(key, None)
+        if local is None:
+            return
+        directory = self._directory(local.topic, key)
+        if local.routed_epoch >= 0:
+            batch.routes.removed.append(key)
+        if local.phase in (Phase.OPENING, Phase.OPEN):
+            batch.closes.setdefault(local.slot, []).append((key, directory))
+        else:
+            batch.removals.append(directory)
+        self.pool.release(local.slot, key)
+
+    def _is_served(self, key: PartitionKey, local: LocalPartition) -> bool:
+        state = self.image.partition(*key)
+        assert state is not None, "a partition that left the metadata is retired"
+        return state.leader != self.broker_id or local.routed_epoch == state.leader_epoch
+
+    def _known_incarnation(self, key: PartitionKey) -> str | None:
+        state = self.image.partition(*key)
+        return None if state is None else state.incarnations.get(self.broker_id)
+
+    # ---- processes -----------------------------------------------------------------------
+
+    def _succeed(self, lost: ReplicaSlot, batch: _Batch) -> None:
+        """Give all partitions of a lost process to one successor, a spare if there is one."""
+        slot = self.pool.spare()
+        if slot is None:
+            slot = self.pool.add()
+            batch.spawns.append(slot)
+        slot.dedicated = lost.dedicated
+        slot.restarts = lost.restarts + 1
+        slot.partitions |= lost.partitions
+        for key in sorted(lost.partitions):
+            local = self.partitions[key]
+            local.slot = slot.name
+            local.phase = Phase.ASSIGNED
+            batch.losses.append(key)
+            self._reconcile(key, batch)
+
+    def _keep_spares(self, batch: _Batch) -> None:
+        batch.spawns.extend(self.pool.missing_spares())
+
+    def _surplus(self) -> list[Effect]:
+        return [EndReplica(slot.name) for slot in self.pool.surplus()]
+
+    def _spawn_delay_ms(self, now_ms: int) -> int:
+        """Processes that keep dying are started ever more slowly."""
+        self._losses_ms = [at for at in self._losses_ms if now_ms - at < LOSSES_WINDOW_MS]
+        self._losses_ms.append(now_ms)
+        return max(0, len(self._losses_ms) - LOSSES_AT_ONCE) * _LOSS_DELAY_MS
+
+    # ---- settings and directories --------------------------------------------------------
+
+    def _config(self, topic_id: TopicId, batch: _Batch) -> dict[str, str]:
+        config = batch.configs.get(topic_id)
+        if config is None:
+            broker = broker_configs(self.image, self._settings, self.broker_id)
+            config = topic_config(self.image, self.image.topics[topic_id].name, broker)
+            batch.configs[topic_id] = config
+        return config
+
+    def _topics_of(self, record: ConfigChanged) -> Iterable[TopicId]:
+        """The topics here that a changed setting may concern."""
+        if record.resource_type == ResourceType.TOPIC:
+            topic_id = self.image.topic_ids.get(record.resource_name)
+            return () if topic_id is None else (topic_id,)
+        if record.resource_type == ResourceType.BROKER:
+            return {key[0] for key in self.partitions}
+        return ()
+
+    def _configured(self, topics: set[TopicId], batch: _Batch) -> list[Effect]:
+        """Tell the processes the settings of topics, one effect a process."""
+        told: dict[str, dict[TopicId, dict[str, str]]] = {}
+        if topics:
+            for key, local in self.partitions.items():
+                if key[0] in topics and local.phase in (Phase.OPENING, Phase.OPEN):
+                    config = self._config(key[0], batch)
+                    told.setdefault(local.slot, {})[key[0]] = config
+        return [ConfigurePartitions(name, list(configs.items())) for name, configs in told.items()]
+
+    def _directory(self, topic: str, key: PartitionKey) -> str:
+        return f"{self._topics_directory}/{self._directory_name(topic, key)}"
+
+    @staticmethod
+    def _directory_name(topic: str, key: PartitionKey) -> str:
+        """The topic id makes it unique; the name, cut to fit a file name, is for people."""
+        return f"{topic[:_NAME_IN_DIRECTORY_MAX]}-{key[1]}.{to_base64(key[0])}"
