@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raylog.actors.gateway.cluster import OpenRoute
-from raylog.actors.ports import PartitionKey
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FetchedPartition, Interest
 from raylog.actors.runtime.base import Link
 from raylog.wire.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
@@ -62,6 +63,23 @@ class ClientFetchSession:
                 del self.links[route.link]
         return route
 
+    def rename_unwatched(self, image: MetadataImage) -> None:
+        """Put partitions that nobody watches under the id that their topic's name has by now.
+
+        A client that speaks of names does not say again what it wants when the topic was created,
+        or created anew, after it first asked.
+        """
+        if not self.by_names or len(self.routes) == len(self.interests):
+            return
+        for key in [key for key in self.interests if key not in self.routes]:
+            name = self.names[key]
+            renamed = (topic_id_of(name, image), key[1])
+            if renamed != key:
+                interest = self.interests.pop(key)._replace(topic_id=renamed[0])
+                self.interests.setdefault(renamed, interest)
+                self.names[renamed] = self.names.pop(key)
+                self.told.pop(key, None)
+
     def is_news(self, part: FetchedPartition) -> bool:
         """Whether an incremental answer must name this partition; notes what is told."""
         figures = (part.high_watermark, part.log_start_offset)
@@ -71,6 +89,12 @@ class ClientFetchSession:
             self.told[key] = figures
             news = True
         return news
+
+
+def topic_id_of(name: str, image: MetadataImage) -> TopicId:
+    """The id of a topic by name; for an unknown one an id that no topic has, so keys are unique."""
+    known = image.topic_ids.get(name)
+    return TopicId(b"?" + name.encode()) if known is None else known
 
 
 class FetchSessionCache:

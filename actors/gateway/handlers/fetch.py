@@ -18,6 +18,7 @@ from raylog.actors.gateway.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     ClientFetchSession,
+    topic_id_of,
 )
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.maps import read_cold
@@ -108,6 +109,7 @@ class _Fetch:
 
     def begin(self) -> None:
         """Tell the replicas what changed and ask them all."""
+        self._session.rename_unwatched(self._context.gateway.cluster.image)
         self._forget()
         self._take_in()
         self._route_the_rest()
@@ -131,11 +133,9 @@ class _Fetch:
                     self._changes(route.link)[1].append(key)
 
     def _topic_id(self, name: str, topic_id: bytes) -> TopicId:
-        """The topic's id; for an unknown name one that no topic has, so that keys stay unique."""
         if not self._session.by_names:
             return TopicId(topic_id)
-        known = self._context.gateway.cluster.image.topic_ids.get(name)
-        return TopicId(b"?" + name.encode()) if known is None else known
+        return topic_id_of(name, self._context.gateway.cluster.image)
 
     def _take_in(self) -> None:
         session = self._session
@@ -207,10 +207,13 @@ class _Fetch:
         self, link: Link
     ) -> tuple[Callable[[Any, memoryview], None], Callable[[Exception], None]]:
         def answered(found: list[list[Any]], _payload: memoryview) -> None:
+            parts = [FetchedPartition(*part) for part in found]
             if link in self._left:
-                for part in found:
-                    self._found(FetchedPartition(*part))
+                for part in parts:
+                    self._found(part)
                 self._one_answered(link)
+            else:
+                self._too_late(parts)
 
         def failed(failure: Exception) -> None:
             code = int(error_code_of(failure))
@@ -235,6 +238,12 @@ class _Fetch:
             self._failed = True
             self._session.unwatch(key)
 
+    def _too_late(self, parts: list[FetchedPartition]) -> None:
+        """The client is answered already. Records are told again; an error the replica forgets."""
+        for part in parts:
+            if part.error_code:
+                self._session.unwatch((part.topic_id, part.partition))
+
     def _one_answered(self, link: Link) -> None:
         del self._left[link]
         enough = self._failed or self._bytes >= self._request.min_bytes
@@ -252,9 +261,9 @@ class _Fetch:
 
     def _time_is_up(self) -> None:
         """End the wait: the replicas answer with what they have."""
+        self._deadline = self._context.gateway.runtime.call_later(REPLICA_GRACE_MS, self._finish)
         for link in tuple(self._left):
             link.request(FETCH_END, (self._session.link_session_id, False), (), _ignore, _ignore)
-        self._deadline = self._context.gateway.runtime.call_later(REPLICA_GRACE_MS, self._finish)
 
     def _finish(self) -> None:
         if self._deadline is not None:

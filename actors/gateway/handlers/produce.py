@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raylog.actors.failures import error_code_of, message_of
+from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import PRODUCE
 from raylog.actors.runtime.base import PeerTimeout
-from raylog.wire.errors import InvalidRequiredAcks, KafkaError
+from raylog.wire.errors import InvalidRequiredAcks, InvalidTopicException, KafkaError
 from raylog.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -78,6 +79,8 @@ class _Produce:
                     topic = cluster.topic(TopicId(data.topic_id))
                 else:
                     topic = cluster.topic_named(data.name)
+                if topic.name in INTERNAL_TOPICS:
+                    raise InvalidTopicException(f"clients may not write to {topic.name}")
                 self._partition(topic, part, answer)
             except KafkaError as failure:
                 self._fail(answer, failure)
