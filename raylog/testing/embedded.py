@@ -1,0 +1,148 @@
+"""The embedded broker: a whole cluster on one event loop in a thread of this process, without Ray.
+
+It is the same code as a cluster on Ray: controller, brokers, gateways and replicas with real logs
+on disk and real sockets; only the runtime under them differs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvloop
+
+from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
+from raylog.actors.roles import role_class
+from raylog.actors.runtime.inproc import InprocWorld
+
+HOST = "127.0.0.1"
+STOP_TIMEOUT_S = 60.0
+TEST_SETTINGS = {"metadata.log.fsync": "false", "replica.actors.spare": "0"}
+"""A test's cluster need not survive a power cut, and starts no process that must be kept warm."""
+
+
+class EmbeddedBroker:
+    """A cluster of `brokers` brokers, ready when the `with` block begins.
+
+    `settings` are broker settings in Kafka's names. Without `data` everything lives in a temporary
+    directory that goes away at the end; with it a later EmbeddedBroker finds what this one had.
+    `port` is the first broker's, the next ones follow; 0 takes free ports.
+
+        with EmbeddedBroker() as broker:
+            Producer({"bootstrap.servers": broker.bootstrap})
+    """
+
+    def __init__(
+        self,
+        brokers: int = 1,
+        *,
+        settings: Mapping[str, str] | None = None,
+        data: str | Path | None = None,
+        port: int = 0,
+        first_broker_id: int = 0,
+    ) -> None:
+        self._brokers = brokers
+        self._settings = {**TEST_SETTINGS, **(settings or {})}
+        self._data = None if data is None else Path(data)
+        self._port = port
+        self._first_broker_id = first_broker_id
+        self._started: Future[list[BrokerStatus]] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def statuses(self) -> list[BrokerStatus]:
+        """How the brokers stood when they were ready, by broker id."""
+        return self._started.result(timeout=0)
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of every broker, comma separated: `bootstrap.servers`."""
+        return ",".join(self.bootstrap_servers)
+
+    @property
+    def bootstrap_servers(self) -> list[str]:
+        """`host:port` of every broker."""
+        return [f"{status.host}:{status.port}" for status in self.statuses]
+
+    def start(self) -> Self:
+        """Start and wait until every broker serves; raises what kept one from it."""
+        self._thread = threading.Thread(target=self._run, name="raylog-embedded", daemon=True)
+        self._thread.start()
+        try:
+            self._started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Shut down cleanly and wait for it; harmless when it is stopped already."""
+        if self._thread is None or not self._thread.is_alive():
+            return
+        assert self._loop is not None
+        assert self._stopping is not None
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(STOP_TIMEOUT_S)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the embedded broker did not stop within {STOP_TIMEOUT_S:g} s")
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        self.stop()
+
+    def _run(self) -> None:
+        """The thread: owns the event loop and, unless it was given, the data."""
+        temporary = None if self._data else tempfile.mkdtemp(prefix="raylog-")
+        data = self._data or Path(temporary or "")
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._live(data))
+        except BaseException as failure:
+            if self._started.done():
+                raise
+            self._started.set_exception(failure)
+        finally:
+            if temporary is not None:
+                shutil.rmtree(temporary)
+
+    async def _live(self, data: Path) -> None:
+        world = InprocWorld(role_class)
+        runtime = world.runtime()
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        count = max(self._brokers, len(identities(data)))
+        plan = plan_cluster(
+            data,
+            runtime,
+            host=HOST,
+            ports=[self._port + n if self._port else 0 for n in range(count)],
+            first_broker_id=self._first_broker_id,
+            settings=self._settings,
+        )
+        try:
+            self._started.set_result(await start_cluster(runtime, plan))
+            await self._stopping.wait()
+        finally:
+            await stop_cluster(runtime, plan.cluster_id, [one.broker_id for one in plan.brokers])
+            await world.stop()
+        for failure in world.failures:
+            raise failure
