@@ -271,7 +271,7 @@ class Accumulator:
         return any(
             _is_before(other.sequence, batch.sequence)
             for other in (*queue.in_flight, *queue.refused)
-            if other is not batch
+            if other.sequence != NO_SEQUENCE
         )
 
     def expire(self, is_overdue: Callable[[Batch], bool]) -> list[Batch]:

@@ -1,0 +1,5 @@
+"""`python -m raylog.cli`."""
+
+from raylog.cli import main
+
+main()

@@ -1,0 +1,52 @@
+"""The commands put together, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from raylog.cli import configs, consume, down, produce, status, topics, up
+from raylog.cli.failures import explain
+from raylog.cli.output import print_failure
+
+app = typer.Typer(
+    name="raylog",
+    help="A replicated log that speaks the Kafka protocol, on Ray.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version.", is_eager=True),
+) -> None:
+    if version:
+        import raylog
+
+        typer.echo(raylog.__version__)
+        raise typer.Exit
+
+
+app.command(name="up")(up.up)
+app.command(name="down")(down.down)
+app.command(name="status")(status.status)
+app.add_typer(topics.app, name="topics")
+app.command(name="produce")(produce.produce)
+app.command(name="consume")(consume.consume)
+app.add_typer(configs.app, name="configs")
+
+
+def run() -> None:
+    """Run a command; an expected failure becomes a message and an exit code, never a traceback."""
+    try:
+        app()
+    except Exception as error:
+        failure = explain(error)
+        if failure is None:
+            raise
+        print_failure(failure)
+        sys.exit(failure.exit_code)

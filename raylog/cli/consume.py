@@ -1,0 +1,177 @@
+"""`raylog consume`: records to standard output."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+
+if TYPE_CHECKING:
+    from raylog.client import BlockingClient, BlockingConsumer, TopicPartition
+    from raylog.wire.records import Record
+
+_POLL_MS = 500
+
+Format = Callable[[str, int, "Record"], bytes]
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(help="What to read.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            "-f",
+            metavar="earliest|latest|OFFSET|TIME",
+            help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS.",
+        ),
+    ] = "latest",
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Default: all; may be repeated.")
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Stop after that many records.")
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--exit", "-e", help="Stop at the end, as it was at the start.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a record.")] = False,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-K", help="Print keys, and this after them.")
+    ] = None,
+    read_committed: Annotated[
+        bool, typer.Option("--read-committed", help="Leave out aborted transactions.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print a topic's records, one a line, until Ctrl-C, the end (-e) or a count (-n)."""
+    from raylog.client import BlockingClient, ConsumerSettings, TopicPartition
+
+    with BlockingClient(bootstrap) as client:
+        view = client.describe_topic(topic)
+        unknown = set(partition or ()) - set(view.partitions)
+        if unknown:
+            raise typer.BadParameter(
+                f"{topic} has the partitions 0 to {len(view.partitions) - 1}, "
+                f"found {sorted(unknown)[0]}",
+                param_hint="--partition",
+            )
+        keys = [TopicPartition(topic, index) for index in sorted(partition or view.partitions)]
+        consumer = client.consumer(ConsumerSettings(read_committed=read_committed))
+        begin(consumer, keys, start)
+        ends = _ends(client, keys, read_committed=read_committed) if until_end else None
+        formatted = _format(key_separator, as_json=as_json)
+        try:
+            _run(consumer, formatted, ends, count)
+        except KeyboardInterrupt:
+            sys.stdout.flush()
+
+
+def begin(consumer: BlockingConsumer, keys: list[TopicPartition], start: str) -> None:
+    """Assign partitions from where `--from` says."""
+    from raylog.client import EARLIEST, LATEST
+
+    if start in ("earliest", "latest"):
+        consumer.assign(dict.fromkeys(keys, EARLIEST if start == "earliest" else LATEST))
+    elif start.isdigit():
+        consumer.assign(dict.fromkeys(keys, int(start)))
+    else:
+        timestamp_ms = parse_time(start)
+        consumer.assign(dict.fromkeys(keys, EARLIEST))
+        consumer.seek_to_timestamp(keys, timestamp_ms)
+
+
+def parse_time(text: str) -> int:
+    """Milliseconds since the epoch of @MILLISECONDS or an ISO 8601 time, local unless it says."""
+    if text.startswith("@") and text[1:].isdigit():
+        return int(text[1:])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"expected earliest, latest, an offset or a time, found {text!r}", param_hint="--from"
+        ) from None
+    return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def _ends(
+    client: BlockingClient, keys: list[TopicPartition], *, read_committed: bool
+) -> dict[TopicPartition, int]:
+    """Where each partition ends now."""
+    from raylog.client import LATEST
+
+    wanted = dict.fromkeys(keys, LATEST)
+    found = client.list_offsets(wanted, read_committed=read_committed)
+    return {key: answer.offset for key, answer in found.items()}
+
+
+def _run(
+    consumer: BlockingConsumer,
+    formatted: Format,
+    ends: dict[TopicPartition, int] | None,
+    count: int | None,
+) -> None:
+    """Print until there is no more to print."""
+    left = sys.maxsize if count is None else count
+    out = sys.stdout.buffer
+    while left > 0 and not _is_past(consumer, ends):
+        for group in consumer.poll(_POLL_MS):
+            records = group.records[:left]
+            left -= len(records)
+            topic, partition = group.topic, group.partition
+            out.write(b"".join([formatted(topic, partition, record) for record in records]))
+        out.flush()
+
+
+def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None) -> bool:
+    """Whether every partition was read to its end."""
+    if ends is None:
+        return False
+    return all(consumer.position(key) >= end for key, end in ends.items())
+
+
+def _format(key_separator: str | None, *, as_json: bool) -> Format:
+    """How a record is printed."""
+    if as_json:
+        return format_json
+    if key_separator is None:
+        return lambda topic, partition, record: (record.value or b"") + b"\n"
+    separator = key_separator.encode()
+    return lambda topic, partition, record: (
+        (record.key or b"") + separator + (record.value or b"") + b"\n"
+    )
+
+
+def format_json(topic: str, partition: int, record: Record) -> bytes:
+    """A record as one line of JSON; `raylog produce --json` reads it back."""
+    fields: dict[str, object] = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        **_text_or_base64("key", record.key),
+        **_text_or_base64("value", record.value),
+    }
+    if record.headers:
+        fields["headers"] = [
+            [name, None if value is None else value.decode("utf-8", "replace")]
+            for name, value in record.headers
+        ]
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    """A key or value as text if it is UTF-8."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

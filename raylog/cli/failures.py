@@ -1,0 +1,89 @@
+"""Failures as people meet them: what happened, what to do, and the exit code.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | refused or failed |
+| 2 | the command line makes no sense |
+| 3 | no cluster could be reached |
+| 130 | interrupted |
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a person is told."""
+
+    message: str
+    hint: str | None = None
+    """What to do about it."""
+    exit_code: int = EXIT_FAILED
+
+
+class CommandFailed(Exception):
+    """Raised by commands themselves."""
+
+    def __init__(self, message: str, hint: str | None = None, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.failure = Failure(message, hint, exit_code)
+
+
+_HINTS = {
+    "UNKNOWN_TOPIC_OR_PARTITION": "See the topics with: raylog topics list",
+    "TOPIC_ALREADY_EXISTS": "Change it with: raylog topics alter (or pass --if-not-exists)",
+    "INVALID_CONFIG": "See all settings with: raylog configs",
+    "INVALID_PARTITIONS": "Partitions can only be added, and a topic has at least one",
+    "INVALID_REPLICATION_FACTOR": "See how many brokers there are with: raylog status",
+    "MESSAGE_TOO_LARGE": "Raise it: raylog topics alter TOPIC --config max.message.bytes=BYTES",
+    "NOT_ENOUGH_REPLICAS": "See the in-sync replicas with: raylog topics describe TOPIC",
+    "KAFKA_STORAGE_ERROR": "Look at the broker's disk and logs: raylog status",
+}
+_UNREACHABLE = "Start a cluster with: raylog up (or name one with --bootstrap HOST:PORT)"
+
+
+def explain(error: Exception) -> Failure | None:
+    """What to tell of an error; None for one that is our own bug."""
+    if isinstance(error, CommandFailed):
+        return error.failure
+    if isinstance(error, BrokenPipeError):
+        return Failure("the reader of the output went away")
+    found = _explain_kafka(error) or _explain_client(error)
+    if found is None and isinstance(error, OSError):
+        return Failure(str(error))
+    return found
+
+
+def _explain_kafka(error: Exception) -> Failure | None:
+    """A broker's refusal, if it is one; nothing is imported for it."""
+    if "raylog.wire.errors" not in sys.modules:
+        return None
+    from raylog.wire.errors import KafkaError
+
+    if not isinstance(error, KafkaError):
+        return None
+    return Failure(f"{error.code.name}: {error}", _HINTS.get(error.code.name))
+
+
+def _explain_client(error: Exception) -> Failure | None:
+    """A failure of the client, if it is one."""
+    if "raylog.client.errors" not in sys.modules:
+        return None
+    from raylog.client.errors import ClientError, InvalidSetting, NotConnected
+
+    if isinstance(error, NotConnected):
+        return Failure(str(error), _UNREACHABLE, EXIT_UNREACHABLE)
+    if isinstance(error, InvalidSetting):
+        return Failure(str(error), exit_code=EXIT_USAGE)
+    if isinstance(error, ClientError):
+        return Failure(str(error))
+    return None

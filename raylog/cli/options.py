@@ -1,0 +1,49 @@
+"""Options that several commands share, and how their values are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+DEFAULT_DATA = Path("raylog-data")
+
+Bootstrap = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="RAYLOG_BOOTSTRAP",
+        metavar="HOST:PORT",
+        help="Brokers to ask first.",
+    ),
+]
+Data = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        envvar="RAYLOG_DATA",
+        metavar="DIR",
+        help="Where the cluster keeps its data.",
+        file_okay=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Pairs = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A setting; may be repeated."),
+]
+
+
+def parse_pairs(pairs: Iterable[str] | None, option: str = "--config") -> dict[str, str]:
+    """Read KEY=VALUE options."""
+    found = {}
+    for pair in pairs or ():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"expected KEY=VALUE, found {pair!r}", param_hint=option)
+        found[key.strip()] = value.strip()
+    return found

@@ -1,0 +1,83 @@
+"""Tables, JSON and messages. Answers go to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from raylog.cli.failures import Failure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDTH_OF_NO_TERMINAL = 200
+_KIB = 1024
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where rich output goes; without a terminal lines are long rather than cut."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _WIDTH_OF_NO_TERMINAL
+    return Console(stderr=stderr, width=width, highlight=False)
+
+
+def print_json(value: object) -> None:
+    """One JSON document."""
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def print_table(
+    title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]
+) -> None:
+    """A table; columns whose name ends in "#" are numbers and stand right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for column in columns:
+        name = column.removesuffix("#")
+        table.add_column(name, justify="right" if name != column else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(value) for value in row))
+    console().print(table)
+
+
+def print_done(message: str) -> None:
+    """Say that something was done; on standard error, so that pipes carry data only."""
+    typer.echo(message, err=True)
+
+
+def print_failure(failure: Failure) -> None:
+    """Say what failed and what to do."""
+    typer.secho(f"Error: {failure.message}", fg=typer.colors.RED, err=True)
+    if failure.hint:
+        typer.echo(failure.hint, err=True)
+
+
+def human_bytes(size: int) -> str:
+    """A size for people: 1.5 MiB."""
+    if size < 0:
+        return "?"
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < _KIB:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= _KIB
+    return f"{amount:.1f} TiB"
+
+
+def _cell(value: object) -> str:
+    """One cell's text; square brackets must not be taken for markup."""
+    from rich.markup import escape
+
+    if value is None:
+        return "-"
+    if isinstance(value, list | tuple):
+        return escape(",".join(str(item) for item in value))
+    return escape(str(value))

@@ -1,0 +1,197 @@
+"""Batches from the first record to their end."""
+
+import pytest
+
+from raylog.client.accumulator import Accumulator, Batch, ProducerIdentity
+from raylog.client.cluster import TopicPartition
+from raylog.wire.records import Record, encode_batch
+
+KEY = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+ALL = 1 << 30
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def record(value: bytes = b"x" * 80, key: bytes | None = None) -> Record:
+    return Record(0, 1000, key, value, [])
+
+
+def new(clock: Clock | None = None, *, idempotent: bool = True) -> Accumulator:
+    accumulator = Accumulator(
+        batch_bytes=500, buffer_bytes=2000, idempotent=idempotent, now_ms=clock or Clock()
+    )
+    if idempotent:
+        assert accumulator.needs_identity
+        accumulator.renew(ProducerIdentity(7, 0))
+    for key in (KEY, OTHER):
+        accumulator.open(key)
+    return accumulator
+
+
+def in_flight(accumulator: Accumulator, count: int) -> list[Batch]:
+    """Send that many batches of one record each."""
+    batches = []
+    for _ in range(count):
+        accumulator.append(KEY, record())
+        batches += accumulator.drain([KEY], ALL)
+    return batches
+
+
+def test_a_batch_is_ready_when_it_is_full_or_has_lingered() -> None:
+    clock = Clock()
+    accumulator = new(clock)
+    assert not accumulator.append(KEY, record())
+    assert accumulator.ready(4, linger_ms=5) == []
+    assert accumulator.next_ready_ms(5) == 5
+    assert accumulator.ready(5, linger_ms=5) == [KEY]
+    full = [accumulator.append(KEY, record()) for _ in range(5)]
+    assert full.index(True) == 3, "500 bytes hold 61 + 4 times 100"
+    assert accumulator.ready(0, linger_ms=5) == [KEY]
+
+
+def test_the_size_estimate_is_an_upper_bound() -> None:
+    accumulator = new()
+    records = [
+        Record(0, 1000 + i * 10**9, b"k" * i, b"v" * 50, [("é" * i, None), ("h", b"x" * i)])
+        for i in range(4)
+    ]
+    for each in records:
+        accumulator.append(KEY, each)
+    estimate = sum(batch.size for batch in [accumulator._queues[KEY].batches[0]])
+    assert len(encode_batch(records)) <= estimate <= len(encode_batch(records)) + 200
+
+
+def test_a_partition_must_be_opened() -> None:
+    with pytest.raises(KeyError):
+        new().append(("u", 0), record())
+
+
+def test_a_full_buffer_is_told() -> None:
+    accumulator = new()
+    told = [accumulator.append(key, record(b"x" * 400)) for key in (KEY, OTHER, KEY, OTHER)]
+    assert not accumulator.is_full
+    assert told == [False, False, True, True]
+    assert accumulator.append(KEY, record(b"x" * 400))
+    assert accumulator.is_full
+    for batch in accumulator.drain([KEY], ALL):
+        accumulator.acknowledged(batch)
+    assert not accumulator.is_full
+
+
+def test_sequences_follow_the_records() -> None:
+    accumulator = new()
+    for _ in range(3):
+        accumulator.append(KEY, record())
+    accumulator.append(OTHER, record())
+    first = accumulator.drain([KEY, OTHER], ALL)
+    assert [(batch.key, batch.sequence) for batch in first] == [(KEY, 0), (OTHER, 0)]
+    accumulator.append(KEY, record())
+    assert [batch.sequence for batch in accumulator.drain([KEY], ALL)] == [3]
+    assert accumulator.in_flight == 3
+
+
+def test_a_request_takes_no_more_than_its_bytes_but_one_batch_at_least() -> None:
+    accumulator = new()
+    accumulator.append(KEY, record())
+    accumulator.append(OTHER, record())
+    assert [batch.key for batch in accumulator.drain([KEY, OTHER], 200)] == [KEY]
+    assert [batch.key for batch in accumulator.drain([OTHER], 1)] == [OTHER]
+
+
+def test_repeats_wait_for_what_is_in_flight_and_go_out_in_order() -> None:
+    accumulator = new()
+    first, second, third = in_flight(accumulator, 3)
+    accumulator.append(KEY, record())
+    accumulator.refused(second, 50)
+    assert accumulator.ready(100, 0) == [], "the first is still unanswered"
+    accumulator.acknowledged(first)
+    accumulator.refused(third, 40)
+    assert accumulator.ready(49, 0) == []
+    assert accumulator.ready(50, 0) == [KEY]
+    again = [accumulator.drain([KEY], ALL)[0] for _ in range(3)]
+    assert again[:2] == [second, third]
+    assert [batch.sequence for batch in again] == [1, 2, 3]
+    assert [batch.attempts for batch in again] == [2, 2, 1]
+
+
+def test_an_earlier_unsettled_batch_explains_a_sequence_that_does_not_fit() -> None:
+    accumulator = new()
+    first, second = in_flight(accumulator, 2)
+    assert not accumulator.follows_unsettled(first)
+    assert accumulator.follows_unsettled(second)
+    accumulator.refused(first, 0)
+    assert accumulator.follows_unsettled(second)
+
+
+def test_a_failed_batch_calls_for_a_new_identity() -> None:
+    accumulator = new()
+    first, second = in_flight(accumulator, 2)
+    accumulator.append(KEY, record())
+    accumulator.failed(first)
+    assert accumulator.needs_identity
+    accumulator.resequence(second, 0)
+    assert accumulator.renew(ProducerIdentity(8, 0)) == []
+    sent = [accumulator.drain([KEY], ALL)[0] for _ in range(2)]
+    assert [(batch.identity.producer_id, batch.sequence) for batch in sent] == [(8, 0), (8, 1)]
+    assert sent[0] is second
+
+
+def test_under_a_new_identity_what_may_be_written_is_not_sent_again() -> None:
+    accumulator = new()
+    first, second = in_flight(accumulator, 2)
+    accumulator.failed(first)
+    accumulator.refused(second, 0)
+    assert accumulator.renew(ProducerIdentity(8, 0)) == [second]
+    assert accumulator.is_empty
+    assert accumulator.held_bytes == 0
+
+
+def test_a_failure_of_the_old_identity_does_not_end_the_new_one() -> None:
+    accumulator = new()
+    first, second = in_flight(accumulator, 2)
+    accumulator.failed(first)
+    accumulator.acknowledged(second)
+    accumulator.renew(ProducerIdentity(8, 0))
+    (third,) = in_flight(accumulator, 1)
+    third.identity = ProducerIdentity(7, 0)
+    accumulator.failed(third)
+    assert not accumulator.needs_identity
+
+
+def test_batches_that_wait_too_long_are_given_up() -> None:
+    clock = Clock()
+    accumulator = new(clock)
+    accumulator.append(KEY, record())
+    clock.now = 10
+    accumulator.append(OTHER, record())
+    expired = accumulator.expire(lambda batch: batch.created_ms < 5)
+    assert [batch.key for batch in expired] == [KEY]
+    assert not accumulator.needs_identity, "it was never sent"
+    accumulator.append(KEY, record())
+    assert len(accumulator.drain([KEY, OTHER], ALL)) == 2
+
+
+def test_without_idempotence_batches_have_no_sequence() -> None:
+    accumulator = new(idempotent=False)
+    (batch,) = in_flight(accumulator, 1)
+    assert (batch.sequence, batch.identity) == (-1, ProducerIdentity(-1, -1))
+    accumulator.failed(batch)
+    assert not accumulator.needs_identity
+
+
+def test_sequences_wrap() -> None:
+    accumulator = new()
+    accumulator._queues[KEY].next_sequence = 0x7FFFFFFF
+    first, second = in_flight(accumulator, 2)
+    assert (first.sequence, second.sequence) == (0x7FFFFFFF, 0)
+    assert accumulator.follows_unsettled(second)
+    assert not accumulator.follows_unsettled(first)

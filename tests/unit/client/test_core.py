@@ -1,0 +1,142 @@
+"""Connections, versions, repeats."""
+
+import pytest
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.errors import ConnectionLost, NotConnected, NotSupported, RequestTimedOut
+from raylog.client.io import run_blocking
+from raylog.client.offsets import EARLIEST, list_offsets
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
+from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
+
+
+def offsets(request: object, errors: dict[int, int] | None = None) -> ListOffsetsResponse:
+    assert isinstance(request, ListOffsetsRequest)
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    ListOffsetsPartitionResponse(
+                        partition_index=asked.partition_index,
+                        error_code=(errors or {}).get(asked.partition_index, 0),
+                        offset=100 + asked.partition_index,
+                    )
+                    for asked in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def test_the_newest_version_both_know_is_used() -> None:
+    cluster = FakeCluster(newest={ApiKey.METADATA: 9})
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    assert cluster.versions == [(ApiKey.METADATA, 9)]
+
+
+def test_no_version_in_common_is_said() -> None:
+    core = core_of(FakeCluster(newest={ApiKey.LIST_OFFSETS: 0}))
+    request = core.ask(-2, ListOffsetsRequest(), ListOffsetsResponse)
+    with pytest.raises(NotSupported, match="LIST_OFFSETS: the client speaks versions 1 to 11"):
+        run_blocking(request)
+
+
+def test_all_bootstrap_addresses_are_named_when_none_answers() -> None:
+    core = core_of(FakeCluster(down={1}))
+    with pytest.raises(NotConnected, match="fake:9001 refused"):
+        run_blocking(core.refresh(None))
+
+
+def test_an_overdue_request_ends_its_connection_and_the_next_opens_another() -> None:
+    cluster = FakeCluster(handlers={ApiKey.LIST_OFFSETS: lambda *_: NOTHING})
+    core = core_of(cluster)
+    request = core.ask(-2, ListOffsetsRequest(), ListOffsetsResponse, timeout_ms=500)
+    before = core.io.now_ms()
+    with pytest.raises(RequestTimedOut, match="LIST_OFFSETS was not answered in time"):
+        run_blocking(request)
+    assert 500 <= core.io.now_ms() - before < 510
+    run_blocking(core.refresh([]))
+    assert 1 in core.cluster.nodes
+
+
+def test_a_lost_connection_fails_the_request() -> None:
+    core = core_of(FakeCluster(handlers={ApiKey.METADATA: lambda *_: LOST}))
+    with pytest.raises(ConnectionLost):
+        run_blocking(core.ask(-2, MetadataRequest(), MetadataResponse))
+
+
+def test_each_leader_is_asked_about_its_own_partitions() -> None:
+    cluster = FakeCluster(2, {"t": {0: 1, 1: 2, 2: 1}})
+    cluster.handlers[ApiKey.LIST_OFFSETS] = lambda _, request: offsets(request)
+    core = core_of(cluster)
+    wanted = {TopicPartition("t", index): EARLIEST for index in range(3)}
+    found = run_blocking(list_offsets(core, wanted))
+    assert {key.partition: answer.offset for key, answer in found.items()} == {
+        0: 100,
+        1: 101,
+        2: 102,
+    }
+    asked = [
+        (broker, [at.partition_index for at in request.topics[0].partitions])
+        for broker, request in cluster.seen
+        if isinstance(request, ListOffsetsRequest)
+    ]
+    assert sorted(asked) == [(1, [0, 2]), (2, [1])]
+
+
+def test_a_moved_leader_is_found_and_only_what_failed_is_asked_again() -> None:
+    cluster = FakeCluster(2, {"t": {0: 1, 1: 1}})
+
+    def answer(broker: int, request: object) -> ListOffsetsResponse:
+        cluster.topics["t"] = {0: 1, 1: 2}
+        cluster.epochs["t"] = 1
+        refusal = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return offsets(request, {1: refusal} if broker == 1 else None)
+
+    cluster.handlers[ApiKey.LIST_OFFSETS] = answer
+    core = core_of(cluster)
+    wanted = {TopicPartition("t", index): EARLIEST for index in range(2)}
+    found = run_blocking(list_offsets(core, wanted))
+    assert sorted(key.partition for key in found) == [0, 1]
+    requests = [
+        (broker, [at.partition_index for at in request.topics[0].partitions])
+        for broker, request in cluster.seen
+        if isinstance(request, ListOffsetsRequest)
+    ]
+    assert requests == [(1, [0, 1]), (2, [1])]
+
+
+def test_what_no_repeat_cures_is_raised_at_once() -> None:
+    cluster = FakeCluster(1, {"t": {0: 1, 1: 1}})
+    refusals = {0: int(ErrorCode.NOT_LEADER_OR_FOLLOWER), 1: int(ErrorCode.UNKNOWN_SERVER_ERROR)}
+    cluster.handlers[ApiKey.LIST_OFFSETS] = lambda _, request: offsets(request, refusals)
+    core = core_of(cluster)
+    wanted = {TopicPartition("t", index): EARLIEST for index in range(2)}
+    with pytest.raises(Exception, match="t-1"):
+        run_blocking(list_offsets(core, wanted))
+    assert len(cluster.requests(ListOffsetsRequest)) == 1
+
+
+def test_repeats_end_when_time_is_up() -> None:
+    core = core_of(FakeCluster(1, {"t": {0: -1}}))
+    before = core.io.now_ms()
+    with pytest.raises(LeaderNotAvailable):
+        run_blocking(list_offsets(core, {TopicPartition("t", 0): EARLIEST}))
+    assert 55_000 < core.io.now_ms() - before < 61_000
+
+
+def test_an_unknown_topic_is_retried_then_raised() -> None:
+    core = core_of(FakeCluster())
+    with pytest.raises(UnknownTopicOrPartition, match="topic 'u'"):
+        run_blocking(list_offsets(core, {TopicPartition("u", 0): EARLIEST}))

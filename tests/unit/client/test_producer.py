@@ -1,0 +1,320 @@
+"""Sending, repeating, reporting."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from raylog.client.accumulator import Delivery
+from raylog.client.errors import BufferExhausted, DeliveryFailed
+from raylog.client.io import run_blocking
+from raylog.client.producer import Producer
+from raylog.client.settings import ProducerSettings
+from raylog.wire.api import ApiKey
+from raylog.wire.compression import Codec
+from raylog.wire.errors import ErrorCode, UnknownTopicOrPartition
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.wire.messages.leader_hints import LeaderIdAndEpoch
+from raylog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from raylog.wire.records import decode_batch, read_header
+from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of, topic_id
+
+Answer = Callable[[int, str, int, bytes], PartitionProduceResponse | object]
+
+
+@dataclass
+class Logs:
+    """Partitions that check sequences as brokers do."""
+
+    cluster: FakeCluster
+    values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    expected: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    refuse: list[Answer] = field(default_factory=list)
+    """Asked first, one for each batch; None lets the batch pass."""
+    producer_ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.cluster.handlers[ApiKey.PRODUCE] = self.produce
+        self.cluster.handlers[ApiKey.INIT_PRODUCER_ID] = self.init_producer_id
+
+    def init_producer_id(self, broker: int, request: object) -> InitProducerIdResponse:
+        assert isinstance(request, InitProducerIdRequest)
+        assert request.transactional_id is None
+        self.producer_ids += 1
+        return InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
+
+    def produce(self, broker: int, request: object) -> object:
+        assert isinstance(request, ProduceRequest)
+        response = ProduceResponse()
+        for topic in request.topic_data:
+            name = topic.name or {topic_id(t): t for t in self.cluster.topics}[topic.topic_id]
+            answers = []
+            for data in topic.partition_data:
+                assert data.records is not None
+                answer = self.append(broker, name, data.index, bytes(data.records))  # type: ignore[arg-type]  # decoded: a view
+                if not isinstance(answer, PartitionProduceResponse):
+                    return answer
+                answers.append(answer)
+            response.responses.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+                )
+            )
+        return response if request.acks else NOTHING
+
+    def append(self, broker: int, topic: str, partition: int, batch: bytes) -> object:
+        """One batch: refused as told, as its sequence demands, or written."""
+        refusal = self.refuse.pop(0)(broker, topic, partition, batch) if self.refuse else None
+        if refusal is not None:
+            return refusal
+        if self.cluster.topics[topic][partition] != broker:
+            return refused(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.write(topic, partition, batch)
+
+    def write(self, topic: str, partition: int, batch: bytes) -> PartitionProduceResponse:
+        """Write a batch unless its sequence does not follow."""
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            key = (topic, partition, header.producer_id)
+            expected = self.expected.get(key, 0)
+            if header.base_sequence < expected:
+                return refused(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+            if header.base_sequence > expected:
+                return refused(partition, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            self.expected[key] = header.last_sequence + 1
+        log = self.values.setdefault((topic, partition), [])
+        base_offset = len(log)
+        log += (record.value or b"" for record in decode_batch(batch))
+        return PartitionProduceResponse(index=partition, base_offset=base_offset)
+
+
+def refused(partition: int, code: ErrorCode, **more: object) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition,
+        error_code=code,
+        base_offset=-1,
+        **more,  # type: ignore[arg-type]  # fields of the message
+    )
+
+
+def refusing(code: ErrorCode) -> Answer:
+    return lambda broker, topic, partition, batch: refused(partition, code)
+
+
+def passing(broker: int, topic: str, partition: int, batch: bytes) -> None:
+    return None
+
+
+def lost(broker: int, topic: str, partition: int, batch: bytes) -> object:
+    return LOST
+
+
+@dataclass
+class Rig:
+    """A producer on a fake cluster."""
+
+    logs: Logs
+    producer: Producer
+    deliveries: list[Delivery]
+
+    def send(self, count: int, partition: int = 0, topic: str = "t") -> None:
+        """Send numbered records, each batch as soon as it is there."""
+        for number in range(count):
+            self.producer.append(topic, b"%d" % number, partition=partition)
+            run_blocking(self.producer.step(everything=True))
+
+    def flush(self) -> None:
+        run_blocking(self.producer.flush())
+
+
+def rig(
+    settings: ProducerSettings | None = None, topics: dict[str, dict[int, int]] | None = None
+) -> Rig:
+    cluster = FakeCluster(2, topics or {"t": {0: 1, 1: 2}})
+    logs = Logs(cluster)
+    deliveries: list[Delivery] = []
+    producer = Producer(core_of(cluster), settings or ProducerSettings(), deliveries.append)
+    for topic in cluster.topics:
+        run_blocking(producer.prepare(topic))
+    return Rig(logs, producer, deliveries)
+
+
+def numbers(count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(count)]
+
+
+def test_records_arrive_in_order_with_reports() -> None:
+    test = rig()
+    test.send(10)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(10)}
+    assert sum(delivery.record_count for delivery in test.deliveries) == 10
+    assert test.deliveries[0] == Delivery("t", 0, 0, 1)
+    assert test.producer.delivered_count == 10
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("newest", [3, 8, 12, 13])
+def test_every_codec_and_old_brokers(codec: Codec, newest: int) -> None:
+    test = rig(ProducerSettings(codec=codec))
+    test.logs.cluster.newest[ApiKey.PRODUCE] = newest
+    test.send(3)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(3)}
+    assert (ApiKey.PRODUCE, newest) in test.logs.cluster.versions
+
+
+def test_requests_go_to_leaders_with_one_batch_a_partition() -> None:
+    test = rig(topics={"t": {0: 1, 1: 2, 2: 1}})
+    for partition in range(3):
+        test.producer.append("t", b"v", partition=partition)
+    test.flush()
+    sent = [
+        (broker, [data.index for data in request.topic_data[0].partition_data])
+        for broker, request in test.logs.cluster.seen
+        if isinstance(request, ProduceRequest)
+    ]
+    assert sorted(sent) == [(1, [0, 2]), (2, [1])]
+
+
+def test_a_moved_leader_gets_the_batches_in_order() -> None:
+    test = rig()
+
+    def move(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        test.logs.cluster.topics["t"][0] = 2
+        test.logs.cluster.epochs["t"] = 4
+        return refused(
+            0,
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=4),
+        )
+
+    test.logs.refuse = [passing, move]
+    test.send(5)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(5)}
+
+
+def test_a_lost_connection_leaves_no_duplicate() -> None:
+    test = rig()
+
+    def written_but_lost(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        test.logs.write(topic, partition, batch)
+        return LOST
+
+    test.logs.refuse = [passing, written_but_lost]
+    test.send(6)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(6)}
+    assert test.logs.producer_ids == 1
+
+
+def test_a_refusal_for_now_keeps_later_batches_behind_it() -> None:
+    test = rig()
+    test.logs.refuse = [refusing(ErrorCode.NOT_ENOUGH_REPLICAS)]
+    test.send(5)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(5)}
+
+
+def test_a_refusal_for_good_fails_its_batch_and_those_behind_it_arrive() -> None:
+    test = rig()
+    test.logs.refuse = [passing, refusing(ErrorCode.MESSAGE_TOO_LARGE)]
+    test.send(5)
+    with pytest.raises(DeliveryFailed, match=r"1 records .* t-0: MESSAGE_TOO_LARGE"):
+        test.flush()
+    assert test.logs.values == {("t", 0): [b"0", b"2", b"3", b"4"]}
+    assert test.logs.producer_ids == 2, "the gap in the sequence calls for a new identity"
+    assert [delivery.base_offset for delivery in test.deliveries if delivery.failure] == [-1]
+    test.flush()
+
+
+def test_what_is_not_delivered_in_time_fails() -> None:
+    test = rig(ProducerSettings(delivery_timeout_ms=5_000))
+    test.logs.cluster.topics["t"][0] = -1
+    test.logs.refuse = [refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)] * 50
+    test.producer.append("t", b"v", partition=0)
+    with pytest.raises(DeliveryFailed, match=r"not acknowledged in 5000 ms|NOT_LEADER"):
+        test.flush()
+    assert test.logs.values == {}
+
+
+def test_acks_0_waits_for_nobody() -> None:
+    test = rig(ProducerSettings(acks=0, idempotent=False))
+    test.send(4)
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(4)}
+    assert {delivery.base_offset for delivery in test.deliveries} == {-1}
+
+
+def test_no_more_requests_are_in_flight_than_allowed() -> None:
+    test = rig(ProducerSettings(in_flight_max=2))
+    test.send(1)
+    test.flush()
+    before = len(test.logs.cluster.requests(ProduceRequest))
+    core = test.producer._core
+    for number in range(5):
+        test.producer.append("t", b"%d" % number, partition=0)
+        now = core.io.now_ms()
+        run_blocking(test.producer.step(everything=True))
+        assert core.io.now_ms() == now, "a step never waits"
+    assert len(test.logs.cluster.requests(ProduceRequest)) - before == 2
+    test.flush()
+    assert test.logs.values == {("t", 0): [b"0", *numbers(5)]}
+
+
+def test_a_full_buffer_makes_room_or_says_why_not() -> None:
+    settings = ProducerSettings(batch_bytes=1000, buffer_bytes=3000, max_block_ms=2_000)
+    test = rig(settings)
+    while not test.producer.is_full:
+        test.producer.append("t", b"x" * 500, partition=0)
+    run_blocking(test.producer.make_room())
+    assert not test.producer.is_full
+    test.flush()
+    test.logs.cluster.handlers[ApiKey.PRODUCE] = lambda *_: NOTHING
+    while not test.producer.is_full:
+        test.producer.append("t", b"x" * 500, partition=0)
+    with pytest.raises(BufferExhausted, match="unacknowledged for 2000 ms"):
+        run_blocking(test.producer.make_room())
+
+
+def test_keys_choose_partitions_and_keyless_records_stick_until_a_batch_is_full() -> None:
+    test = rig(ProducerSettings(batch_bytes=1000))
+    for number in range(40):
+        test.producer.append("t", b"x" * 100, b"key")
+        test.producer.append("t", b"y%d" % number + b" " * 98)
+    test.flush()
+    keyed = [key for key, log in test.logs.values.items() if b"x" * 100 in log]
+    assert len(keyed) == 1
+    other = [value for value in test.logs.values["t", 1 - keyed[0][1]] if value != b"x" * 100]
+    assert 5 < len(other) < 35, "the keyless ones went to both partitions"
+
+
+def test_unknown_topics_and_partitions_are_refused_at_once() -> None:
+    test = rig()
+    with pytest.raises(UnknownTopicOrPartition, match="'u'"):
+        test.producer.append("u", b"v")
+    with pytest.raises(UnknownTopicOrPartition, match="below 2, found 5"):
+        test.producer.append("t", b"v", partition=5)
+
+
+def test_preparing_waits_for_a_topic_that_is_being_created() -> None:
+    test = rig()
+    answers = test.logs.cluster.metadata
+    asked = []
+
+    def metadata(broker: int, request: object) -> object:
+        asked.append(request)
+        if len(asked) == 3:
+            test.logs.cluster.topics["new"] = {0: 1}
+        return answers(request)  # type: ignore[arg-type]  # a MetadataRequest
+
+    test.logs.cluster.handlers[ApiKey.METADATA] = metadata
+    run_blocking(test.producer.prepare("new"))
+    assert len(asked) == 3
+    assert all(request.allow_auto_topic_creation for request in asked)  # type: ignore[attr-defined]  # a MetadataRequest
