@@ -14,8 +14,10 @@ from enum import IntEnum
 
 from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
 from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
-from raylog.actors.config_keys import INT_MAX, LONG_MAX, ConfigKey, ConfigType
+from raylog.actors.config_keys import INT_MAX, LONG_MAX
 from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
+from raylog.actors.config_keys import ConfigKey as ConfigKey
+from raylog.actors.config_keys import ConfigType as ConfigType
 from raylog.wire.errors import InvalidConfig
 
 Value = bool | int | float | str | tuple[str, ...]

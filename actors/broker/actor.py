@@ -21,7 +21,7 @@ from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
-from raylog.actors.broker.identity import DataDirectory, Identity, LastProcess, boot_id
+from raylog.actors.broker.identity import DataDirectory, Identity, boot_id
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool
@@ -252,7 +252,7 @@ class BrokerActor:
         self._state = "shutting down"
         await self._hand_over()
         await self._family.end()
-        clean = LastProcess(broker_epoch=self._broker_epoch, boot_id=boot_id(), clean=True)
+        clean = replace(self._data.last, clean=True, starts=0, children={})
         await self._runtime.run_blocking(lambda: self._data.remember(clean, durable=True))
         self._state = "shut down"
 
@@ -360,7 +360,10 @@ class BrokerActor:
             except StaleBrokerEpoch as stale:
                 log.warning("registering anew: %s", stale)
                 await self._register_anew()
-            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
+            except (PeerLost, ActorGone) as lost:
+                log.info("no controller answers: %s", lost)
+                await self._ensure_controller()
+            except (PeerTimeout, KafkaError) as failure:
                 log.info("heartbeat: %s", failure)
             self._beat.clear()
             timer = self._runtime.call_later(interval_ms, self._beat.set)

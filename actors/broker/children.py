@@ -37,6 +37,7 @@ class Child:
         self._runtime = runtime
         self._on_lost = on_lost
         self._letters: deque[Letter] = deque()
+        self._unanswered = 0
         self._delivering = False
         self._lost = False
         self._watch: Timer = runtime.watch(ref, lambda _: self._gone())
@@ -44,7 +45,7 @@ class Child:
     @property
     def is_idle(self) -> bool:
         """Whether everything posted was answered."""
-        return not self._letters and not self._delivering
+        return not self._unanswered
 
     def post(
         self,
@@ -57,6 +58,7 @@ class Child:
         if self._lost:
             return
         self._letters.append(Letter(method, args, timeout_ms, answered))
+        self._unanswered += 1
         if not self._delivering:
             self._delivering = True
             self._runtime.start(self._deliver(), f"tell {self.ref.name}")
@@ -92,6 +94,7 @@ class Child:
                 log.error("%s failed %s: %s", self.ref.name, letter.method, failure)
                 self._gone()
             else:
+                self._unanswered -= 1
                 if letter.answered is not None and not self._lost:
                     letter.answered(answer)
         self._delivering = False
