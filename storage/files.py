@@ -54,7 +54,10 @@ class SegmentFiles:
             return 0
         if offset >= segment.next_offset:
             return segment.size
-        start = self.index_of(segment).floor_offset(offset - segment.base_offset)
+        asked = offset - segment.base_offset
+        start, indexed = self.index_of(segment).floor_offset(asked)
+        if indexed == asked:
+            return start
         with self.reading(segment) as fd:
             for position, header, _ in scan(self._disk, fd, start, segment.size, check=False):
                 if header.last_offset >= offset:

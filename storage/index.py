@@ -82,10 +82,10 @@ class SparseIndex:
         self.positions.append(position)
         self.timestamps.append(timestamp_before)
 
-    def floor_offset(self, relative_offset: int) -> int:
-        """Position of an indexed batch that begins at or before the offset; 0 if none."""
+    def floor_offset(self, relative_offset: int) -> tuple[int, int]:
+        """The last entry at or before an offset as (position, relative offset); (0, 0) if none."""
         found = bisect_right(self.offsets, relative_offset)
-        return self.positions[found - 1] if found else 0
+        return (self.positions[found - 1], self.offsets[found - 1]) if found else (0, 0)
 
     def floor_timestamp(self, timestamp: int) -> int:
         """Position before which every batch is older than `timestamp`."""

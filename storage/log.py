@@ -294,7 +294,6 @@ class Log(LogWriter):
 
     def _move_start(self, offset: int) -> None:
         self._start = offset
-        self.recovery_point = max(self.recovery_point, offset)
         self.epochs.truncate_from_start(offset)
         self.producers.forget_below(offset)
 
@@ -316,8 +315,7 @@ class Log(LogWriter):
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         assert not self.busy, "no truncation while a job is under way"
-        self._generation += 1
-        self._save()  # a name that was used is never used again, even after a crash
+        self._begin_truncation()
         index = segment_index(self._segments, offset)
         keep = self._files.position_of(self._segments[index], offset)
         self._remove_segments(self._segments[index + 1 :])
@@ -338,13 +336,21 @@ class Log(LogWriter):
         assert not self.busy, "no truncation while a job is under way"
         self._require_online()
         try:
-            self._generation += 1
-            self._save()
+            self._begin_truncation()
             self._remove_segments(list(self._segments))
+            self._drop_snapshots_above(-1)
             self._start = self.recovery_point = offset
             self._end_at(offset, 0)
         except OSError as failure:
             self._go_offline("truncation", failure)
+
+    def _begin_truncation(self) -> None:
+        """Use up the names given so far, even if a crash follows, and remove what expired."""
+        self._generation += 1
+        self._save()
+        for _, name in self._doomed:
+            remove(self._disk, self._files.path(name))
+        self._doomed.clear()
 
     def _remove_segments(self, segments: list[Segment]) -> None:
         """Remove files from the end backwards, so that a crash leaves no gap."""
@@ -362,14 +368,17 @@ class Log(LogWriter):
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
-        self._pending_snapshots = [e for e in self._pending_snapshots if e.offset <= offset]
-        for stale in [each for each in self._snapshots if each > offset]:
-            remove(self._disk, self._files.path(producers_name(stale)))
-            self._snapshots.remove(stale)
+        self._drop_snapshots_above(offset)
         self.producers = producers_at(
             self._disk, self._files, self._segments, self._snapshots, offset, now_ms
         )
         self._save()
+
+    def _drop_snapshots_above(self, offset: int) -> None:
+        self._pending_snapshots = [e for e in self._pending_snapshots if e.offset <= offset]
+        for stale in [each for each in self._snapshots if each > offset]:
+            remove(self._disk, self._files.path(producers_name(stale)))
+            self._snapshots.remove(stale)
 
     # -- the end -------------------------------------------------------------------------------
 

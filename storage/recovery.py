@@ -101,7 +101,7 @@ class Recovery:
             self._segments,
             LogState(
                 log_start_offset=start,
-                recovery_point=max(min(state.recovery_point, end), start),
+                recovery_point=min(state.recovery_point, end),
                 generation=self._generation,
                 epochs=self._epochs.entries(),
                 clean_end=state.clean_end if self._report.clean else None,
@@ -190,6 +190,8 @@ class Recovery:
         segment = self._segments[index]
         if self._producers_offset != segment.base_offset:
             self._producers = self._producers_at(index, segment.base_offset)
+        if index > 0 and segment.base_offset not in self._snapshots:
+            self._write_snapshot(segment.base_offset)  # the segments before may go
         segment.clear()
         aborted: list[AbortedTransaction] = []
         with self._files.reading(segment) as fd:
@@ -254,8 +256,8 @@ class Recovery:
     def _bounds(self, log_start_offset: int) -> tuple[int, int]:
         """Log start and end; segments that lie wholly before the start go."""
         if self._segments and self._segments[-1].next_offset < log_start_offset:
-            self._drop_from(0)  # records from the start on were lost, and with them who wrote them
-            self._drop_snapshots(lambda offset: True)
+            self._drop_from(0)  # records up to the start were lost, and with them who wrote them
+            self._drop_snapshots(lambda offset: offset != log_start_offset)
         if not self._segments:
             return log_start_offset, log_start_offset
         while len(self._segments) > 1 and self._segments[0].next_offset <= log_start_offset:
@@ -267,6 +269,11 @@ class Recovery:
         for offset in filter(stale, self._snapshots):
             remove(self._disk, self._files.path(producers_name(offset)))
         self._snapshots = [offset for offset in self._snapshots if not stale(offset)]
+
+    def _write_snapshot(self, offset: int) -> None:
+        path = self._files.path(producers_name(offset))
+        write_file(self._disk, path, self._producers.snapshot(), durable=True)
+        self._snapshots = sorted([*self._snapshots, offset])
 
     # -- producers -----------------------------------------------------------------------------
 

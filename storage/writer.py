@@ -30,8 +30,9 @@ class AppendInfo(NamedTuple):
 class LogWriter:
     """The part of a log that takes batches in; `Log` adds reading and upkeep.
 
-    Invariants: log_start_offset <= recovery_point <= log_end_offset. Below log_end_offset nothing
-    in a segment's file is ever written over or cut. The last segment alone grows.
+    Invariants: log_start_offset <= log_end_offset; recovery_point <= log_end_offset, and all bytes
+    before the recovery point are durable, those before the log start as well. Nothing below
+    log_end_offset in a segment's file is ever written over or cut. The last segment alone grows.
     """
 
     __slots__ = (

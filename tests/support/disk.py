@@ -236,7 +236,11 @@ class FaultyDisk:
         inode.data = data
         inode.durable = bytes(data)
         inode.unsynced.clear()
-        inode.blocks = set(range(-(-len(data) // self.block)))
+        inode.blocks = {
+            start // self.block
+            for start in range(0, len(data), self.block)
+            if any(data[start : start + self.block])
+        }
 
 
 def _resize(data: bytearray, size: int) -> None:
