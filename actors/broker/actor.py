@@ -205,7 +205,6 @@ class BrokerActor:
         try:
             held = await self._family.adopt(survivors)
             self._family.start_gateways(self._listening)
-            self._family.carry_out(self._machine.warm_up())
             if self._voter is not None:
                 await self._ensure_controller()
             await self._register()

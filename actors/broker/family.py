@@ -237,7 +237,7 @@ class Family:
             await self._runtime.sleep(delay_ms / 1000)
         try:
             ref = await self._runtime.spawn(ActorSpec(name, REPLICA, args, self._node_id))
-        except (PeerLost, PeerTimeout, KafkaError, OSError) as failure:
+        except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[name]
             await self._runtime.sleep(RESPAWN_MS / 1000)
@@ -282,7 +282,7 @@ class Family:
         }
         try:
             ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
-        except (PeerLost, PeerTimeout, KafkaError, OSError) as failure:
+        except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[name]
             await self._runtime.sleep(RESPAWN_MS / 1000)

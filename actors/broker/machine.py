@@ -295,10 +295,6 @@ class BrokerMachine:
         opened = {self._directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
         return [f"{self._topics_directory}/{name}" for name in sorted({*names} - known - opened)]
 
-    def warm_up(self) -> list[Effect]:
-        """Start the spares while the metadata is still on its way."""
-        return [SpawnReplica(slot.name) for slot in self.pool.missing_spares()]
-
     # ---- partitions ----------------------------------------------------------------------
 
     def _reconcile_all(self, batch: _Batch) -> None:

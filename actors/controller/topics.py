@@ -9,12 +9,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random  # noqa: TID251 - the type; chance is handed in
 
 from raylog.actors.config import (
     BrokerConfigs,
     BrokerSettings,
+    DescribedConfig,
     ResourceType,
     check_topic,
     describe_topic,
@@ -84,6 +86,28 @@ def _collapsed(name: str) -> str:
     return name.replace(".", "_")
 
 
+@dataclass(slots=True)
+class _Creation:
+    """What the topics of one CreateTopics request share."""
+
+    broker: BrokerConfigs
+    collapsed: dict[str, str]
+    """Names that are taken, by what they collapse to."""
+    room: int = PARTITIONS_PER_REQUEST_MAX
+    described: dict[tuple[tuple[str, str], ...], list[DescribedConfig]] = field(
+        default_factory=dict
+    )
+    """Checked settings and their answer: mostly the same for a thousand topics."""
+
+    def describe(self, configs: dict[str, str]) -> list[DescribedConfig]:
+        """Check a topic's settings and describe them; raises InvalidConfig."""
+        key = tuple(sorted(configs.items()))
+        if key not in self.described:
+            check_topic(configs, self.broker)
+            self.described[key] = describe_topic(configs, self.broker)
+        return self.described[key]
+
+
 class TopicControl:
     """Decides about topics against the image."""
 
@@ -97,43 +121,42 @@ class TopicControl:
     def create(self, asked: CreateTopics) -> Decision[list[TopicOutcome]]:
         """Create topics; their first leader is their first live replica."""
         twice = {name for name, n in Counter(one.name for one in asked.topics).items() if n > 1}
-        collapsed = {_collapsed(name): name for name in self._image.topic_ids}
+        creation = _Creation(
+            broker_configs(self._image, self._settings),
+            {_collapsed(name): name for name in self._image.topic_ids},
+        )
         records: list[Record] = []
         outcomes = [
             TopicOutcome(name, error=InvalidRequest.code, message="Duplicate topic name.")
             for name in sorted(twice)
         ]
-        room = PARTITIONS_PER_REQUEST_MAX
         for one in asked.topics:
             if one.name in twice:
                 continue
             try:
-                made, outcome = self._created(one, collapsed, room)
+                made, outcome = self._created(one, creation)
             except KafkaError as refused:
                 outcomes.append(_refused(one.name, refused))
                 continue
-            room -= outcome.num_partitions
-            collapsed[_collapsed(one.name)] = one.name
+            creation.room -= outcome.num_partitions
+            creation.collapsed[_collapsed(one.name)] = one.name
             records.extend(made)
             outcomes.append(outcome)
         return Decision([] if asked.validate_only else records, outcomes)
 
-    def _created(
-        self, asked: NewTopic, collapsed: dict[str, str], room: int
-    ) -> tuple[list[Record], TopicOutcome]:
+    def _created(self, asked: NewTopic, creation: _Creation) -> tuple[list[Record], TopicOutcome]:
         check_name(asked.name)
         if asked.name in self._image.topic_ids:
             raise TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
-        collision = collapsed.get(_collapsed(asked.name))
+        collision = creation.collapsed.get(_collapsed(asked.name))
         if collision is not None:
             raise InvalidTopicException(
                 f"Topic '{asked.name}' collides with existing topic: {collision}"
             )
-        broker = broker_configs(self._image, self._settings)
         configs = _given_configs(asked)
-        check_topic(configs, broker)
+        described = creation.describe(configs)
         replicas = self._assigned(asked) if asked.assignments else self._placed(asked)
-        if len(replicas) > room:
+        if len(replicas) > creation.room:
             raise PolicyViolation("Excessively large number of partitions per request.")
         topic_id = TopicId(random_uuid(self._rng))
         records: list[Record] = [TopicCreated(topic_id, asked.name)]
@@ -142,23 +165,14 @@ class TopicControl:
             for key, value in configs.items()
         )
         records.extend(self._partitions(topic_id, 0, replicas))
-        return records, self._outcome(asked.name, topic_id, replicas, configs, broker)
-
-    @staticmethod
-    def _outcome(
-        name: str,
-        topic_id: TopicId,
-        replicas: Sequence[tuple[int, ...]],
-        configs: dict[str, str],
-        broker: BrokerConfigs,
-    ) -> TopicOutcome:
-        return TopicOutcome(
-            name,
+        outcome = TopicOutcome(
+            asked.name,
             topic_id,
             num_partitions=len(replicas),
             replication_factor=len(replicas[0]),
-            configs=describe_topic(configs, broker),
+            configs=described,
         )
+        return records, outcome
 
     def _placed(self, asked: NewTopic) -> list[tuple[int, ...]]:
         count = asked.num_partitions
