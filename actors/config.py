@@ -273,20 +273,18 @@ def _describe_topic_key(key: ConfigKey, configs: Configs, broker: BrokerConfigs)
             value = converted
         synonyms.append(layer)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    default = _default_synonym(key)
-    if default is not None:
-        synonyms.append(default)
+    synonyms.extend(_default_synonyms(key, inherits=bool(synonyms)))
     return DescribedConfig(
         key.name, value, source, key.type, False, key.documentation, tuple(synonyms)
     )
 
 
-def _default_synonym(key: ConfigKey) -> ConfigSynonym | None:
-    for synonym in key.synonyms[:1]:
+def _default_synonyms(key: ConfigKey, *, inherits: bool) -> Iterator[ConfigSynonym]:
+    """The defaults that end the chain; where nothing is set only the nearest, as in Kafka."""
+    for synonym in key.synonyms if inherits else key.synonyms[:1]:
         default = BROKER_KEYS[synonym.name].default
         if default is not None:
-            return ConfigSynonym(synonym.name, default, ConfigSource.DEFAULT)
-    return None
+            yield ConfigSynonym(synonym.name, default, ConfigSource.DEFAULT)
 
 
 def describe_broker(

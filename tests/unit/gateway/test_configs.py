@@ -1,0 +1,278 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    ConfigAlteration,
+    ConfigOp,
+    ConfigOutcome,
+)
+from raylog.actors.metadata.records import ConfigChanged
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages import alter_configs as replacing
+from raylog.wire.messages import incremental_alter_configs as incremental
+from raylog.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from raylog.wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest
+from tests.support.gateway_world import World, never, run
+
+TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
+
+
+def describe(
+    kind: int, name: str, keys: list[str] | None = None, **more: bool
+) -> DescribeConfigsRequest:
+    resource = DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    return DescribeConfigsRequest(resources=[resource], **more)
+
+
+async def described(world: World, request: Any, version: int = 4) -> DescribeConfigsResult:
+    (result,) = (await world.client().ask(request, version)).results
+    assert isinstance(result, DescribeConfigsResult)
+    return result
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_a_topics_setting_with_all_that_can_be_told_of_it(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        await world.apply(
+            ConfigChanged(TOPIC, "t", "retention.ms", "1000"),
+            ConfigChanged(BROKER, "", "log.retention.ms", "2000"),
+            ConfigChanged(BROKER, "1", "log.retention.ms", "3000"),
+        )
+        late = version >= 3
+        request = describe(
+            TOPIC, "t", ["retention.ms"], include_synonyms=True, include_documentation=late
+        )
+        result = await described(world, request, version)
+        (config,) = result.configs
+        assert bool(config.documentation) == late
+        config.documentation = None
+        assert config == DescribeConfigsResourceResult(
+            name="retention.ms",
+            value="1000",
+            config_source=1,
+            config_type=5 if late else 0,
+            documentation=None,
+            synonyms=[
+                DescribeConfigsSynonym(name="retention.ms", value="1000", source=1),
+                DescribeConfigsSynonym(name="log.retention.ms", value="3000", source=2),
+                DescribeConfigsSynonym(name="log.retention.ms", value="2000", source=3),
+                DescribeConfigsSynonym(name="log.retention.hours", value="168", source=5),
+            ],
+        )
+        assert (result.error_code, result.error_message) == (0, "")
+
+    run(scenario)
+
+
+def test_keys_that_are_unknown_are_passed_over_and_none_named_means_all() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        some = await described(world, describe(TOPIC, "t", ["nope", "segment.ms"]))
+        assert [config.name for config in some.configs] == ["segment.ms"]
+        assert some.configs[0].synonyms == []
+        assert some.configs[0].documentation is None
+        every = await described(world, describe(TOPIC, "t", None))
+        assert every == await described(world, describe(TOPIC, "t", []))
+        assert {"retention.ms", "cleanup.policy"} <= {config.name for config in every.configs}
+
+    run(scenario)
+
+
+def test_a_broker_describes_itself_and_the_defaults_of_all() -> None:
+    async def scenario(world: World) -> None:
+        await world.apply(ConfigChanged(BROKER, "", "log.segment.bytes", "7000000"))
+        own = await described(world, describe(BROKER, "1", ["num.partitions", "log.segment.bytes"]))
+        found = {c.name: (c.value, c.config_source, c.read_only) for c in own.configs}
+        assert found == {
+            "num.partitions": ("6", 4, True),
+            "log.segment.bytes": ("7000000", 3, False),
+        }
+        for_all = await described(world, describe(BROKER, ""))
+        assert [(c.name, c.value, c.config_source) for c in for_all.configs] == [
+            ("log.segment.bytes", "7000000", 3)
+        ]
+        assert (await described(world, describe(BROKER, "", ["num.partitions"]))).configs == []
+
+    run(scenario, num_partitions="6")
+
+
+def test_a_groups_settings() -> None:
+    async def scenario(world: World) -> None:
+        await world.apply(ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000"))
+        result = await described(world, describe(GROUP, "g", ["consumer.session.timeout.ms"]))
+        assert [(c.value, c.config_source) for c in result.configs] == [("50000", 8)]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected", "message"),
+    [
+        (TOPIC, "none", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "none"),
+        (TOPIC, "bad name", ErrorCode.INVALID_TOPIC_EXCEPTION, "bad name"),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION, "empty"),
+        (BROKER, "2", ErrorCode.INVALID_REQUEST, "expected 1"),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST, "must be an integer"),
+        (GROUP, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
+        (LOGGER, "1", ErrorCode.INVALID_REQUEST, "no settings"),
+        (METRICS, "m", ErrorCode.INVALID_REQUEST, "no settings"),
+        (3, "x", ErrorCode.INVALID_REQUEST, "no settings"),
+    ],
+)
+def test_resources_that_cannot_be_described(
+    kind: int, name: str, expected: ErrorCode, message: str
+) -> None:
+    async def scenario(world: World) -> None:
+        result = await described(world, describe(kind, name))
+        assert (result.error_code, result.resource_type, result.resource_name) == (
+            expected,
+            kind,
+            name,
+        )
+        assert result.error_message is not None
+        assert message in result.error_message
+        assert result.configs == []
+
+    run(scenario)
+
+
+# ---- change ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_alter_configs_replaces(version: int) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["alter_configs"] = lambda _asked: [
+            ConfigOutcome(TOPIC, "t"),
+            ConfigOutcome(TOPIC, "u", ErrorCode.INVALID_CONFIG, "no such key"),
+        ]
+        configs = [
+            replacing.AlterableConfig(name="a", value="1"),
+            replacing.AlterableConfig(name="b", value=None),
+        ]
+        resources = [
+            replacing.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=configs),
+            replacing.AlterConfigsResource(resource_type=TOPIC, resource_name="u"),
+        ]
+        request = replacing.AlterConfigsRequest(resources=resources, validate_only=True)
+        answer = await world.client().ask(request, version)
+        ops = [ConfigOp("a", AlterOp.SET, "1"), ConfigOp("b", AlterOp.SET, None)]
+        assert world.controller.asked == [
+            (
+                "alter_configs",
+                AlterConfigs(
+                    [
+                        ConfigAlteration(TOPIC, "t", ops, replaces=True),
+                        ConfigAlteration(TOPIC, "u", [], replaces=True),
+                    ],
+                    validate_only=True,
+                ),
+            )
+        ]
+        assert [(r.error_code, r.error_message, r.resource_name) for r in answer.responses] == [
+            (0, None, "t"),
+            (ErrorCode.INVALID_CONFIG, "no such key", "u"),
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_incremental_alter_configs(version: int) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["alter_configs"] = lambda asked: [
+            ConfigOutcome(one.resource_type, one.resource_name) for one in asked.alterations
+        ]
+        good = [
+            incremental.AlterableConfig(name=f"k{op}", config_operation=op, value="1")
+            for op in range(4)
+        ]
+        bad = [incremental.AlterableConfig(name="k", config_operation=4, value="1")]
+        resources = [
+            incremental.AlterConfigsResource(resource_type=TOPIC, resource_name=name, configs=ops)
+            for name, ops in (("bad", bad), ("good", good))
+        ]
+        answer = await world.client().ask(
+            incremental.IncrementalAlterConfigsRequest(resources=resources), version
+        )
+        ops = [ConfigOp(f"k{op}", op, "1") for op in AlterOp]
+        assert world.controller.asked == [
+            ("alter_configs", AlterConfigs([ConfigAlteration(TOPIC, "good", ops)]))
+        ]
+        assert {r.resource_name: r.error_code for r in answer.responses} == {
+            "bad": ErrorCode.INVALID_REQUEST,
+            "good": 0,
+        }
+
+    run(scenario)
+
+
+def test_a_controller_that_does_not_answer_times_out_every_resource() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["alter_configs"] = never
+        resources = [
+            replacing.AlterConfigsResource(resource_type=TOPIC, resource_name=name)
+            for name in ("a", "b")
+        ]
+        answer = await world.client().ask(replacing.AlterConfigsRequest(resources=resources), 2)
+        assert [(r.resource_name, r.error_code) for r in answer.responses] == [
+            ("a", ErrorCode.REQUEST_TIMED_OUT),
+            ("b", ErrorCode.REQUEST_TIMED_OUT),
+        ]
+
+    run(scenario)
+
+
+# ---- list ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "types", "expected"),
+    [
+        (0, [], []),
+        (1, [TOPIC], [(TOPIC, "a"), (TOPIC, "b")]),
+        (1, [GROUP, BROKER], [(BROKER, "1"), (GROUP, "g")]),
+        (1, [], [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (GROUP, "g")]),
+        (1, [LOGGER, METRICS], []),
+    ],
+)
+def test_list_config_resources(
+    version: int, types: list[int], expected: list[tuple[int, str]]
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("b")
+        await world.topic("a")
+        await world.apply(ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000"))
+        request = ListConfigResourcesRequest(resource_types=types)
+        answer = await world.client().ask(request, version)
+        assert answer.config_resources == [
+            ConfigResource(resource_type=kind, resource_name=name) for kind, name in expected
+        ]
+
+    run(scenario)
+
+
+def test_unknown_resource_types() -> None:
+    async def scenario(world: World) -> None:
+        request = ListConfigResourcesRequest(resource_types=[TOPIC, 77])
+        answer = await world.client().ask(request, 1)
+        assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+    run(scenario)

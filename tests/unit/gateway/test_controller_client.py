@@ -1,0 +1,85 @@
+"""Calls to the controller: deadlines and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from raylog.wire.errors import InvalidRequest, NotController, RequestTimedOut
+from tests.support.gateway_world import World, never, run, settle
+
+
+async def while_time_passes(world: World, work: Awaitable[Any], ms: float) -> Any:
+    task = asyncio.ensure_future(work)
+    await world.runtime.advance(ms)
+    await settle()
+    assert task.done()
+    return await task
+
+
+def test_a_restart_of_the_controller_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.lost = 3
+        world.controller.script["work"] = lambda argument: argument + 1
+        asked = world.gateway.controller.ask("work", 1, 5_000)
+        assert await while_time_passes(world, asked, 300) == 2
+        assert len(world.controller.asked) == 4
+
+    run(scenario)
+
+
+def test_a_controller_that_does_not_serve_yet_is_asked_again() -> None:
+    answers = [NotController("loading"), 5]
+
+    def answer(_argument: Any) -> Any:
+        next_answer = answers.pop(0)
+        if isinstance(next_answer, Exception):
+            raise next_answer
+        return next_answer
+
+    async def scenario(world: World) -> None:
+        world.controller.script["work"] = answer
+        asked = world.gateway.controller.ask("work", None, 5_000)
+        assert await while_time_passes(world, asked, 100) == 5
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("timeout_ms", "at_most_ms"), [(5_000, 5_000), (0, 1_000)])
+def test_the_deadline_ends_it(timeout_ms: int, at_most_ms: int) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.lost = 1_000_000
+        asked = world.gateway.controller.ask("work", None, timeout_ms)
+        with pytest.raises(RequestTimedOut, match="did not answer work"):
+            await while_time_passes(world, asked, at_most_ms)
+
+    run(scenario)
+
+
+def test_no_answer_in_time() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["work"] = never
+        with pytest.raises(RequestTimedOut):
+            await world.gateway.controller.ask("work", None, 5_000)
+        assert len(world.controller.asked) == 1
+
+    run(scenario)
+
+
+def test_a_refusal_is_passed_on_at_once() -> None:
+    def refuse(_argument: Any) -> None:
+        raise InvalidRequest("nonsense")
+
+    async def scenario(world: World) -> None:
+        world.controller.script["work"] = refuse
+        with pytest.raises(InvalidRequest, match="nonsense"):
+            await world.gateway.controller.ask("work", None, 5_000)
+        outcomes = await world.gateway.controller.outcomes(
+            "work", None, 5_000, lambda code, message: [(code, message)]
+        )
+        assert outcomes == [(int(InvalidRequest.code), "nonsense")]
+
+    run(scenario)

@@ -1,0 +1,305 @@
+"""Metadata: which topics are told, how, in every version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raylog.actors.controller.api import TopicOutcome
+from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from raylog.wire.schema import INT32_MIN
+from tests.support.gateway_world import World, run, settle, topic_id
+
+VERSIONS = range(14)
+ALL_TOPIC_OPERATIONS = 3576  # as Apache Kafka answers without an authorizer
+ALL_CLUSTER_OPERATIONS = 8096
+
+
+def by_name(*names: str, **more: Any) -> MetadataRequest:
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, **more)
+
+
+def by_id(*ids: bytes) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(topic_id=i, name=None) for i in ids])
+
+
+def names(answer: MetadataResponse) -> list[str | None]:
+    return [topic.name for topic in answer.topics]
+
+
+def errors(answer: MetadataResponse) -> dict[str | None, int]:
+    return {topic.name: topic.error_code for topic in answer.topics}
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_each_version_tells_what_it_has_a_place_for(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t")
+        answer = await world.client().ask(by_name("t"), version)
+        partition = MetadataResponsePartition(
+            error_code=0,
+            partition_index=0,
+            leader_id=1,
+            leader_epoch=0 if version >= 7 else -1,
+            replica_nodes=[1],
+            isr_nodes=[1],
+            offline_replicas=[],
+        )
+        assert answer == MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(
+                    node_id=1, host="host1", port=9001, rack="r1" if version >= 1 else None
+                )
+            ],
+            cluster_id="test-cluster" if version >= 2 else None,
+            controller_id=1 if version >= 1 else -1,
+            topics=[
+                MetadataResponseTopic(
+                    name="t",
+                    topic_id=topic_id("t") if version >= 10 else bytes(16),
+                    partitions=[partition],
+                )
+            ],
+        )
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "topics", "expected"),
+    [
+        (0, [], ["a", "b", "c"]),
+        (1, [], []),
+        (13, [], []),
+        (1, None, ["a", "b", "c"]),
+        (13, None, ["a", "b", "c"]),
+    ],
+)
+def test_all_topics_and_none_sorted(
+    version: int, topics: list[MetadataRequestTopic] | None, expected: list[str]
+) -> None:
+    async def scenario(world: World) -> None:
+        for name in ("b", "c", "a"):
+            await world.topic(name)
+        answer = await world.client().ask(MetadataRequest(topics=topics), version)
+        assert names(answer) == expected
+
+    run(scenario)
+
+
+def test_topics_by_id_and_unknown_ids() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("b")
+        await world.topic("a")
+        unknown = b"u" * 16
+        answer = await world.client().ask(by_id(topic_id("b"), unknown, topic_id("a")), 12)
+        assert [(topic.name, topic.error_code, topic.topic_id) for topic in answer.topics] == [
+            (None, ErrorCode.UNKNOWN_TOPIC_ID, unknown),
+            ("a", 0, topic_id("a")),
+            ("b", 0, topic_id("b")),
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [
+        (10, MetadataRequestTopic(name="t", topic_id=topic_id("t"))),
+        (11, MetadataRequestTopic(name=None, topic_id=topic_id("t"))),
+        (12, MetadataRequestTopic(name=None)),
+        (13, MetadataRequestTopic(name=None)),
+    ],
+)
+def test_a_topic_that_cannot_be_meant_is_an_invalid_request(
+    version: int, asked: MetadataRequestTopic
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        answer = await world.client().ask(MetadataRequest(topics=[asked]), version)
+        (told,) = answer.topics
+        assert told.error_code == ErrorCode.INVALID_REQUEST
+        assert answer.error_code == (ErrorCode.INVALID_REQUEST if version >= 13 else 0)
+
+    run(scenario)
+
+
+def test_unknown_and_illegal_names_each_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        request = by_name(
+            "t", "t", "none", "bad name", "", "__consumer_offsets", allow_auto_topic_creation=False
+        )
+        answer = await world.client().ask(request, 13)
+        assert errors(answer) == {
+            "": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "__consumer_offsets": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "none": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "t": 0,
+        }
+        assert [topic.is_internal for topic in answer.topics] == [False, True, False, False, False]
+        assert world.controller.asked == []
+
+    run(scenario)
+
+
+def test_authorized_operations_only_when_asked_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        client = world.client()
+        asked = by_name(
+            "t",
+            include_cluster_authorized_operations=True,
+            include_topic_authorized_operations=True,
+        )
+        answer = await client.ask(asked, 8)
+        assert answer.topics[0].topic_authorized_operations == ALL_TOPIC_OPERATIONS
+        assert answer.cluster_authorized_operations == ALL_CLUSTER_OPERATIONS
+        plain = await client.ask(by_name("t"), 8)
+        assert plain.topics[0].topic_authorized_operations == INT32_MIN
+        assert plain.cluster_authorized_operations == INT32_MIN
+
+    run(scenario)
+
+
+def test_offline_replicas_and_lost_leaders() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2, fenced=[2])
+        await world.topic("t", 2, replicas=(1, 2, 3))
+        await world.apply(PartitionChanged(topic_id("t"), 1, leader=-1))
+        client = world.client()
+        led, orphan = (await client.ask(by_name("t"), 13)).topics[0].partitions
+        assert (led.error_code, led.leader_id, led.offline_replicas) == (0, 1, [2, 3])
+        assert (orphan.error_code, orphan.leader_id, orphan.leader_epoch) == (
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            -1,
+            1,
+        )
+        led, orphan = (await client.ask(by_name("t"), 0)).topics[0].partitions
+        assert (led.error_code, led.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, [1])
+        assert (orphan.error_code, orphan.isr_nodes) == (ErrorCode.LEADER_NOT_AVAILABLE, [1])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("registered", "fenced", "expected"), [((1, 2), (), 1), ((1, 2), (1,), 2), ((), (), -1)]
+)
+def test_the_controller_is_a_live_broker(
+    registered: tuple[int, ...], fenced: tuple[int, ...], expected: int
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(*registered, fenced=fenced)
+        answer = await world.client().ask(MetadataRequest(topics=[]), 12)
+        assert answer.controller_id == expected
+        assert [b.node_id for b in answer.brokers] == [b for b in registered if b not in fenced]
+
+    run(scenario)
+
+
+def test_a_change_is_seen_by_the_next_request() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await world.topic("t", replicas=(1, 2))
+        client = world.client()
+        before = await client.ask(by_name("t"), 12)
+        again = await client.ask(by_name("t"), 12)
+        assert again == before
+        await world.apply(PartitionChanged(topic_id("t"), 0, leader=2, isr=(2,)))
+        (after,) = (await client.ask(by_name("t"), 12)).topics[0].partitions
+        expected = replace(
+            before.topics[0].partitions[0], leader_id=2, leader_epoch=1, isr_nodes=[2]
+        )
+        assert after == expected
+        await world.apply(TopicDeleted(topic_id("t")))
+        assert names(await client.ask(MetadataRequest(topics=None), 12)) == []
+
+    run(scenario)
+
+
+# ---- auto-creation ---------------------------------------------------------------------------
+
+
+def creating(world: World) -> None:
+    world.controller.script["create_topics"] = lambda asked: [
+        TopicOutcome(one.name, topic_id(one.name), num_partitions=1) for one in asked.topics
+    ]
+
+
+def test_a_missing_topic_is_created_and_told_once_it_is_served() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        creating(world)
+        client = world.client()
+        client.send(by_name("new", "bad name"), 13)
+        await settle()
+        assert client.received() == []
+        await world.topic("new")
+        await settle()
+        assert client.received() == []
+        await world.route("replica", (topic_id("new"), 0))
+        await settle()
+        (answer,) = client.received()
+        assert errors(answer) == {"bad name": ErrorCode.INVALID_TOPIC_EXCEPTION, "new": 0}
+        ((method, asked),) = world.controller.asked
+        assert method == "create_topics"
+        assert [one.name for one in asked.topics] == ["new"]
+
+    run(scenario)
+
+
+def test_a_creation_that_takes_too_long_is_answered_as_unknown() -> None:
+    async def scenario(world: World) -> None:
+        creating(world)
+        client = world.client()
+        client.send(by_name("new"), 13)
+        await world.runtime.advance(10_000)
+        (answer,) = client.received()
+        assert errors(answer) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(scenario)
+
+
+def test_a_refused_creation_is_answered_as_unknown() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = lambda asked: [
+            TopicOutcome("new", error=ErrorCode.INVALID_REPLICATION_FACTOR, message="too few")
+        ]
+        answer = await world.client().ask(by_name("new"), 13)
+        assert errors(answer) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("settings", "request_"),
+    [
+        ({"auto_create_topics_enable": "false"}, by_name("new")),
+        ({}, by_name("new", allow_auto_topic_creation=False)),
+        ({}, by_name("__transaction_state")),
+        ({}, by_id(b"n" * 16)),
+        ({}, MetadataRequest(topics=None)),
+    ],
+)
+def test_nothing_is_created_where_it_is_not_wanted(
+    settings: dict[str, str], request_: MetadataRequest
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.client().ask(request_, 13)
+        assert world.controller.asked == []
+
+    run(scenario, **settings)

@@ -1,0 +1,346 @@
+"""Requests that the leaders of partitions answer, each partition on its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode, OffsetOutOfRange, UnknownLeaderEpoch
+from raylog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from raylog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    PartitionResponse,
+    ProducerState,
+    TopicRequest,
+)
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raylog.wire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+
+T = topic_id("t")
+
+
+def offsets_of(
+    *partitions: tuple[int, int], topic: str = "t", epoch: int = -1, **more: Any
+) -> ListOffsetsRequest:
+    """Ask for (partition, timestamp) pairs."""
+    asked = [
+        ListOffsetsPartition(partition_index=index, timestamp=time, current_leader_epoch=epoch)
+        for index, time in partitions
+    ]
+    return ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=asked)], **more
+    )
+
+
+async def served(world: World, partitions: int = 2) -> FakeLink:
+    await world.brokers(1)
+    await world.topic("t", partitions)
+    return await world.route("replica", *((T, index) for index in range(partitions)))
+
+
+# ---- ListOffsets -----------------------------------------------------------------------------
+
+
+def test_list_offsets_asks_the_leader_and_tells_what_it_says() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1), (1, 500), epoch=3, isolation_level=1), 11)
+        assert [one.header for one in link.requests] == [(T, 0, 3, -1, 1), (T, 1, 3, 500, 1)]
+        link.requests[1].reply((7, 501, 2))
+        assert client.received() == []
+        link.requests[0].reply((9, -1, 3))
+        (answer,) = client.received()
+        assert answer.topics[0].partitions == [
+            ListOffsetsPartitionResponse(partition_index=0, offset=9, timestamp=-1, leader_epoch=3),
+            ListOffsetsPartitionResponse(
+                partition_index=1, offset=7, timestamp=501, leader_epoch=2
+            ),
+        ]
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_list_offsets_in_each_version(version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = lambda _request: (9, 8, 3)
+        answer = await world.client().ask(offsets_of((0, 8)), version)
+        (found,) = answer.topics[0].partitions
+        assert (found.error_code, found.offset, found.timestamp) == (0, 9, 8)
+        assert found.leader_epoch == (3 if version >= 4 else -1)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "since"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11), (-7, 99)]
+)
+def test_timestamps_with_a_meaning_came_with_versions(timestamp: int, since: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = lambda _request: (0, -1, 0)
+        for version in range(1, 12):
+            answer = await world.client().ask(offsets_of((0, timestamp)), version)
+            expected = 0 if version >= since else ErrorCode.UNSUPPORTED_VERSION
+            assert answer.topics[0].partitions[0].error_code == expected
+
+    run(scenario)
+
+
+def test_list_offsets_of_what_is_not_served_here() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world, 1)
+        link.answering = lambda _request: (4, -1, 0)
+        await world.brokers(2)
+        await world.topic("elsewhere", leader=2)
+        client = world.client()
+        request = offsets_of((0, -1), (5, -1), (6, -1), (6, -2))
+        request.topics += offsets_of((0, -1), topic="elsewhere").topics
+        request.topics += offsets_of((0, -1), topic="none").topics
+        answer = await client.ask(request, 11)
+        found = {
+            (topic.name, part.partition_index): ErrorCode(part.error_code)
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+        assert found == {
+            ("t", 0): ErrorCode.NONE,
+            ("t", 5): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("t", 6): ErrorCode.INVALID_REQUEST,
+            ("elsewhere", 0): ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        assert all(
+            (part.offset, part.timestamp, part.leader_epoch) == (-1, -1, -1)
+            for topic in answer.topics
+            for part in topic.partitions
+            if part.error_code
+        )
+
+    run(scenario)
+
+
+def test_what_a_leader_refuses_is_that_partitions_error() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1), (1, -1)), 11)
+        link.requests[0].fail(UnknownLeaderEpoch("newer than mine"))
+        link.requests[1].reply((3, -1, 0))
+        (answer,) = client.received()
+        errors = [part.error_code for part in answer.topics[0].partitions]
+        assert errors == [ErrorCode.UNKNOWN_LEADER_EPOCH, 0]
+
+    run(scenario)
+
+
+def test_a_lost_replica_is_no_leader() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1)), 11)
+        link.lose()
+        (answer,) = client.received()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)
+
+
+def test_what_is_late_is_timed_out_and_then_ignored() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1), (1, -1), timeout_ms=5_000), 11)
+        link.requests[0].reply((3, -1, 0))
+        await world.runtime.advance(4_999)
+        assert client.received() == []
+        await world.runtime.advance(1)
+        (answer,) = client.received()
+        errors = [part.error_code for part in answer.topics[0].partitions]
+        assert errors == [0, ErrorCode.REQUEST_TIMED_OUT]
+        link.requests[1].reply((3, -1, 0))
+        await settle()
+        assert client.received() == []
+
+    run(scenario)
+
+
+def test_an_answer_that_comes_after_the_client_has_left_goes_nowhere() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1)), 11)
+        client.connection.connection_lost(None)
+        link.requests[0].reply((3, -1, 0))
+        assert client.received() == []
+
+    run(scenario)
+
+
+def test_answers_keep_the_order_of_the_requests() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1)), 11)
+        client.send(offsets_of((1, -1)), 11)
+        link.requests[1].reply((2, -1, 0))
+        assert client.received() == []
+        link.requests[0].reply((1, -1, 0))
+        first, second = client.received()
+        assert first.topics[0].partitions[0].offset == 1
+        assert second.topics[0].partitions[0].offset == 2
+
+    run(scenario)
+
+
+# ---- OffsetForLeaderEpoch --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_offset_for_leader_epoch(version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = lambda request: (request.header[3], 40 + request.header[1])
+        asked = [
+            OffsetForLeaderPartition(partition=index, current_leader_epoch=6, leader_epoch=5)
+            for index in (1, 0, 9)
+        ]
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderTopic(topic="t", partitions=asked),
+                OffsetForLeaderTopic(topic="none", partitions=asked[:1]),
+            ]
+        )
+        answer = await world.client().ask(request, version)
+        assert [one.header for one in link.requests] == [(T, 1, 6, 5), (T, 0, 6, 5)]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert answer.topics[0].partitions == [
+            EpochEndOffset(partition=1, leader_epoch=5, end_offset=41),
+            EpochEndOffset(partition=0, leader_epoch=5, end_offset=40),
+            EpochEndOffset(partition=9, error_code=unknown),
+        ]
+        assert answer.topics[1].partitions == [EpochEndOffset(partition=1, error_code=unknown)]
+
+    run(scenario)
+
+
+# ---- DeleteRecords ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_delete_records(version: int) -> None:
+    def delete(request: Any) -> int:
+        _, _, offset = request.header
+        if offset > 10:
+            raise OffsetOutOfRange(f"{offset} is past the end")
+        return int(offset)
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = delete
+        asked = [DeleteRecordsPartition(partition_index=i, offset=o) for i, o in ((0, 7), (1, 11))]
+        topics = [
+            DeleteRecordsTopic(name=name, partitions=asked)
+            for name in ("t", "none", "__consumer_offsets")
+        ]
+        answer = await world.client().ask(
+            DeleteRecordsRequest(topics=topics, timeout_ms=1000), version
+        )
+        assert answer.topics[0].partitions == [
+            DeleteRecordsPartitionResult(partition_index=0, low_watermark=7),
+            DeleteRecordsPartitionResult(
+                partition_index=1, low_watermark=-1, error_code=ErrorCode.OFFSET_OUT_OF_RANGE
+            ),
+        ]
+        unknown, internal = (topic.partitions[0].error_code for topic in answer.topics[1:])
+        assert unknown == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert internal == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+    run(scenario)
+
+
+def test_delete_records_waits_at_least_a_moment() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        client = world.client()
+        asked = [DeleteRecordsPartition(partition_index=0, offset=1)]
+        topics = [DeleteRecordsTopic(name="t", partitions=asked)]
+        client.send(DeleteRecordsRequest(topics=topics, timeout_ms=0), 2)
+        await world.runtime.advance(99)
+        assert client.received() == []
+        await world.runtime.advance(1)
+        (answer,) = client.received()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+# ---- DescribeProducers -----------------------------------------------------------------------
+
+
+def test_describe_producers() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world, 1)
+        link.answering = lambda _request: [[4, 1, 17, 1000, -1, 12], [5, 0, 3, 900, 2, -1]]
+        request = DescribeProducersRequest(
+            topics=[TopicRequest(name="t", partition_indexes=[0, 3])]
+        )
+        answer = await world.client().ask(request, 0)
+        assert link.requests[0].header == (T, 0)
+        known, unknown = answer.topics[0].partitions
+        assert known == PartitionResponse(
+            partition_index=0,
+            active_producers=[
+                ProducerState(
+                    producer_id=4,
+                    producer_epoch=1,
+                    last_sequence=17,
+                    last_timestamp=1000,
+                    coordinator_epoch=-1,
+                    current_txn_start_offset=12,
+                ),
+                ProducerState(
+                    producer_id=5,
+                    producer_epoch=0,
+                    last_sequence=3,
+                    last_timestamp=900,
+                    coordinator_epoch=2,
+                    current_txn_start_offset=-1,
+                ),
+            ],
+        )
+        assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert "partitions 0 to 0" in unknown.error_message
+
+    run(scenario)
+
+
+def test_a_route_that_goes_is_not_led_here_any_more() -> None:
+    async def scenario(world: World) -> None:
+        await served(world, 1)
+        await world.unroute((TopicId(T), 0))
+        answer = await world.client().ask(offsets_of((0, -1)), 11)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)

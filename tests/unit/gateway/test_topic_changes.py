@@ -1,0 +1,315 @@
+"""CreateTopics, CreatePartitions, DeleteTopics: asked of the controller, then waited for here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.config import ConfigSource, ConfigType, DescribedConfig
+from raylog.actors.controller.api import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    TopicOutcome,
+)
+from raylog.actors.metadata.records import PartitionCreated, TopicDeleted
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.create_partitions import (
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from raylog.wire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from raylog.wire.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+from tests.support.gateway_world import World, never, run, settle, topic_id
+
+RETENTION = DescribedConfig(
+    "retention.ms", "5", ConfigSource.DYNAMIC_TOPIC, ConfigType.LONG, False, "how long", ()
+)
+
+
+def new(name: str, partitions: int = 1) -> CreatableTopic:
+    return CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+
+
+def made(*names: str, partitions: int = 1) -> Callable[[Any], list[TopicOutcome]]:
+    return lambda _asked: [
+        TopicOutcome(
+            name,
+            topic_id(name),
+            num_partitions=partitions,
+            replication_factor=1,
+            configs=[RETENTION],
+        )
+        for name in names
+    ]
+
+
+# ---- create ----------------------------------------------------------------------------------
+
+
+def test_the_controller_gets_the_whole_request() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = lambda _asked: []
+        topic = CreatableTopic(
+            name="placed",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 2]),
+                CreatableReplicaAssignment(partition_index=1, broker_ids=[2, 1]),
+            ],
+            configs=[
+                CreatableTopicConfig(name="retention.ms", value="5"),
+                CreatableTopicConfig(name="segment.ms", value=None),
+            ],
+        )
+        request = CreateTopicsRequest(topics=[topic, new("plain", 3)], validate_only=True)
+        answer = await world.client().ask(request, 7)
+        assert answer.topics == []
+        assert world.controller.asked == [
+            (
+                "create_topics",
+                CreateTopics(
+                    [
+                        NewTopic(
+                            "placed",
+                            -1,
+                            -1,
+                            {0: (1, 2), 1: (2, 1)},
+                            {"retention.ms": "5", "segment.ms": None},
+                        ),
+                        NewTopic("plain", 3, 1),
+                    ],
+                    validate_only=True,
+                ),
+            )
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+def test_the_answer_in_each_version(version: int) -> None:
+    async def scenario(world: World) -> None:
+        refused = TopicOutcome("r", error=ErrorCode.INVALID_PARTITIONS, message="too few")
+        world.controller.script["create_topics"] = lambda asked: [*made("t")(asked), refused]
+        request = CreateTopicsRequest(topics=[new("t"), new("r", 0)], validate_only=True)
+        answer = await world.client().ask(request, version)
+        full = version >= 5
+        config = CreatableTopicConfigs(name="retention.ms", value="5", config_source=1)
+        assert answer.topics == [
+            CreatableTopicResult(
+                name="t",
+                topic_id=topic_id("t") if version >= 7 else bytes(16),
+                error_message=None,
+                num_partitions=1 if full else -1,
+                replication_factor=1 if full else -1,
+                configs=[config] if full else [],
+            ),
+            CreatableTopicResult(
+                name="r",
+                error_code=ErrorCode.INVALID_PARTITIONS,
+                error_message="too few",
+                configs=[],
+            ),
+        ]
+
+    run(scenario)
+
+
+def test_created_topics_are_served_before_the_answer() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        world.controller.script["create_topics"] = made("here", "there", partitions=2)
+        client = world.client()
+        client.send(CreateTopicsRequest(topics=[new("here", 2), new("there", 2)]), 7)
+        await settle()
+        await world.topic("here", 2)
+        await world.topic("there", 2, leader=2)
+        await world.route("replica", (topic_id("here"), 0))
+        await settle()
+        assert client.received() == []
+        await world.route("replica", (topic_id("here"), 1))
+        await settle()
+        (answer,) = client.received()
+        assert [topic.error_code for topic in answer.topics] == [0, 0]
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("timeout_ms", "waited_ms"), [(500, 500), (60_000, 5_000), (0, 0)])
+def test_the_wait_for_a_created_topic_is_bounded(timeout_ms: int, waited_ms: int) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = made("t")
+        client = world.client()
+        client.send(CreateTopicsRequest(topics=[new("t")], timeout_ms=timeout_ms), 7)
+        if waited_ms:
+            await world.runtime.advance(waited_ms - 1)
+            assert client.received() == []
+        await world.runtime.advance(1)
+        (answer,) = client.received()
+        assert answer.topics[0].error_code == 0
+
+    run(scenario)
+
+
+def test_a_controller_that_does_not_answer_times_out_every_topic() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = never
+        answer = await world.client().ask(CreateTopicsRequest(topics=[new("a"), new("b")]), 7)
+        assert [(t.name, t.error_code) for t in answer.topics] == [
+            ("a", ErrorCode.REQUEST_TIMED_OUT),
+            ("b", ErrorCode.REQUEST_TIMED_OUT),
+        ]
+        assert all(topic.configs == [] for topic in answer.topics)
+
+    run(scenario)
+
+
+# ---- grow ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_create_partitions_waits_until_they_are_served(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t")
+        await world.route("replica", (topic_id("t"), 0))
+        refused = TopicOutcome("r", error=ErrorCode.INVALID_PARTITIONS, message="fewer")
+        world.controller.script["create_partitions"] = lambda _asked: [
+            TopicOutcome("t", topic_id("t"), num_partitions=2),
+            refused,
+        ]
+        client = world.client()
+        assigned = [CreatePartitionsAssignment(broker_ids=[1])]
+        topics = [
+            CreatePartitionsTopic(name="t", count=2, assignments=assigned),
+            CreatePartitionsTopic(name="r", count=1, assignments=None),
+        ]
+        client.send(CreatePartitionsRequest(topics=topics, timeout_ms=1000), version)
+        await settle()
+        assert world.controller.asked == [
+            (
+                "create_partitions",
+                CreatePartitions([MorePartitions("t", 2, [(1,)]), MorePartitions("r", 1)]),
+            )
+        ]
+        assert client.received() == []
+        await world.apply(PartitionCreated(topic_id("t"), 1, (1,), (1,), 1))
+        await world.route("replica", (topic_id("t"), 1))
+        await settle()
+        (answer,) = client.received()
+        assert answer.results == [
+            CreatePartitionsTopicResult(name="t"),
+            CreatePartitionsTopicResult(
+                name="r", error_code=ErrorCode.INVALID_PARTITIONS, error_message="fewer"
+            ),
+        ]
+
+    run(scenario)
+
+
+# ---- delete ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_delete_by_name_is_answered_when_the_topic_is_gone_here(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        world.controller.script["delete_topics"] = lambda _asked: [
+            TopicOutcome("t", topic_id("t")),
+            TopicOutcome("n", error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, message="none"),
+        ]
+        client = world.client()
+        client.send(DeleteTopicsRequest(topic_names=["t", "n"], timeout_ms=1000), version)
+        await settle()
+        assert client.received() == []
+        await world.apply(TopicDeleted(topic_id("t")))
+        await settle()
+        (answer,) = client.received()
+        assert world.controller.asked == [("delete_topics", DeleteTopics(["t", "n"]))]
+        assert answer.responses == [
+            DeletableTopicResult(name="t"),
+            DeletableTopicResult(
+                name="n",
+                error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                error_message="none" if version >= 5 else None,
+            ),
+        ]
+
+    run(scenario)
+
+
+def test_delete_by_id_and_items_that_say_too_much_or_too_little() -> None:
+    async def scenario(world: World) -> None:
+        unknown = TopicId(b"u" * 16)
+        world.controller.script["delete_topics"] = lambda _asked: [
+            TopicOutcome("t", topic_id("t")),
+            TopicOutcome(None, unknown, ErrorCode.UNKNOWN_TOPIC_ID, "no such id"),
+        ]
+        asked = [
+            DeleteTopicState(topic_id=topic_id("t")),
+            DeleteTopicState(name="both", topic_id=topic_id("both")),
+            DeleteTopicState(),
+            DeleteTopicState(topic_id=unknown),
+        ]
+        answer = await world.client().ask(DeleteTopicsRequest(topics=asked, timeout_ms=1000), 6)
+        assert world.controller.asked == [
+            ("delete_topics", DeleteTopics([], [topic_id("t"), unknown]))
+        ]
+        assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+            ("both", topic_id("both"), ErrorCode.INVALID_REQUEST),
+            (None, bytes(16), ErrorCode.INVALID_REQUEST),
+            ("t", topic_id("t"), 0),
+            (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
+)
+def test_deletion_that_is_disabled(version: int, expected: ErrorCode) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["delete_topics"] = lambda _asked: [
+            TopicOutcome("t", error=ErrorCode.TOPIC_DELETION_DISABLED, message="off")
+        ]
+        request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)
+        answer = await world.client().ask(request, version)
+        assert answer.responses[0].error_code == expected
+
+    run(scenario)
+
+
+def test_a_deletion_that_the_controller_does_not_answer() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["delete_topics"] = never
+        asked = [DeleteTopicState(name="t"), DeleteTopicState(topic_id=b"i" * 16)]
+        answer = await world.client().ask(DeleteTopicsRequest(topics=asked, timeout_ms=1000), 6)
+        assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+            ("t", bytes(16), ErrorCode.REQUEST_TIMED_OUT),
+            (None, b"i" * 16, ErrorCode.REQUEST_TIMED_OUT),
+        ]
+
+    run(scenario)
