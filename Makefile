@@ -72,7 +72,7 @@ micro: $(STAMP) ## codec and log alone
 	$(PY) -m bench.micro
 
 golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the diff
-	$(PY) tests/golden/capture.py
+	$(PY) -m tests.golden.capture
 
 lock: ## resolve the lock again from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
