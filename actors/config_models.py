@@ -133,5 +133,6 @@ def _split(value: object) -> object:
 
 
 def _field(key: ConfigKey) -> Any:
-    default = parse(key, key.default) if key.default else None
+    value = parse(key, key.default) if key.default else None
+    default = list(value) if isinstance(value, tuple) else value
     return Field(default=default, alias=key.name, description=key.documentation)

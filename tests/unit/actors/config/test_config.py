@@ -1,0 +1,208 @@
+"""Reading, resolving and describing settings."""
+
+import pytest
+
+from raylog.actors.config import (
+    BROKER_KEYS,
+    TOPIC_KEYS,
+    BrokerConfigs,
+    BrokerSettings,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DescribedConfig,
+    ResourceType,
+    check,
+    check_topic,
+    describe_broker,
+    describe_dynamic_default,
+    describe_group,
+    describe_topic,
+    find_key,
+    parse,
+    resolve_topic,
+)
+from raylog.wire.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("retention.ms", "-1", -1),
+        ("retention.ms", " 42 ", 42),
+        ("preallocate", "TRUE", True),
+        ("cleanup.policy", "compact, delete", ("compact", "delete")),
+        ("cleanup.policy", "", ()),
+        ("min.cleanable.dirty.ratio", "0.25", 0.25),
+        ("compression.type", "zstd", "zstd"),
+        ("compression.gzip.level", "-1", -1),
+        ("compression.gzip.level", "9", 9),
+        ("internal.segment.bytes", "", ""),
+        ("internal.segment.bytes", "100", 100),
+    ],
+)
+def test_values_are_read_by_the_type_of_their_key(name: str, text: str, value: object) -> None:
+    assert parse(TOPIC_KEYS[name], text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("retention.ms", "-2", "between -1 and 9223372036854775807"),
+        ("retention.ms", "soon", "of type LONG"),
+        ("max.message.bytes", "2147483648", "between 0 and 2147483647"),
+        ("preallocate", "yes", "of type BOOLEAN"),
+        ("cleanup.policy", "compact,shred", "one of: compact, delete"),
+        ("compression.type", "lzma", "one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
+        ("compression.gzip.level", "0", "between 1 and 9"),
+        ("min.cleanable.dirty.ratio", "1.5", "between 0 and 1"),
+        ("min.insync.replicas", "0", "between 1 and 2147483647"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_was_expected(name: str, text: str, said: str) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        parse(TOPIC_KEYS[name], text)
+    assert f"Invalid value {text} for configuration {name}" in str(refused.value)
+    assert said in str(refused.value)
+
+
+def test_an_unknown_key_is_refused_and_the_nearest_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"'retention.msec'; did you mean retention.ms\?"):
+        find_key(TOPIC_KEYS, "retention.msec")
+    with pytest.raises(InvalidConfig, match=r"Unknown configuration key 'zzz'$"):
+        find_key(TOPIC_KEYS, "zzz")
+
+
+def test_settings_are_checked_when_made() -> None:
+    with pytest.raises(InvalidConfig, match=r"did you mean num.partitions\?"):
+        BrokerSettings({"num.partition": "3"})
+    with pytest.raises(InvalidConfig, match="between 1 and"):
+        BrokerSettings({"num.partitions": "0"})
+
+
+def test_settings_give_the_default_of_what_is_not_given() -> None:
+    settings = BrokerSettings({"num.partitions": "3", "broker.rack": "r1"})
+    assert settings.number("num.partitions") == 3
+    assert settings.number("broker.session.timeout.ms") == 6_000
+    assert settings.flag("auto.create.topics.enable") is True
+    assert settings.items("group.consumer.assignors") == ("uniform", "range")
+    assert settings.items("advertised.listeners") == ()
+    assert settings.raw("broker.rack") == "r1"
+    assert settings.with_given({"num.partitions": "5"}).number("num.partitions") == 5
+
+
+def test_a_topic_takes_its_value_from_the_first_layer_that_has_one() -> None:
+    settings = BrokerSettings({"log.retention.hours": "2", "log.segment.bytes": "2000000"})
+    assert resolve_topic({}, BrokerConfigs(settings))["retention.ms"] == "7200000"
+    by_ms = settings.with_given({"log.retention.ms": "5"})
+    assert resolve_topic({}, BrokerConfigs(by_ms))["retention.ms"] == "5"
+    dynamic = BrokerConfigs(by_ms, {"log.retention.ms": "6"}, {"log.retention.ms": "7"})
+    assert resolve_topic({}, dynamic)["retention.ms"] == "6"
+    everywhere = BrokerConfigs(by_ms, {}, {"log.retention.ms": "7"})
+    assert resolve_topic({}, everywhere)["retention.ms"] == "7"
+    own = resolve_topic({"retention.ms": "8"}, dynamic)
+    assert (own["retention.ms"], own["segment.bytes"]) == ("8", "2000000")
+
+
+def test_no_limit_in_hours_is_no_limit_in_ms() -> None:
+    settings = BrokerSettings({"log.retention.hours": "-1"})
+    assert resolve_topic({}, BrokerConfigs(settings))["retention.ms"] == "-1"
+
+
+def test_a_resolved_topic_has_every_key_but_the_internal_one() -> None:
+    resolved = resolve_topic({}, BrokerConfigs())
+    assert set(resolved) == set(TOPIC_KEYS) - {"internal.segment.bytes"}
+    small = resolve_topic({"internal.segment.bytes": "100"}, BrokerConfigs())
+    assert small["segment.bytes"] == "100"
+    assert "internal.segment.bytes" not in small
+
+
+def test_compaction_lags_must_not_contradict() -> None:
+    configs = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
+    with pytest.raises(InvalidConfig, match=r"min.compaction.lag.ms \(10\) > max"):
+        check_topic(configs, BrokerConfigs())
+    check_topic({**configs, "max.compaction.lag.ms": "10"}, BrokerConfigs())
+
+
+def test_a_topic_is_described_with_all_that_could_give_the_value() -> None:
+    broker = BrokerConfigs(
+        BrokerSettings({"log.retention.hours": "1"}), {}, {"log.retention.ms": "9"}
+    )
+    described = describe_topic({"retention.ms": "8"}, broker, ["retention.ms", "nonsense"])
+    assert described == [
+        DescribedConfig(
+            "retention.ms",
+            "8",
+            ConfigSource.DYNAMIC_TOPIC,
+            ConfigType.LONG,
+            False,
+            TOPIC_KEYS["retention.ms"].documentation,
+            (
+                ConfigSynonym("retention.ms", "8", ConfigSource.DYNAMIC_TOPIC),
+                ConfigSynonym("log.retention.ms", "9", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+                ConfigSynonym("log.retention.hours", "1", ConfigSource.STATIC_BROKER),
+                ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
+            ),
+        )
+    ]
+    assert not described[0].is_default
+
+
+def test_a_topic_key_nobody_set_is_a_default() -> None:
+    (described,) = describe_topic({}, BrokerConfigs(), ["cleanup.policy"])
+    assert (described.value, described.source) == ("delete", ConfigSource.DEFAULT)
+    assert described.synonyms == (
+        ConfigSynonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
+    )
+    assert described.is_default
+    (hours,) = describe_topic({}, BrokerConfigs(), ["retention.ms"])
+    assert (hours.value, hours.synonyms) == ("604800000", ())  # as Kafka has it
+
+
+def test_all_topic_keys_are_described_but_internal_ones() -> None:
+    names = [one.name for one in describe_topic({}, BrokerConfigs())]
+    assert names == [name for name in TOPIC_KEYS if name != "internal.segment.bytes"]
+
+
+def test_a_broker_is_described_by_layer() -> None:
+    broker = BrokerConfigs(
+        BrokerSettings({"max.connections": "10"}),
+        {"max.connections": "30"},
+        {"max.connections": "20"},
+    )
+    (described,) = describe_broker(broker, ["max.connections"])
+    assert [(one.value, one.source) for one in described.synonyms] == [
+        ("30", ConfigSource.DYNAMIC_BROKER),
+        ("20", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ("10", ConfigSource.STATIC_BROKER),
+        ("2147483647", ConfigSource.DEFAULT),
+    ]
+    assert (described.value, described.read_only) == ("30", False)
+    (fixed,) = describe_broker(broker, ["num.partitions"])
+    assert (fixed.value, fixed.read_only, fixed.is_default) == ("1", True, True)
+    (unset,) = describe_broker(broker, ["broker.rack"])
+    assert (unset.value, unset.synonyms) == (None, ())
+    assert len(describe_broker(broker)) == len(BROKER_KEYS)
+
+
+def test_cluster_wide_settings_are_described_alone() -> None:
+    (described,) = describe_dynamic_default({"max.connections": "20"})
+    assert (described.name, described.value) == ("max.connections", "20")
+    assert described.source is ConfigSource.DYNAMIC_DEFAULT_BROKER
+
+
+def test_a_group_inherits_from_the_broker() -> None:
+    broker = BrokerConfigs(BrokerSettings({"group.consumer.session.timeout.ms": "46000"}))
+    described = {one.name: one for one in describe_group({}, broker)}
+    assert described["consumer.session.timeout.ms"].value == "46000"
+    assert described["consumer.heartbeat.interval.ms"].source is ConfigSource.DEFAULT
+    (own,) = describe_group(
+        {"consumer.session.timeout.ms": "50000"}, broker, ["consumer.session.timeout.ms"]
+    )
+    assert (own.value, own.source) == ("50000", ConfigSource.GROUP)
+
+
+def test_check_goes_by_the_kind_of_resource() -> None:
+    check(ResourceType.GROUP, {"consumer.session.timeout.ms": "50000"})
+    with pytest.raises(InvalidConfig):
+        check(ResourceType.TOPIC, {"consumer.session.timeout.ms": "50000"})

@@ -1,0 +1,98 @@
+"""The tables of keys against what Apache Kafka 4.3.1 says about itself."""
+
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey, ConfigType, parse
+
+_ROWS = [
+    line.split("\t")
+    for line in (Path(__file__).parent / "kafka_keys.tsv").read_text().splitlines()
+    if not line.startswith("#")
+]
+_DEVIATIONS = {
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "6000",
+    "group.coordinator.rebalance.protocols": "classic,consumer",
+    "internal.segment.bytes": "",
+    "log.flush.interval.ms": "9223372036854775807",
+}
+"""Defaults that differ, as the module's docstring lists them."""
+_OURS = {"gateway.actors", "metadata.log.fsync", "replica.actors.max", "replica.actors.spare"}
+_LOOSE = {
+    "broker.heartbeat.interval.ms",
+    "broker.id",
+    "broker.session.timeout.ms",
+    "default.replication.factor",
+    "group.initial.rebalance.delay.ms",
+    "internal.segment.bytes",
+    "log.flush.interval.ms",
+    "log.flush.scheduler.interval.ms",
+    "log.retention.hours",
+    "log.retention.minutes",
+    "log.retention.ms",
+    "log.roll.jitter.ms",
+    "log.roll.ms",
+    "offset.metadata.max.bytes",
+    "request.timeout.ms",
+}
+"""Keys whose range Kafka checks elsewhere or not at all."""
+
+
+def _keys(scope: str) -> dict[str, ConfigKey]:
+    return TOPIC_KEYS if scope == "TOPIC" else BROKER_KEYS
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_type_and_default_are_kafkas(row: list[str]) -> None:
+    scope, name, kind, default, _validator, _dynamic = row
+    key = _keys(scope)[name]
+    assert key.type.name == kind
+    if kind == "LIST" and default.startswith("["):
+        default = default.strip("[]").replace(", ", ",")
+    expected = _DEVIATIONS.get(name, None if default == "null" else default)
+    assert key.default == expected
+
+
+@pytest.mark.parametrize("row", _ROWS, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_range_is_kafkas(row: list[str]) -> None:
+    scope, name, kind, _default, validator, _dynamic = row
+    key = _keys(scope)[name]
+    if key.choices or name in _LOOSE or kind in ("LIST", "BOOLEAN", "STRING"):
+        return
+    low = "" if key.low is None else f"{key.low}"
+    ours = f"[{low},...]" if key.high is None else f"[{low},...,{key.high}]"
+    also = "".join(f" or {value}" for value in key.also)
+    assert (ours + also if low else "null") == validator
+
+
+@pytest.mark.parametrize("row", [row for row in _ROWS if row[5]], ids=lambda row: row[1])
+def test_what_can_be_changed_at_run_time_is_kafkas(row: list[str]) -> None:
+    name = row[1]
+    expected = row[5] == "True" and name != "listeners"  # moving listeners is not supported
+    assert BROKER_KEYS[name].dynamic is expected
+
+
+def test_the_remaining_keys_are_ours() -> None:
+    seen = {(row[0], row[1]) for row in _ROWS}
+    assert {name for name in BROKER_KEYS if ("BROKER", name) not in seen} == _OURS
+    assert {name for name in TOPIC_KEYS if ("TOPIC", name) not in seen} == {
+        "raylog.replica.dedicated"
+    }
+
+
+@pytest.mark.parametrize(
+    "key", [*TOPIC_KEYS.values(), *BROKER_KEYS.values(), *GROUP_KEYS.values()], ids=lambda k: k.name
+)
+def test_every_default_is_a_value_of_its_key(key: ConfigKey) -> None:
+    if key.default is not None:
+        parse(key, key.default)
+    assert key.documentation.endswith(".")
+    assert key.type in ConfigType
+
+
+def test_every_synonym_is_a_broker_key() -> None:
+    named = [synonym.name for key in TOPIC_KEYS.values() for synonym in key.synonyms]
+    assert set(named) <= set(BROKER_KEYS)
+    assert len(named) == len(set(named))
