@@ -152,15 +152,18 @@ async def stop_cluster(
     """Shut every broker down cleanly, then end the actors; returns what did not end cleanly."""
     failures: dict[int, str] = {}
 
-    async def stop(broker_id: int) -> None:
+    async def tell(method: str, broker_id: int) -> None:
+        if broker_id in failures:
+            return
         name = broker_name(cluster_id, broker_id)
         try:
-            await runtime.call(name, "shutdown", timeout_ms=STOP_TIMEOUT_MS)
+            await runtime.call(name, method, timeout_ms=STOP_TIMEOUT_MS)
         except (PeerLost, PeerTimeout) as failure:
             failures[broker_id] = str(failure)
 
-    await asyncio.gather(*(stop(broker_id) for broker_id in broker_ids))
+    await asyncio.gather(*(tell("shutdown", broker_id) for broker_id in broker_ids))
     await runtime.end_for_good(controller_name(cluster_id))
+    await asyncio.gather(*(tell("stop", broker_id) for broker_id in broker_ids))
     for broker_id in broker_ids:
         await runtime.end_for_good(broker_name(cluster_id, broker_id))
     return failures

@@ -26,7 +26,7 @@ def _start_embedded(brokers: int, running: ExitStack) -> Target:
     from raylog.testing import EmbeddedBroker
 
     broker = running.enter_context(EmbeddedBroker(brokers=brokers))
-    return Target(broker.bootstrap_servers, brokers)
+    return Target(broker.bootstrap, brokers)
 
 
 @pytest.fixture(scope="session")
