@@ -8,6 +8,7 @@ from __future__ import annotations
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.handlers.table import SERVED
 from raylog.actors.metadata.features import SUPPORTED
+from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -17,6 +18,9 @@ from raylog.wire.messages.api_versions import (
 )
 
 MIN_VERSION_ZERO_SINCE = 4
+ANNOUNCED_FROM = {int(ApiKey.PRODUCE): 0}
+"""Older librdkafka takes compression for unsupported where Produce 0 is not announced; it sends
+newer ones all the same. Apache Kafka 4 announces it for that reason, and serves it no more."""
 
 
 def api_versions(
@@ -27,7 +31,11 @@ def api_versions(
     zero_allowed = context.version >= MIN_VERSION_ZERO_SINCE
     return ApiVersionsResponse(
         api_keys=[
-            ApiVersion(api_key=key, min_version=versions.start, max_version=versions.stop - 1)
+            ApiVersion(
+                api_key=key,
+                min_version=ANNOUNCED_FROM.get(key, versions.start),
+                max_version=versions.stop - 1,
+            )
             for key, versions in SERVED.items()
         ],
         supported_features=[

@@ -32,10 +32,20 @@ async def delete_topics(
     asked = request.topics
     if context.version < TOPIC_IDS_SINCE:
         asked = [DeleteTopicState(name=name) for name in request.topic_names]
+    image = context.gateway.cluster.image
+    doubled = {image.topic_ids.get(one.name or "") for one in asked} & {
+        one.topic_id for one in asked
+    }
     results: list[DeletableTopicResult] = []
     sound = DeleteTopics()
     for one in asked:
-        refused = _refused(one)
+        if one.name is None and one.topic_id in doubled:
+            continue  # the answer to its name is the answer to its id as well
+        known = image.topic_ids.get(one.name or "", TopicId(one.topic_id))
+        refused = attempt(
+            partial(_check, one, doubled=one.name is not None and known in doubled),
+            partial(_refused, one.name, known),
+        )
         if refused is not None:
             results.append(refused)
         elif one.name is not None:
@@ -47,22 +57,24 @@ async def delete_topics(
     return DeleteTopicsResponse(responses=results)
 
 
-def _refused(asked: DeleteTopicState) -> DeletableTopicResult | None:
-    """The answer to an item that says too much or too little; None for a sound one."""
-    return attempt(
-        partial(_check, asked),
-        lambda code, message: DeletableTopicResult(
-            name=asked.name, topic_id=asked.topic_id, error_code=code, error_message=message
-        ),
+def _refused(
+    name: str | None, topic_id: TopicId, code: int, message: str | None
+) -> DeletableTopicResult:
+    return DeletableTopicResult(
+        name=name, topic_id=topic_id, error_code=code, error_message=message
     )
 
 
-def _check(asked: DeleteTopicState) -> None:
+def _check(asked: DeleteTopicState, *, doubled: bool) -> DeletableTopicResult | None:
+    """Raise InvalidRequest for an item that says too much, too little, or what another says."""
     by_id = asked.topic_id != ZERO_UUID
     if by_id and asked.name is not None:
         raise InvalidRequest("You may not specify both topic name and topic id.")
     if not by_id and asked.name is None:
         raise InvalidRequest("Neither topic name nor id were specified.")
+    if doubled:
+        raise InvalidRequest("The provided topic name maps to an ID that was already supplied.")
+    return None
 
 
 def _result(outcome: TopicOutcome, version: int) -> DeletableTopicResult:

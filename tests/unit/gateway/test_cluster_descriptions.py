@@ -329,6 +329,7 @@ def test_api_versions_tells_apis_and_features(version: int) -> None:
         await world.apply(FeatureChanged("metadata.version", 30, 4))
         answer = await world.client().ask(ApiVersionsRequest(), version)
         served = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        assert served[0] == (0, 13)  # announced for librdkafka's sake, served from 3
         assert served[3] == (0, 13)
         assert served[22] == (0, 5)  # version 6 is not announced, as in Apache Kafka
         told = [(f.name, f.max_version_level) for f in answer.finalized_features]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.gateway import actor
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, InvalidRequest
 from raylog.wire.frame import encode_request
 from raylog.wire.messages.api_versions import ApiVersionsRequest
@@ -153,9 +154,7 @@ def closed_by(client: FakeClient, data: bytes) -> bool:
 
 def test_frames_that_are_none() -> None:
     async def scenario(world: World) -> None:
-        whole = b"".join(
-            encode_request(ProduceRequest.__layout__.api_key, 9, 1, "c", ProduceRequest())
-        )  # type: ignore[attr-defined]  # noqa: E501 - every wire class has one
+        whole = b"".join(encode_request(ApiKey.PRODUCE, 9, 1, "c", ProduceRequest()))
         assert closed_by(world.client(), b"\x7f\xff\xff\xff")
         assert closed_by(world.client(), b"\xff\xff\xff\xff")
         assert closed_by(world.client(), b"\x00\x00\x00\x00")
@@ -171,10 +170,8 @@ def test_a_frame_may_come_in_pieces() -> None:
         client = world.client()
         client.send(ApiVersionsRequest(), 0)
         (expected,) = client.received()
-        client._asked.append((ApiVersionsRequest.__layout__.api_key, 0))  # type: ignore[attr-defined]  # every wire class has one
-        for byte in b"".join(
-            encode_request(ApiVersionsRequest.__layout__.api_key, 0, 7, "c", ApiVersionsRequest())  # type: ignore[attr-defined]  # every wire class has one
-        ):
+        client._asked.append((ApiKey.API_VERSIONS, 0))
+        for byte in b"".join(encode_request(ApiKey.API_VERSIONS, 0, 7, "c", ApiVersionsRequest())):
             client.send_bytes(bytes([byte]))
         assert client.received() == [expected]
 

@@ -286,6 +286,20 @@ def test_delete_by_id_and_items_that_say_too_much_or_too_little() -> None:
     run(scenario)
 
 
+def test_a_topic_named_and_given_by_id_as_well_is_not_deleted() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        world.controller.script["delete_topics"] = lambda _asked: []
+        asked = [DeleteTopicState(topic_id=topic_id("t")), DeleteTopicState(name="t")]
+        answer = await world.client().ask(DeleteTopicsRequest(topics=asked, timeout_ms=1000), 6)
+        assert world.controller.asked == [("delete_topics", DeleteTopics())]
+        assert [(one.name, one.topic_id, one.error_code) for one in answer.responses] == [
+            ("t", topic_id("t"), ErrorCode.INVALID_REQUEST)
+        ]
+
+    run(scenario)
+
+
 @pytest.mark.parametrize(
     ("version", "expected"),
     [(2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)],
