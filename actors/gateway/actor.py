@@ -25,7 +25,7 @@ from raylog.actors.ports import RouteUpdate
 from raylog.actors.replica.api import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode
+from raylog.wire.codec import decode_from
 from raylog.wire.errors import ErrorCode, UnsupportedVersion
 from raylog.wire.frame import decode_request_header
 from raylog.wire.messages.registry import request_class
@@ -138,7 +138,9 @@ class GatewayActor:
             _unsupported(context)
             return
         api_key = ApiKey(header.api_key)
-        message: object = decode(request_class(api_key), header.api_version, request, body)
+        # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
+        message: object
+        message, _ = decode_from(request_class(api_key), header.api_version, request, body)
         name = f"{api_key.name} v{header.api_version} of {header.client_id}"
         try:
             answer = handler_of(api_key)(context, message)
