@@ -29,6 +29,6 @@ def test_round_trip(case: Case, data: st.DataObject) -> None:
     assert (behind, position) == (decoded, len(encoded) + 2)
     with pytest.raises(DecodeError):
         decode(case.cls, case.version, encoded + b"\0")
-    if encoded:
+    for size in {len(encoded) // 2, max(len(encoded) - 1, 0)} - {len(encoded)}:
         with pytest.raises(DecodeError):
-            decode(case.cls, case.version, encoded[: len(encoded) // 2])
+            decode_from(case.cls, case.version, encoded[:size], 0)

@@ -69,7 +69,7 @@ class _DecoderSource(Source):
     def _default(self, field: Field) -> str:
         if isinstance(field.default, list):
             return "[]"
-        if isinstance(field.default, int | str | bytes | None):
+        if isinstance(field.default, int | float | str | bytes | None):
             return repr(field.default)
         assert isinstance(field.kind, type), f"{field.name}: no way to write its default"
         return f"{self.constant('cls', field.kind)}()"
