@@ -21,6 +21,7 @@ class AiokafkaClient:
     """Adapter of aiokafka; each call runs an event loop of its own."""
 
     name = "aiokafka"
+    describing_creates = True
 
     def able_to_send(self, message: Message) -> bool:
         """Key and value may not both be null here."""

@@ -17,6 +17,8 @@ class ClientAdapter(Protocol):
     """
 
     name: str
+    describing_creates: bool
+    """Whether describing an unknown topic asks the broker to create it, as old metadata did."""
 
     def able_to_send(self, message: Message) -> bool:
         """False where the library itself refuses such a record before any broker sees it."""

@@ -33,6 +33,7 @@ class ConfluentClient:
     """Adapter of confluent-kafka."""
 
     name = "confluent-kafka"
+    describing_creates = False
 
     def able_to_send(self, message: Message) -> bool:
         """Any record."""

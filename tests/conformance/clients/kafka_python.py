@@ -37,6 +37,7 @@ class KafkaPythonClient:
     """Adapter of kafka-python."""
 
     name = "kafka-python"
+    describing_creates = False
 
     def able_to_send(self, message: Message) -> bool:
         """Key and value may not both be null here, nor may a header's value."""
