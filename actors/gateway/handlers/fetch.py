@@ -285,6 +285,8 @@ class _Fetch:
         for data, slice_ in self._cold:
             try:
                 data.records = await runtime.run_blocking(read_cold, *slice_)
+            except FileNotFoundError:
+                continue  # the segment is just gone: the next fetch finds the new one
             except OSError as failure:
                 log.warning("cold read of %s failed: %s", slice_, failure)
                 data.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)

@@ -1,0 +1,298 @@
+"""Produce: checks at the gateway, one request per partition to its replica, one answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
+from raylog.actors.replica.api import PRODUCE
+from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
+from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
+from raylog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from raylog.wire.records import Record, encode_batch
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+
+T = topic_id("t")
+NOW_MS = 1_000_000
+BATCH = encode_batch([Record(0, NOW_MS, b"k", b"v", [])])
+KEYLESS = encode_batch([Record(0, NOW_MS, None, b"v", [])])
+
+
+def produce(
+    *partitions: tuple[int, bytes | None],
+    topic: str = "t",
+    by_id: bytes = bytes(16),
+    acks: int = -1,
+    timeout_ms: int = 1_000,
+) -> ProduceRequest:
+    data = [PartitionProduceData(index=index, records=batch) for index, batch in partitions]
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[TopicProduceData(name=topic, topic_id=by_id, partition_data=data)],
+    )
+
+
+async def served(world: World, partitions: int = 2, address: str = "replica") -> FakeLink:
+    await world.brokers(1)
+    await world.topic("t", partitions)
+    return await world.route(address, *((T, index) for index in range(partitions)))
+
+
+def appended(request: Any) -> tuple[int, int, int]:
+    assert request.kind == PRODUCE
+    return (40 + request.header[1], -1, 7)
+
+
+def codes(answer: Any) -> list[ErrorCode]:
+    return [
+        ErrorCode(part.error_code)
+        for topic in answer.responses
+        for part in topic.partition_responses
+    ]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+def test_batches_reach_their_replicas_as_they_came(version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        request = produce((0, BATCH), (1, BATCH), by_id=T)
+        answer = await world.client().ask(request, version)
+        assert [one.header for one in link.requests] == [(T, 0, 0, -1), (T, 1, 0, -1)]
+        assert [one.payload for one in link.requests] == [BATCH, BATCH]
+        (topic,) = answer.responses
+        assert (topic.name, topic.topic_id) == (("", T) if version >= 13 else ("t", bytes(16)))
+        assert topic.partition_responses == [
+            PartitionProduceResponse(
+                index=index, base_offset=40 + index, log_start_offset=7 if version >= 5 else -1
+            )
+            for index in (0, 1)
+        ]
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_replicas_answer_in_any_order_and_on_their_own() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 3)
+        first = await world.route("first", (T, 0), (T, 1))
+        second = await world.route("second", (T, 2))
+        client = world.client()
+        client.send(produce((0, BATCH), (1, BATCH), (2, BATCH)), 9)
+        second.take().reply((5, 99, 0))
+        first.requests[1].fail(OutOfOrderSequenceNumber("expected 3"))
+        assert client.received() == []
+        first.requests[0].reply((6, -1, 0))
+        (answer,) = client.received()
+        found = answer.responses[0].partition_responses
+        assert [(part.error_code, part.base_offset) for part in found] == [
+            (0, 6),
+            (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
+            (0, 5),
+        ]
+        assert found[1].error_message == "expected 3"
+        assert found[2].log_append_time_ms == 99
+
+    run(scenario)
+
+
+def test_two_requests_of_a_connection_are_answered_in_their_order() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH)), 9)
+        client.send(produce((1, BATCH)), 9)
+        link.requests[1].reply((2, -1, 0))
+        assert client.received() == []
+        link.requests[0].reply((1, -1, 0))
+        offsets = [
+            answer.responses[0].partition_responses[0].base_offset for answer in client.received()
+        ]
+        assert offsets == [1, 2]
+
+    run(scenario)
+
+
+# ---- refusals --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (BATCH + BATCH, ErrorCode.INVALID_RECORD),
+        (BATCH[:-1] + bytes([BATCH[-1] ^ 1]), ErrorCode.CORRUPT_MESSAGE),
+        (encode_batch([Record(0, NOW_MS * 99, b"k", b"v", [])]), ErrorCode.INVALID_TIMESTAMP),
+        (
+            encode_batch([Record(0, NOW_MS, b"k", bytes(2_000), [])]),
+            ErrorCode.MESSAGE_TOO_LARGE,
+        ),
+    ],
+)
+def test_a_batch_that_is_refused_here_reaches_no_replica(
+    batch: bytes | None, expected: ErrorCode
+) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        answer = await world.client().ask(produce((0, batch), (1, BATCH)), 9)
+        assert codes(answer) == [expected, ErrorCode.NONE]
+        refused = answer.responses[0].partition_responses[0]
+        assert refused.base_offset == -1
+        assert refused.error_message
+        assert [one.header[1] for one in link.requests] == [1]
+
+    run(scenario, message_max_bytes="1000")
+
+
+def test_a_compacted_topic_wants_keys_from_when_it_is_told() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        client = world.client()
+        assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.NONE]
+        await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
+        assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.INVALID_RECORD]
+        assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "expected"),
+    [
+        (produce((0, BATCH), topic="none"), 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce((0, BATCH), by_id=b"u" * 16), 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (produce((9, BATCH)), 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce((-1, BATCH)), 9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (produce((0, BATCH), acks=2), 9, ErrorCode.INVALID_REQUIRED_ACKS),
+        (produce((0, BATCH), topic="__consumer_offsets"), 9, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    ],
+)
+def test_where_nothing_can_be_written(
+    request_: ProduceRequest, version: int, expected: ErrorCode
+) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        await world.topic("__consumer_offsets")
+        answer = await world.client().ask(request_, version)
+        assert codes(answer) == [expected]
+        assert link.requests == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [9, 10, 13])
+def test_a_client_at_the_wrong_broker_is_told_the_right_one(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await world.topic("t")
+        await world.apply(PartitionChanged(T, 0, leader=2))
+        answer = await world.client().ask(produce((0, BATCH), by_id=T), version)
+        assert codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        hint = answer.responses[0].partition_responses[0].current_leader
+        if version >= 10:
+            assert hint == LeaderIdAndEpoch(leader_id=2, leader_epoch=1)
+            assert answer.node_endpoints == [
+                NodeEndpoint(node_id=2, host="host2", port=9002, rack="r2")
+            ]
+        else:
+            assert (hint, answer.node_endpoints) == (None, [])
+
+    run(scenario)
+
+
+# ---- waits, losses, acks=0 -------------------------------------------------------------------
+
+
+def test_a_lost_replica_is_no_leader_and_the_next_one_is_found() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH), (1, BATCH)), 9)
+        link.requests[1].reply((3, -1, 0))
+        link.lose()
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+        gone = await client.ask(produce((0, BATCH)), 9)
+        assert codes(gone) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        successor = await world.route("successor", (T, 0))
+        successor.answering = appended
+        assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_a_replica_that_hangs_is_given_up() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH), (1, BATCH)), 9)
+        link.requests[0].reply((3, -1, 0))
+        await world.runtime.advance(5_999)
+        assert client.received() == []
+        await world.runtime.advance(1)
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+        link.requests[1].reply((4, -1, 0))
+        await settle()
+        assert client.received() == []
+
+    run(scenario)
+
+
+def test_acks_0_is_not_answered_and_does_not_hold_up_what_follows() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        client = world.client()
+        client.send(produce((0, BATCH), acks=0), 9)
+        assert client.transport.written == b""
+        client.skip_answer()
+        assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
+        assert [one.header[3] for one in link.requests] == [0, -1]
+
+    run(scenario)
+
+
+def test_acks_0_that_fails_closes_the_connection() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        client = world.client()
+        client.send(produce((9, BATCH), acks=0), 9)
+        assert client.transport.closed
+        assert client.transport.written == b""
+
+    run(scenario)
+
+
+def test_a_client_that_left_is_not_answered() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH)), 9)
+        client.transport.close()
+        client.connection.connection_lost(None)
+        link.take().reply((3, -1, 0))
+        assert client.transport.written == b""
+
+    run(scenario)
+
+
+def test_an_empty_request_is_answered_at_once() -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.client().ask(ProduceRequest(acks=1, timeout_ms=10), 9)
+        assert answer.responses == []
+
+    run(scenario)
