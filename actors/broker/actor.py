@@ -154,13 +154,11 @@ class BrokerActor:
         identity = self._data.identity
         self._voter: Voter | None = None
         if identity.is_voter:
-            disk = OsDisk()
             self._voter = Voter(
                 identity.broker_id,
                 identity.directory_id,
                 identity.voters,
-                MetadataLog(self._data.metadata, disk),
-                disk,
+                MetadataLog(self._data.metadata, OsDisk()),
                 self._runtime.run_blocking,
                 fsync=fsync,
             )

@@ -12,7 +12,6 @@ from typing import Any
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
 from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
-from raylog.storage.disk import Disk
 from raylog.wire.errors import FencedLeaderEpoch, KafkaStorageError
 
 RunBlocking = Callable[..., Awaitable[Any]]
@@ -28,7 +27,6 @@ class Voter:
         directory_id: str,
         voters: tuple[tuple[int, str], ...],
         log: MetadataLog,
-        disk: Disk,
         run_blocking: RunBlocking,
         *,
         fsync: bool,
@@ -37,7 +35,6 @@ class Voter:
         self._directory_id = directory_id
         self.voters = voters
         self._log = log
-        self._disk = disk
         self._run_blocking = run_blocking
         self._fsync = fsync
         self._failure: str | None = None
@@ -133,7 +130,7 @@ class Voter:
         if not self._fsync:
             return
         try:
-            await self._run_blocking(self._disk.fdatasync, self._log.fd)
+            await self._run_blocking(self._log.sync)
         except OSError as broken:
             raise self._broken(broken) from broken
 

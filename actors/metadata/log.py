@@ -6,14 +6,16 @@
 | `snapshot`   | one frame `[offset, epoch, count]`, then `count` frames of one record each |
 | `*.new`      | either of them being written; renamed when complete                        |
 
-A frame is length (u32), CRC-32 of the payload (u32), payload (msgpack). An entry holds the records
-of one decision, so that they are there together or not at all. A frame that a crash cut off is cut
-away when the log is opened; a broken frame before a good one is no torn tail but damage, and is
-refused.
+A frame is length of the payload (u32), CRC-32 of all that follows (u32), how much of the file was
+synced when it was written (u64), payload (msgpack). An entry holds the records of one decision, so
+that they are there together or not at all. Frames that a crash kept from the disk, wholly or in
+part, are cut away when the log is opened. A broken frame below what a later frame knows to have
+been synced is no torn tail but damage, and is refused.
 """
 
 from __future__ import annotations
 
+import errno
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -27,7 +29,7 @@ from raylog.actors.metadata.records import MetadataCorrupt
 from raylog.storage.disk import Disk
 from raylog.wire.errors import KafkaStorageError
 
-_FRAME = struct.Struct(">II")
+_FRAME = struct.Struct(">IIQ")
 _PROMISE = 0
 _ENTRY = 1
 _CUT = 2
@@ -61,7 +63,7 @@ class LogSnapshot:
 
 
 class MetadataLog:
-    """One copy of the metadata log. Writes are durable once the caller synced `fd`."""
+    """One copy of the metadata log. Writes are durable once `sync` returned."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory = directory
@@ -70,9 +72,11 @@ class MetadataLog:
         self.snapshot = LogSnapshot(0, 0, ())
         self.entries: list[LogEntry] = []
         self._end = 0
+        self._synced_bytes = 0
+        self._names_are_durable = False
         disk.mkdir(str(directory))
         self._load_snapshot()
-        self.fd = disk.open(str(directory / "log"), create=True)
+        self._fd = disk.open(str(directory / "log"), create=True)
         self._load_log()
 
     @property
@@ -137,6 +141,16 @@ class MetadataLog:
                 break
         return found
 
+    def sync(self) -> None:
+        """Make everything written durable, the file's name included. Blocking."""
+        end = self._end
+        self._disk.fdatasync(self._fd)
+        self._synced_bytes = end
+        if not self._names_are_durable:
+            self._disk.fsync_dir(str(self._directory))
+            self._disk.fsync_dir(str(self._directory.parent))
+            self._names_are_durable = True
+
     def prepare_install(self, snapshot: LogSnapshot) -> int:
         """Put a snapshot's file, and a log of what follows it, in place of the old files.
 
@@ -154,11 +168,11 @@ class MetadataLog:
 
     def finish_install(self, snapshot: LogSnapshot, fd: int) -> None:
         """Go on with the files of `prepare_install`."""
-        self._disk.close(self.fd)
-        self.fd = fd
+        self._disk.close(self._fd)
+        self._fd = fd
         self.entries = self._entries_after(snapshot)
         self.snapshot = snapshot
-        self._end = self._disk.size(fd)
+        self._end = self._synced_bytes = self._disk.size(fd)
 
     def _entries_after(self, snapshot: LogSnapshot) -> list[LogEntry]:
         """What stays beside a snapshot; nothing if the entries do not follow it."""
@@ -167,7 +181,7 @@ class MetadataLog:
 
     def close(self) -> None:
         """Give the descriptor back."""
-        self._disk.close(self.fd)
+        self._disk.close(self._fd)
 
     def _index_of(self, offset: int) -> int:
         low, high = 0, len(self.entries)
@@ -181,13 +195,13 @@ class MetadataLog:
 
     def _write(self, payloads: Sequence[bytes]) -> None:
         """Write frames at the end. A short write is cut back."""
-        data = b"".join(map(_framed, payloads))
+        data = b"".join(_framed(payload, self._synced_bytes) for payload in payloads)
         try:
-            written = self._disk.pwritev(self.fd, [data], self._end)
+            written = self._disk.pwritev(self._fd, [data], self._end)
         except OSError as failure:
             raise KafkaStorageError(f"the metadata log cannot be written: {failure}") from failure
         if written != len(data):
-            self._disk.ftruncate(self.fd, self._end)
+            self._disk.ftruncate(self._fd, self._end)
             raise KafkaStorageError("the disk that holds the metadata log is full")
         self._end += len(data)
 
@@ -195,15 +209,20 @@ class MetadataLog:
         """Write a whole file anew and put it in place; returns its descriptor."""
         path = str(self._directory / name)
         fd = self._disk.open(f"{path}.new", create=True)
-        self._disk.ftruncate(fd, 0)
-        data = b"".join(map(_framed, payloads))
-        if self._disk.pwritev(fd, [data], 0) != len(data):
+        try:
+            self._disk.ftruncate(fd, 0)
+            self._write_whole(fd, b"".join(_framed(payload, 0) for payload in payloads))
+            self._disk.fdatasync(fd)
+            self._disk.rename(f"{path}.new", path)
+            self._disk.fsync_dir(str(self._directory))
+        except OSError:
             self._disk.close(fd)
-            raise KafkaStorageError("the disk that holds the metadata log is full")
-        self._disk.fdatasync(fd)
-        self._disk.rename(f"{path}.new", path)
-        self._disk.fsync_dir(str(self._directory))
+            raise
         return fd
+
+    def _write_whole(self, fd: int, data: bytes) -> None:
+        if self._disk.pwritev(fd, [data], 0) != len(data):
+            raise OSError(errno.ENOSPC, "the disk that holds the metadata log is full")
 
     def _load_snapshot(self) -> None:
         if "snapshot" not in self._disk.listdir(str(self._directory)):
@@ -221,13 +240,13 @@ class MetadataLog:
         self.snapshot = LogSnapshot(offset, epoch, tuple(payloads[1:]))
 
     def _load_log(self) -> None:
-        data = _contents(self._disk, self.fd)
+        data = _contents(self._disk, self._fd)
         self.entries, self._end = [], 0
         for payload, position in _frames(data):
             self._load_frame(_unpacked(payload))
             self._end = position + _FRAME.size + len(payload)
         if self._end < len(data):
-            self._disk.ftruncate(self.fd, self._end)
+            self._disk.ftruncate(self._fd, self._end)
 
     def _load_frame(self, values: list[Any]) -> None:
         if values[0] == _PROMISE:
@@ -246,8 +265,11 @@ class MetadataLog:
         self.entries.append(entry)
 
 
-def _framed(payload: bytes) -> bytes:
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+def _framed(payload: bytes, synced_bytes: int) -> bytes:
+    synced = synced_bytes.to_bytes(8, "big")
+    return (
+        _FRAME.pack(len(payload), zlib.crc32(payload, zlib.crc32(synced)), synced_bytes) + payload
+    )
 
 
 def _contents(disk: Disk, fd: int) -> bytes:
@@ -267,21 +289,28 @@ def _frames(data: bytes) -> Iterator[tuple[bytes, int]]:
     while (payload := _frame_at(data, at)) is not None:
         yield payload, at
         at += _FRAME.size + len(payload)
-    if len(data) - at >= _FRAME.size:
-        length, _crc = _FRAME.unpack_from(data, at)
-        if length and _frame_at(data, at + _FRAME.size + length) is not None:
+    _check_tail(data, at)
+
+
+def _check_tail(data: bytes, at: int) -> None:
+    """Raise MetadataCorrupt if the frame at a position was whole once, by what a later one says."""
+    later = at + 1
+    while (later := data.find(b"\0", later)) != -1:
+        if _frame_at(data, later) is not None and _FRAME.unpack_from(data, later)[2] > at:
             raise MetadataCorrupt(f"the metadata log is damaged at byte {at}")
+        later += 1
 
 
 def _frame_at(data: bytes, at: int) -> bytes | None:
     """The payload of the frame at a position; None if there is no whole, sound one."""
     if len(data) - at < _FRAME.size:
         return None
-    length, crc = _FRAME.unpack_from(data, at)
+    length, crc, synced_bytes = _FRAME.unpack_from(data, at)
     payload = data[at + _FRAME.size : at + _FRAME.size + length]
-    if not length or len(payload) != length or zlib.crc32(payload) != crc:
+    if not length or len(payload) != length:
         return None
-    return payload
+    synced = synced_bytes.to_bytes(8, "big")
+    return payload if zlib.crc32(payload, zlib.crc32(synced)) == crc else None
 
 
 def _unpacked(payload: bytes) -> list[Any]:

@@ -1,0 +1,106 @@
+"""Any history of the metadata log, with crashes: what was synced is there, and no more."""
+
+import random
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
+from tests.support.disk import FaultyDisk
+
+DIRECTORY = Path("/data/metadata")
+STEPS = st.one_of(
+    st.tuples(st.just("append"), st.integers(1, 3)),
+    st.tuples(st.just("promise"), st.integers(1, 3)),
+    st.tuples(st.just("cut"), st.integers(1, 4)),
+    st.tuples(st.just("snapshot"), st.integers(0, 4)),
+    st.tuples(st.just("sync"), st.just(0)),
+    st.tuples(st.just("kill"), st.just(0)),
+    st.tuples(st.just("crash"), st.integers(0, 1 << 30)),
+)
+
+
+class Model:
+    """What the log was told, and what of it is durable."""
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.promised = 0
+        self.durable_records: list[bytes] = []
+        self.durable_promised = 0
+        self.histories: list[list[bytes]] = [[]]
+        """Every state since the last sync: a crash may leave any of them."""
+
+    def changed(self) -> None:
+        self.histories.append(list(self.records))
+
+    def synced(self) -> None:
+        self.durable_records = list(self.records)
+        self.durable_promised = self.promised
+        self.histories = [list(self.records)]
+
+
+def records_of(log: MetadataLog) -> list[bytes]:
+    """The snapshot's records stand for as many; then the entries'."""
+    return [*log.snapshot.records, *(one for entry in log.entries for one in entry.records)]
+
+
+def take_step(log: MetadataLog, model: Model, step: tuple[str, int], serial: int) -> None:
+    kind, number = step
+    match kind:
+        case "append":
+            records = tuple(b"%d.%d" % (serial, at) for at in range(number))
+            log.append([LogEntry(log.next_offset, log.promised_epoch, records)])
+            model.records.extend(records)
+            model.changed()
+        case "promise":
+            log.promise(log.promised_epoch + number)
+            model.promised = log.promised_epoch
+        case "cut" if log.entries:
+            offset = log.entries[max(0, len(log.entries) - number)].offset
+            log.cut(offset)
+            del model.records[offset:]
+            model.changed()
+        case "snapshot" if len(log.entries) > number:
+            offset = log.entries[len(log.entries) - 1 - number].next_offset
+            epoch = log.epoch_before(offset)
+            assert epoch is not None
+            snapshot = LogSnapshot(offset, epoch, tuple(model.records[:offset]))
+            log.finish_install(snapshot, log.prepare_install(snapshot))
+            model.synced()
+        case "sync":
+            log.sync()
+            model.synced()
+        case _:
+            pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(STEPS, max_size=30))
+def test_what_was_synced_is_there_and_nothing_that_never_was(steps: list[tuple[str, int]]) -> None:
+    disk, model = FaultyDisk(), Model()
+    log = MetadataLog(DIRECTORY, disk)
+    log.sync()
+    for serial, step in enumerate(steps):
+        if step[0] == "kill":
+            disk.kill()
+            log = MetadataLog(DIRECTORY, disk)
+            assert records_of(log) == model.records
+            assert log.promised_epoch == model.promised
+            log.sync()
+            model.synced()
+        elif step[0] == "crash":
+            disk.crash(random.Random(step[1]))
+            log = MetadataLog(DIRECTORY, disk)
+            found = records_of(log)
+            assert any(found == history[: len(found)] for history in model.histories)
+            assert log.promised_epoch >= model.durable_promised
+            if len(model.histories) == 1:
+                assert found == model.durable_records
+            model.records, model.promised = found, log.promised_epoch
+            log.sync()
+            model.synced()
+        else:
+            take_step(log, model, step, serial)
+            assert records_of(log) == model.records

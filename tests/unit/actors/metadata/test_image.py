@@ -1,0 +1,153 @@
+"""The image: what records add up to."""
+
+from raylog.actors.config import ResourceType
+from raylog.actors.metadata.image import BrokerRegistration, MetadataImage, PartitionState, Topic
+from raylog.actors.metadata.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    ClusterNamed,
+    ConfigChanged,
+    FeatureChanged,
+    LeaderChanged,
+    PartitionChanged,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    VotersChanged,
+)
+from raylog.actors.ports import TopicId
+
+T = TopicId(b"t" * 16)
+U = TopicId(b"u" * 16)
+
+
+def registered(broker_id: int, epoch: int, *, fenced: bool = False) -> BrokerRegistered:
+    return BrokerRegistered(
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        host="h",
+        port=1,
+        rack="r",
+        directory_id=f"d{broker_id}",
+        incarnation="i",
+        fenced=fenced,
+        build="b",
+        node_id="n",
+    )
+
+
+HISTORY: list[Record] = [
+    LeaderChanged(3),
+    ClusterNamed("c"),
+    VotersChanged(((0, "d0"),)),
+    registered(0, 3),
+    registered(1, 4, fenced=True),
+    BrokerUnfenced(1, 4),
+    registered(2, 5),
+    BrokerFenced(2, 5),
+    BrokerShuttingDown(1, 4),
+    TopicCreated(T, "t"),
+    PartitionCreated(T, 0, (0, 1), (0, 1), 0),
+    PartitionCreated(T, 1, (1, 0), (1,), 1),
+    TopicCreated(U, "u"),
+    PartitionCreated(U, 0, (0,), (0,), 0),
+    ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5"),
+    ConfigChanged(ResourceType.TOPIC, "u", "retention.ms", "6"),
+    ConfigChanged(ResourceType.BROKER, "", "max.connections", "7"),
+    ConfigChanged(ResourceType.BROKER, "", "max.connections", None),
+    PartitionChanged(T, 0, leader=1, isr=(1,), incarnations={1: "x"}),
+    PartitionChanged(T, 0, incarnations={0: "y"}),
+    TopicDeleted(U),
+    FeatureChanged("f", 2, 0),
+    FeatureChanged("g", 1, 1),
+    FeatureChanged("g", 0, 2),
+    ProducerIdsAllocated(0, 3, 1000),
+]
+
+
+def image_of(records: list[Record]) -> MetadataImage:
+    image = MetadataImage()
+    image.apply_all(records)
+    return image
+
+
+def test_records_add_up() -> None:
+    def broker(broker_id: int, epoch: int, *, fenced: bool, ending: bool) -> BrokerRegistration:
+        return BrokerRegistration(
+            broker_id, epoch, "h", 1, "r", f"d{broker_id}", "i", fenced, "b", "n", ending
+        )
+
+    assert image_of(HISTORY) == MetadataImage(
+        offset=len(HISTORY),
+        controller_epoch=3,
+        cluster_id="c",
+        voters=((0, "d0"),),
+        brokers={
+            0: broker(0, 3, fenced=False, ending=False),
+            1: broker(1, 4, fenced=False, ending=True),
+            2: broker(2, 5, fenced=True, ending=False),
+        },
+        topics={
+            T: Topic(
+                T,
+                "t",
+                [
+                    PartitionState((0, 1), (1,), 1, 1, 2, {1: "x", 0: "y"}),
+                    PartitionState((1, 0), (1,), 1, 0, 0, {}),
+                ],
+            )
+        },
+        topic_ids={"t": T},
+        configs={(2, "t"): {"retention.ms": "5"}},
+        features={"f": 2},
+        features_epoch=2,
+        next_producer_id=1000,
+    )
+
+
+def test_a_snapshot_adds_up_to_the_same() -> None:
+    image = image_of(HISTORY)
+    copy = MetadataImage()
+    assert copy.apply_update(-1, image.offset, image.snapshot())
+    assert copy == image
+    copy.apply(PartitionChanged(T, 0, incarnations={0: "z"}))
+    assert image.topics[T].partitions[0].incarnations[0] == "y"
+
+
+def test_an_update_that_is_old_or_leaves_a_gap_changes_nothing() -> None:
+    image = image_of(HISTORY[:3])
+    assert not image.apply_update(4, 5, [registered(0, 3)])
+    assert not image.apply_update(0, 1, [LeaderChanged(9)])
+    assert image == image_of(HISTORY[:3])
+    assert image.apply_update(3, 4, [registered(0, 3)])
+    assert image == image_of(HISTORY[:4])
+
+
+def test_a_snapshot_replaces_everything() -> None:
+    image = image_of(HISTORY)
+    assert image.apply_update(-1, 9, [LeaderChanged(8)])
+    assert image == MetadataImage(offset=9, controller_epoch=8)
+
+
+def test_unregistered_brokers_are_forgotten() -> None:
+    image = image_of([*HISTORY, BrokerUnregistered(2, 5)])
+    assert sorted(image.brokers) == [0, 1]
+
+
+def test_questions() -> None:
+    image = image_of(HISTORY)
+    assert [broker.broker_id for broker in image.live_brokers()] == [0]
+    assert image.topic("t") is image.topics[T]
+    assert image.topic("u") is None
+    assert image.partition(T, 1) is image.topics[T].partitions[1]
+    assert image.partition(T, 2) is None
+    assert image.partition(T, -1) is None
+    assert image.partition(U, 0) is None
+    assert [(key, index) for key, index, _ in image.partitions_on(0)] == [(T, 0), (T, 1)]
+    assert image.configs_of(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
+    assert image.configs_of(ResourceType.BROKER, "") == {}

@@ -1,0 +1,209 @@
+"""The metadata log on disk: what survives what."""
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
+from raylog.actors.metadata.records import MetadataCorrupt
+from raylog.wire.errors import KafkaStorageError
+from tests.support.disk import FaultyDisk
+
+DIRECTORY = Path("/data/metadata")
+
+
+def entry(offset: int, epoch: int, *records: bytes) -> LogEntry:
+    return LogEntry(offset, epoch, records or (b"r%d" % offset,))
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def reopened(disk: FaultyDisk) -> MetadataLog:
+    disk.kill()
+    return MetadataLog(DIRECTORY, disk)
+
+
+def test_a_new_log_is_empty(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    assert (log.promised_epoch, log.last_epoch, log.next_offset) == (0, 0, 0)
+    assert log.read(0, 1000) == []
+
+
+def test_promises_and_entries_survive_the_process(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(3)
+    entries = [entry(0, 3, b"a", b"b"), entry(2, 3, b"c")]
+    log.append(entries)
+    log.promise(5)
+    again = reopened(disk)
+    assert (again.promised_epoch, again.last_epoch, again.next_offset) == (5, 3, 3)
+    assert again.entries == entries
+
+
+def test_what_was_synced_survives_the_machine(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(3)
+    log.append([entry(0, 3)])
+    log.sync()
+    disk.crash(random.Random(1))
+    again = MetadataLog(DIRECTORY, disk)
+    assert (again.promised_epoch, again.entries) == (3, [entry(0, 3)])
+
+
+def test_a_torn_tail_is_cut_off(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    whole = log.size_bytes
+    log.append([entry(1, 1)])
+    for size in range(whole, log.size_bytes):
+        fd = disk.open(str(DIRECTORY / "log"))
+        disk.ftruncate(fd, size)
+        again = reopened(disk)
+        assert again.entries == [entry(0, 1)]
+        assert again.size_bytes == whole
+        again.append([entry(1, 1)])
+        assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+
+
+def test_a_synced_frame_that_broke_is_damage_and_not_a_torn_tail(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    log.sync()
+    log.append([entry(1, 1)])
+    fd = disk.open(str(DIRECTORY / "log"))
+    disk.pwritev(fd, [b"\xff"], 20)
+    with pytest.raises(MetadataCorrupt, match="damaged at byte 0"):
+        reopened(disk)
+
+
+def test_a_hole_that_no_sync_had_closed_is_a_torn_tail(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    log.sync()
+    whole = log.size_bytes
+    log.append([entry(1, 1), entry(2, 1)])
+    fd = disk.open(str(DIRECTORY / "log"))
+    disk.pwritev(fd, [bytes(8)], whole)  # the disk wrote the second frame only
+    assert reopened(disk).entries == [entry(0, 1)]
+
+
+def test_a_gap_is_damage(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    first = log.size_bytes
+    log.append([entry(1, 1), entry(2, 1)])
+    data = disk.pread(disk.open(str(DIRECTORY / "log")), 10_000, 0)
+    second = first + (len(data) - first) // 2
+    fd = disk.open(str(DIRECTORY / "log"))
+    disk.ftruncate(fd, 0)
+    disk.pwritev(fd, [data[:first] + data[second:]], 0)
+    with pytest.raises(MetadataCorrupt, match="goes on at 2 after 1"):
+        reopened(disk)
+
+
+def test_cut_entries_stay_cut_and_promises_behind_them_stay(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1), entry(1, 1), entry(2, 1)])
+    log.promise(7)
+    log.cut(1)
+    assert log.next_offset == 1
+    log.append([entry(1, 7)])
+    again = reopened(disk)
+    assert again.entries == [entry(0, 1), entry(1, 7)]
+    assert again.promised_epoch == 7
+
+
+def test_the_epoch_before_an_offset_is_known_where_entries_end(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1, b"a", b"b"), entry(2, 4)])
+    assert [log.epoch_before(offset) for offset in range(5)] == [0, None, 1, 4, None]
+
+
+def test_reading_stops_at_the_limit_but_gives_at_least_one_entry(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    entries = [entry(at, 1, b"x" * 10) for at in range(4)]
+    log.append(entries)
+    assert log.read(1, 1) == entries[1:2]
+    assert log.read(1, 20) == entries[1:3]
+    assert log.read(4, 20) == []
+
+
+def test_a_snapshot_stands_for_the_entries_below_it(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(2)
+    log.append([entry(at, 2) for at in range(4)])
+    snapshot = LogSnapshot(3, 2, (b"all",))
+    before = log.size_bytes
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    for each in (log, reopened(disk)):
+        assert each.snapshot == snapshot
+        assert each.entries == [entry(3, 2)]
+        assert (each.promised_epoch, each.next_offset, each.epoch_before(3)) == (2, 4, 2)
+        assert each.size_bytes < before
+    log = reopened(disk)
+    log.append([entry(4, 2)])
+    assert reopened(disk).next_offset == 5
+
+
+def test_a_snapshot_past_the_end_replaces_everything(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    snapshot = LogSnapshot(9, 4, (b"all",))
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    assert (log.next_offset, log.last_epoch, log.entries) == (9, 4, [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_during_a_snapshot_leaves_the_old_state_or_the_new(
+    disk: FaultyDisk, seed: int
+) -> None:
+    rng = random.Random(seed)
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(2)
+    log.append([entry(at, 2) for at in range(4)])
+    log.sync()
+    calls = ("pwritev", "fdatasync", "rename", "fsync_dir")
+    disk.fail(rng.choice(calls), errno.EIO, skip=rng.randint(0, 2))
+    snapshot = LogSnapshot(3, 2, (b"all",))
+    try:
+        log.prepare_install(snapshot)
+    except OSError:
+        disk.heal()
+    disk.crash(rng)
+    again = MetadataLog(DIRECTORY, disk)
+    assert (again.promised_epoch, again.next_offset) == (2, 4)
+    kept = [entry(at, 2) for at in range(4)]
+    assert again.entries == (kept[3:] if again.snapshot == snapshot else kept)
+
+
+def test_an_incomplete_snapshot_is_damage(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    snapshot = LogSnapshot(2, 1, (b"a", b"b"))
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    fd = disk.open(str(DIRECTORY / "snapshot"))
+    disk.ftruncate(fd, disk.size(fd) - 1)
+    with pytest.raises(MetadataCorrupt, match="holds 2 of 2"):
+        reopened(disk)
+    disk.ftruncate(disk.open(str(DIRECTORY / "snapshot")), 0)
+    with pytest.raises(MetadataCorrupt, match="no header"):
+        reopened(disk)
+
+
+def test_a_full_disk_is_an_error_and_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1)])
+    disk.capacity = 512
+    with pytest.raises(KafkaStorageError, match="full"):
+        log.append([entry(1, 1, b"x" * 2000)])
+    disk.heal()
+    disk.fail("pwritev", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="cannot be written"):
+        log.append([entry(1, 1, b"x" * 2000), entry(2, 1)])
+    assert log.next_offset == 1
+    log.append([entry(1, 1)])
+    assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
