@@ -1,0 +1,77 @@
+"""A controller's machine with brokers, for tests of its concerns."""
+
+import random
+from typing import TypeVar
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import BrokerHeartbeat, CreateTopics, NewTopic, RegisterBroker
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.metadata.records import Record
+from raylog.actors.ports import TopicId
+
+R = TypeVar("R")
+CLUSTER = "cluster"
+
+
+class Controlled:
+    """A machine that replays what it decides, as its shell does."""
+
+    def __init__(self, brokers: int = 1, settings: dict[str, str] | None = None) -> None:
+        self.machine = ControllerMachine(CLUSTER, BrokerSettings(settings or {}), random.Random(1))
+        self.image = self.machine.image
+        self.now_ms = 1_000
+        self.epochs: dict[int, int] = {}
+        self.machine.replay(self.machine.took_over(1, ((0, "d0"),), self.now_ms))
+        for broker_id in range(brokers):
+            self.register(broker_id)
+            self.beat(broker_id)
+
+    def carry(self, decision: Decision[R]) -> R:
+        """Replay a decision's records; its response."""
+        self.machine.replay(decision.records)
+        return decision.response
+
+    def registration(self, broker_id: int, **changes: object) -> RegisterBroker:
+        values: dict[str, object] = {
+            "broker_id": broker_id,
+            "cluster_id": CLUSTER,
+            "directory_id": f"d{broker_id}",
+            "incarnation": f"i{broker_id}",
+            "host": "h",
+            "port": 9092 + broker_id,
+            **changes,
+        }
+        return RegisterBroker(**values)  # type: ignore[arg-type]  # as the dataclass checks
+
+    def register(self, broker_id: int, **changes: object) -> int:
+        asked = self.registration(broker_id, **changes)
+        epoch = self.carry(self.machine.brokers.register(asked, self.now_ms))
+        self.epochs[broker_id] = epoch
+        return epoch
+
+    def heartbeat(self, broker_id: int, *, offset: int = 1 << 40, leave: bool = False) -> object:
+        asked = BrokerHeartbeat(broker_id, self.epochs[broker_id], offset, leave)
+        return self.machine.brokers.heartbeat(asked, self.now_ms, self.image.offset)
+
+    def beat(self, broker_id: int) -> None:
+        asked = BrokerHeartbeat(broker_id, self.epochs[broker_id], 1 << 40)
+        self.carry(self.machine.brokers.heartbeat(asked, self.now_ms, self.image.offset))
+
+    def topic(
+        self,
+        name: str,
+        *replicas: tuple[int, ...],
+        configs: dict[str, str | None] | None = None,
+    ) -> TopicId:
+        """A topic whose partitions have these replicas."""
+        asked = NewTopic(name, assignments=dict(enumerate(replicas)), configs=configs or {})
+        (outcome,) = self.carry(self.machine.topics.create(CreateTopics([asked])))
+        assert outcome.error == 0, outcome.message
+        return outcome.topic_id
+
+    def expire(self) -> list[Record]:
+        """Records of sessions that have run out, replayed."""
+        decision = self.machine.brokers.expire(self.now_ms)
+        self.carry(decision)
+        return decision.records

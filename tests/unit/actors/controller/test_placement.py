@@ -1,0 +1,59 @@
+"""Where replicas go."""
+
+import random
+
+import pytest
+
+from raylog.actors.controller.placement import ring_of
+from raylog.actors.metadata.image import BrokerRegistration
+from raylog.wire.errors import InvalidReplicationFactor
+
+
+def broker(
+    broker_id: int, rack: str | None = None, *, fenced: bool = False, leaving: bool = False
+) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, 0, "h", 1, rack, "d", "i", fenced, "", "", leaving)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_without_racks_replica_j_of_partition_i_is_on_broker_i_plus_j(seed: int) -> None:
+    ring = ring_of([broker(one) for one in (5, 1, 3, 7)], 3, random.Random(seed))
+    order = [1, 3, 5, 7]
+    start = order.index(ring.replicas(0, 3)[0])
+    for partition in range(8):
+        expected = tuple(order[(start + partition + j) % 4] for j in range(3))
+        assert ring.replicas(partition, 3) == expected
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_replicas_stand_in_different_racks_as_far_as_there_are_racks(seed: int) -> None:
+    racks = {0: "a", 1: "a", 2: "a", 3: "b", 4: "b", 5: "c"}
+    ring = ring_of([broker(one, rack) for one, rack in racks.items()], 4, random.Random(seed))
+    leaders = []
+    for partition in range(6):
+        replicas = ring.replicas(partition, 4)
+        leaders.append(replicas[0])
+        assert len(set(replicas)) == 4
+        assert {racks[one] for one in replicas[:3]} == {"a", "b", "c"}
+    assert sorted(leaders) == [0, 1, 2, 3, 4, 5]
+
+
+def test_fenced_brokers_come_last_and_leaving_ones_not_at_all() -> None:
+    brokers = [broker(0, fenced=True), broker(1), broker(2, leaving=True), broker(3)]
+    ring = ring_of(brokers, 3, random.Random(0))
+    for partition in range(4):
+        assert set(ring.replicas(partition, 2)) == {1, 3}
+        assert ring.replicas(partition, 3)[2] == 0
+    with pytest.raises(InvalidReplicationFactor, match=r"only 3 broker\(s\)"):
+        ring_of(brokers, 4, random.Random(0))
+
+
+def test_the_start_rotates() -> None:
+    brokers = [broker(one) for one in range(3)]
+    starts = {ring_of(brokers, 1, random.Random(seed)).replicas(0, 1) for seed in range(20)}
+    assert starts == {(0,), (1,), (2,)}
+
+
+def test_nothing_is_placed_on_fenced_brokers_alone() -> None:
+    with pytest.raises(InvalidReplicationFactor, match="fenced"):
+        ring_of([broker(0, fenced=True)], 1, random.Random(0))
