@@ -1,0 +1,281 @@
+"""Registration, sessions, fencing and clean shutdown."""
+
+import pytest
+
+from raylog.actors.controller.api import BrokerHeartbeatAnswer, PartitionsOpened
+from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.records import (
+    NO_LEADER,
+    BrokerFenced,
+    BrokerRegistered,
+    BrokerShuttingDown,
+    BrokerUnfenced,
+    BrokerUnregistered,
+    PartitionChanged,
+)
+from raylog.wire.errors import (
+    BrokerIdNotRegistered,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    StaleBrokerEpoch,
+)
+from tests.support.controllers import Controlled
+
+
+def registered(broker_id: int, epoch: int, *, fenced: bool, **changes: str) -> BrokerRegistered:
+    return BrokerRegistered(
+        broker_id=broker_id,
+        broker_epoch=epoch,
+        host="h",
+        port=9092 + broker_id,
+        rack=None,
+        directory_id=changes.get("directory_id", f"d{broker_id}"),
+        incarnation=changes.get("incarnation", f"i{broker_id}"),
+        fenced=fenced,
+    )
+
+
+# ---- registration ----------------------------------------------------------------------------
+
+
+def test_a_new_broker_is_fenced_and_its_epoch_is_its_records_offset() -> None:
+    world = Controlled(brokers=0)
+    offset = world.image.offset
+    decision = world.machine.brokers.register(world.registration(0), 0)
+    assert decision == Decision([registered(0, offset, fenced=True)], offset)
+
+
+def test_a_repeated_registration_gets_the_same_epoch() -> None:
+    world = Controlled(brokers=1)
+    decision = world.machine.brokers.register(world.registration(0), 0)
+    assert decision == Decision([], world.epochs[0])
+
+
+def test_a_broker_of_another_cluster_is_refused() -> None:
+    world = Controlled(brokers=0)
+    with pytest.raises(InconsistentClusterId, match="this is cluster cluster, not other"):
+        world.machine.brokers.register(world.registration(0, cluster_id="other"), 0)
+
+
+def test_a_second_directory_cannot_be_a_live_broker() -> None:
+    world = Controlled(brokers=1)
+    asked = world.registration(0, directory_id="other", incarnation="new")
+    with pytest.raises(DuplicateBrokerRegistration, match="broker id 0"):
+        world.machine.brokers.register(asked, 0)
+    world.now_ms += 60_000
+    world.expire()
+    offset = world.image.offset
+    decision = world.machine.brokers.register(asked, 0)
+    expected = registered(0, offset, fenced=True, directory_id="other", incarnation="new")
+    assert decision == Decision([expected], offset)
+
+
+def test_a_process_that_only_restarted_goes_on_leading() -> None:
+    world = Controlled(brokers=1)
+    world.topic("t", (0,))
+    asked = world.registration(
+        0, incarnation="new", previous_broker_epoch=world.epochs[0], kept_running=True
+    )
+    offset = world.image.offset
+    decision = world.machine.brokers.register(asked, 0)
+    assert decision == Decision([registered(0, offset, fenced=False, incarnation="new")], offset)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kept_running": False},
+        {"kept_running": True, "previous_broker_epoch": -1},
+    ],
+)
+def test_any_other_restart_takes_the_broker_out_first(changes: dict[str, object]) -> None:
+    world = Controlled(brokers=2)
+    alone = world.topic("alone", (0,))
+    shared = world.topic("shared", (0, 1))
+    asked = world.registration(
+        0, **{"incarnation": "new", "previous_broker_epoch": world.epochs[0], **changes}
+    )
+    offset = world.image.offset
+    decision = world.machine.brokers.register(asked, 0)
+    assert decision == Decision(
+        [
+            PartitionChanged(alone, 0, leader=NO_LEADER),
+            PartitionChanged(shared, 0, leader=1, isr=(1,)),
+            registered(0, offset + 2, fenced=True, incarnation="new"),
+        ],
+        offset + 2,
+    )
+
+
+# ---- heartbeats ------------------------------------------------------------------------------
+
+
+def test_a_heartbeat_past_the_registration_unfences_and_gives_waiting_partitions_back() -> None:
+    world = Controlled(brokers=2)
+    alone = world.topic("alone", (0,))
+    world.topic("shared", (0, 1))
+    world.register(0, incarnation="new")
+    epoch = world.epochs[0]
+    early = world.heartbeat(0, offset=epoch)
+    assert early == Decision([], BrokerHeartbeatAnswer(True, False, world.image.offset))
+    decision = world.heartbeat(0, offset=epoch + 1)
+    assert decision == Decision(
+        [BrokerUnfenced(0, epoch), PartitionChanged(alone, 0, leader=0)],
+        BrokerHeartbeatAnswer(False, False, world.image.offset),
+    )
+    world.beat(0)
+    assert world.heartbeat(0) == Decision(
+        [], BrokerHeartbeatAnswer(False, False, world.image.offset)
+    )
+
+
+def test_an_unclean_replica_leads_only_where_that_is_allowed() -> None:
+    world = Controlled(brokers=2)
+    allowed = world.topic("allowed", (0, 1), configs={"unclean.leader.election.enable": "true"})
+    denied = world.topic("denied", (0, 1))
+    world.register(0, incarnation="new")  # out of sync: broker 1 leads
+    world.now_ms += 60_000
+    world.beat(0)
+    assert world.expire() == [
+        BrokerFenced(1, world.epochs[1]),
+        PartitionChanged(allowed, 0, leader=0, isr=(0,)),
+        PartitionChanged(denied, 0, leader=NO_LEADER),
+    ]
+
+
+def test_an_unclean_replica_that_comes_back_leads_where_that_is_allowed() -> None:
+    world = Controlled(brokers=2, settings={"unclean.leader.election.enable": "true"})
+    topic_id = world.topic("t", (0, 1))
+    denied = world.topic("denied", (0, 1), configs={"unclean.leader.election.enable": "false"})
+    world.register(0, incarnation="new")
+    world.now_ms += 60_000
+    assert world.expire() == [
+        BrokerFenced(1, world.epochs[1]),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER),
+        PartitionChanged(denied, 0, leader=NO_LEADER),
+    ]
+    decision = world.heartbeat(0)
+    assert isinstance(decision, Decision)
+    assert decision.records == [
+        BrokerUnfenced(0, world.epochs[0]),
+        PartitionChanged(topic_id, 0, leader=0, isr=(0,)),
+    ]
+
+
+def test_a_heartbeat_of_another_epoch_is_refused() -> None:
+    world = Controlled(brokers=1)
+    world.epochs[0] += 1
+    with pytest.raises(StaleBrokerEpoch, match="broker 0 has broker epoch"):
+        world.heartbeat(0)
+    world.epochs[7] = 0
+    with pytest.raises(StaleBrokerEpoch, match="broker 7 has broker epoch none"):
+        world.heartbeat(7)
+
+
+def test_a_silent_broker_is_fenced_after_its_session() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    alone = world.topic("alone", (1,))
+    world.now_ms += 6_000
+    assert world.expire() == []
+    world.beat(1)
+    world.now_ms += 1
+    assert world.expire() == [
+        BrokerFenced(0, world.epochs[0]),
+        PartitionChanged(topic_id, 0, leader=1, isr=(1,)),
+    ]
+    assert world.expire() == []
+    world.now_ms += 6_000
+    assert world.expire() == [
+        BrokerFenced(1, world.epochs[1]),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER),
+        PartitionChanged(alone, 0, leader=NO_LEADER),
+    ]
+
+
+def test_brokers_are_fenced_one_after_the_other() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    world.now_ms += 60_000
+    assert world.expire() == [
+        BrokerFenced(0, world.epochs[0]),
+        PartitionChanged(topic_id, 0, leader=1, isr=(1,)),
+    ]
+    assert world.expire() == [
+        BrokerFenced(1, world.epochs[1]),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER),
+    ]
+
+
+def test_a_new_controller_gives_every_broker_a_session() -> None:
+    world = Controlled(brokers=1)
+    world.now_ms += 60_000
+    world.machine.took_over(2, ((0, "d0"),), world.now_ms)
+    assert world.expire() == []
+    world.now_ms += 6_001
+    assert world.expire() == [BrokerFenced(0, world.epochs[0])]
+
+
+# ---- shutdown --------------------------------------------------------------------------------
+
+
+def test_a_leaving_broker_hands_over_before_it_goes() -> None:
+    world = Controlled(brokers=2)
+    alone = world.topic("alone", (0,))
+    shared = world.topic("shared", (0, 1))
+    epoch = world.epochs[0]
+    first = world.heartbeat(0, leave=True)
+    assert first == Decision(
+        [BrokerShuttingDown(0, epoch), PartitionChanged(shared, 0, leader=1, isr=(1,))],
+        BrokerHeartbeatAnswer(False, False, world.image.offset),
+    )
+    assert isinstance(first, Decision)
+    world.carry(first)
+    second = world.heartbeat(0, leave=True)
+    assert second == Decision(
+        [BrokerFenced(0, epoch), PartitionChanged(alone, 0, leader=NO_LEADER)],
+        BrokerHeartbeatAnswer(True, True, world.image.offset),
+    )
+    assert isinstance(second, Decision)
+    world.carry(second)
+    assert world.heartbeat(0, leave=True) == Decision(
+        [], BrokerHeartbeatAnswer(True, True, world.image.offset)
+    )
+
+
+def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:
+    world = Controlled(brokers=1)
+    assert world.heartbeat(0, leave=True) == Decision(
+        [BrokerFenced(0, world.epochs[0])],
+        BrokerHeartbeatAnswer(True, True, world.image.offset),
+    )
+
+
+def test_a_leaving_broker_is_given_nothing() -> None:
+    world = Controlled(brokers=2)
+    world.topic("shared", (0, 1))
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    world.carry(leaving)
+    world.topic("t", (0, 1))
+    topic = world.image.topic("t")
+    assert topic is not None
+    assert (topic.partitions[0].leader, topic.partitions[0].isr) == (1, (1,))
+
+
+def test_an_unregistered_broker_is_out_of_everything_but_its_assignments() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    decision = world.machine.brokers.unregister(0)
+    assert decision == Decision(
+        [
+            PartitionChanged(topic_id, 0, leader=1, isr=(1,)),
+            BrokerUnregistered(0, world.epochs[0]),
+        ],
+        None,
+    )
+    world.carry(decision)
+    with pytest.raises(BrokerIdNotRegistered, match="Broker ID 0 is not currently registered"):
+        world.machine.brokers.unregister(0)
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.partitions_opened(PartitionsOpened(0, world.epochs[0], []))

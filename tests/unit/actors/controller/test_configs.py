@@ -1,0 +1,232 @@
+"""Changing settings."""
+
+import pytest
+
+from raylog.actors.config import ResourceType
+from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    ConfigAlteration,
+    ConfigOp,
+    ConfigOutcome,
+)
+from raylog.actors.metadata.records import ConfigChanged, Record
+from raylog.wire.errors import ErrorCode
+from tests.support.controllers import Controlled
+
+SET, DELETE, APPEND, SUBTRACT = AlterOp.SET, AlterOp.DELETE, AlterOp.APPEND, AlterOp.SUBTRACT
+TOPIC, BROKER, GROUP = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.GROUP
+
+
+@pytest.fixture
+def world() -> Controlled:
+    world = Controlled(1, {"log.cleanup.policy": "compact"})
+    world.topic("t", (0,), configs={"retention.ms": "5", "segment.ms": "7"})
+    return world
+
+
+def alter(
+    world: Controlled, kind: int, name: str, *ops: ConfigOp, replaces: bool = False
+) -> tuple[list[Record], ConfigOutcome]:
+    asked = AlterConfigs([ConfigAlteration(kind, name, list(ops), replaces)])
+    decision = world.machine.configs.alter(asked)
+    (outcome,) = decision.response
+    return decision.records, outcome
+
+
+def test_settings_are_set_and_removed(world: Controlled) -> None:
+    records, outcome = alter(
+        world,
+        TOPIC,
+        "t",
+        ConfigOp("retention.ms", DELETE),
+        ConfigOp("retention.bytes", SET, "9"),
+        ConfigOp("segment.ms", SET, "7"),  # as it is: no record
+        ConfigOp("flush.ms", DELETE),  # not set: no record
+    )
+    assert records == [
+        ConfigChanged(TOPIC, "t", "retention.bytes", "9"),
+        ConfigChanged(TOPIC, "t", "retention.ms", None),
+    ]
+    assert outcome == ConfigOutcome(TOPIC, "t")
+
+
+def test_the_older_request_replaces_what_it_does_not_name(world: Controlled) -> None:
+    records, _ = alter(world, TOPIC, "t", ConfigOp("retention.ms", SET, "6"), replaces=True)
+    assert records == [
+        ConfigChanged(TOPIC, "t", "retention.ms", "6"),
+        ConfigChanged(TOPIC, "t", "segment.ms", None),
+    ]
+
+
+def test_lists_are_appended_to_and_subtracted_from(world: Controlled) -> None:
+    records, _ = alter(world, TOPIC, "t", ConfigOp("cleanup.policy", APPEND, "delete,compact"))
+    assert records == [ConfigChanged(TOPIC, "t", "cleanup.policy", "compact,delete")]
+    world.machine.replay(records)
+    records, _ = alter(world, TOPIC, "t", ConfigOp("cleanup.policy", SUBTRACT, "compact,x"))
+    assert records == [ConfigChanged(TOPIC, "t", "cleanup.policy", "delete")]
+    records, _ = alter(
+        world, TOPIC, "t", ConfigOp("leader.replication.throttled.replicas", APPEND, "0:1")
+    )
+    assert records == [ConfigChanged(TOPIC, "t", "leader.replication.throttled.replicas", "0:1")]
+
+
+def test_only_to_see_changes_nothing(world: Controlled) -> None:
+    alteration = ConfigAlteration(TOPIC, "t", [ConfigOp("retention.ms", SET, "6")])
+    decision = world.machine.configs.alter(AlterConfigs([alteration], validate_only=True))
+    assert (decision.records, decision.response) == ([], [ConfigOutcome(TOPIC, "t")])
+
+
+@pytest.mark.parametrize(
+    ("name", "ops", "code", "said"),
+    [
+        ("u", [], ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'u' does not exist"),
+        (
+            "t",
+            [ConfigOp("retention.ms", SET, "1"), ConfigOp("retention.ms", DELETE)],
+            ErrorCode.INVALID_REQUEST,
+            "duplicate config keys: retention.ms",
+        ),
+        (
+            "t",
+            [ConfigOp("retention.ms", SET, None)],
+            ErrorCode.INVALID_REQUEST,
+            "Null value not supported for : retention.ms",
+        ),
+        (
+            "t",
+            [ConfigOp("retention.ms", APPEND, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            "t",
+            [ConfigOp("retention", SET, "1")],
+            ErrorCode.INVALID_CONFIG,
+            "did you mean retention.ms?",
+        ),
+        (
+            "t",
+            [ConfigOp("retention.ms", SET, "-7")],
+            ErrorCode.INVALID_CONFIG,
+            "must lie between -1 and",
+        ),
+        (
+            "t",
+            [ConfigOp("cleanup.policy", APPEND, "shred")],
+            ErrorCode.INVALID_CONFIG,
+            "must be one of",
+        ),
+    ],
+)
+def test_impossible_changes_of_a_topic_are_refused(
+    world: Controlled, name: str, ops: list[ConfigOp], code: ErrorCode, said: str
+) -> None:
+    records, outcome = alter(world, TOPIC, name, *ops)
+    assert records == []
+    assert outcome.error is code
+    assert said in str(outcome.message)
+
+
+def test_each_resource_is_decided_on_its_own_and_only_once(world: Controlled) -> None:
+    world.topic("u", (0,))
+    op = ConfigOp("retention.ms", SET, "6")
+    decision = world.machine.configs.alter(
+        AlterConfigs(
+            [
+                ConfigAlteration(TOPIC, "t", [op]),
+                ConfigAlteration(TOPIC, "u", [op]),
+                ConfigAlteration(TOPIC, "t", [op]),
+                ConfigAlteration(TOPIC, "v", [op]),
+            ]
+        )
+    )
+    assert decision.records == [ConfigChanged(TOPIC, "u", "retention.ms", "6")]
+    assert [outcome.error for outcome in decision.response] == [
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+@pytest.mark.parametrize("name", ["", "0"])
+def test_dynamic_settings_of_brokers_are_set(world: Controlled, name: str) -> None:
+    records, outcome = alter(world, BROKER, name, ConfigOp("log.retention.ms", SET, "9"))
+    assert records == [ConfigChanged(BROKER, name, "log.retention.ms", "9")]
+    assert outcome.error == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "op", "code", "said"),
+    [
+        (
+            BROKER,
+            "0",
+            ConfigOp("num.partitions", SET, "2"),
+            ErrorCode.INVALID_REQUEST,
+            "Cannot update these configs dynamically: num.partitions",
+        ),
+        (
+            BROKER,
+            "9",
+            ConfigOp("max.connections", SET, "2"),
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+            "No node with id 9 found.",
+        ),
+        (
+            BROKER,
+            "-1",
+            ConfigOp("max.connections", SET, "2"),
+            ErrorCode.INVALID_REQUEST,
+            "Unable to parse broker name",
+        ),
+        (
+            BROKER,
+            "0",
+            ConfigOp("max.connections", SET, "-2"),
+            ErrorCode.INVALID_CONFIG,
+            "must lie between",
+        ),
+        (
+            GROUP,
+            "",
+            ConfigOp("consumer.session.timeout.ms", SET, "50000"),
+            ErrorCode.INVALID_REQUEST,
+            "Default group resources",
+        ),
+        (
+            GROUP,
+            "g",
+            ConfigOp("consumer.session.timeout.ms", SET, "5"),
+            ErrorCode.INVALID_CONFIG,
+            "between 45000 and 60000, not 5",
+        ),
+        (
+            ResourceType.BROKER_LOGGER,
+            "0",
+            ConfigOp("x", SET, "y"),
+            ErrorCode.INVALID_REQUEST,
+            "resource type 8 cannot be changed",
+        ),
+    ],
+)
+def test_impossible_changes_elsewhere_are_refused(
+    world: Controlled, kind: ResourceType, name: str, op: ConfigOp, code: ErrorCode, said: str
+) -> None:
+    records, outcome = alter(world, kind, name, op)
+    assert records == []
+    assert outcome.error is code
+    assert said in str(outcome.message)
+
+
+def test_a_groups_settings_lie_within_the_brokers_bounds(world: Controlled) -> None:
+    records, _ = alter(world, GROUP, "g", ConfigOp("consumer.session.timeout.ms", SET, "50000"))
+    assert records == [ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000")]
+
+
+def test_topic_defaults_follow_the_clusters_dynamic_settings(world: Controlled) -> None:
+    records, _ = alter(world, BROKER, "", ConfigOp("log.cleaner.max.compaction.lag.ms", SET, "5"))
+    world.machine.replay(records)
+    refused, outcome = alter(world, TOPIC, "t", ConfigOp("min.compaction.lag.ms", SET, "6"))
+    assert (refused, outcome.error) == ([], ErrorCode.INVALID_CONFIG)

@@ -1,0 +1,94 @@
+"""Finalized feature levels, and a new cluster's first records."""
+
+import random
+
+import pytest
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import (
+    FeatureOutcome,
+    FeatureUpdate,
+    FeatureUpgradeType,
+    UpdateFeatures,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.metadata.records import (
+    ClusterNamed,
+    FeatureChanged,
+    LeaderChanged,
+    VotersChanged,
+)
+from raylog.wire.errors import ErrorCode
+from tests.support.controllers import Controlled
+
+NAME = "metadata.version"
+SAFE = FeatureUpgradeType.SAFE_DOWNGRADE
+
+
+def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> None:
+    machine = ControllerMachine("c", BrokerSettings(), random.Random(1))
+    first = machine.took_over(3, ((0, "d"),), 0)
+    assert first == [
+        LeaderChanged(3),
+        ClusterNamed("c"),
+        VotersChanged(((0, "d"),)),
+        FeatureChanged(NAME, 30, 0),
+    ]
+    machine.replay(first)
+    assert machine.took_over(4, ((0, "d"),), 0) == [LeaderChanged(4)]
+
+
+def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:
+    world = Controlled()
+    down = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)]))
+    assert down == Decision([FeatureChanged(NAME, 29, 1)], [FeatureOutcome(NAME)])
+    world.carry(down)
+    up = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
+    assert up == Decision([FeatureChanged(NAME, 30, 2)], [FeatureOutcome(NAME)])
+    world.carry(up)
+    again = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
+    assert again == Decision([], [FeatureOutcome(NAME)])
+
+
+def test_a_feature_can_be_removed() -> None:
+    world = Controlled()
+    decision = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 0, SAFE)]))
+    world.carry(decision)
+    assert (world.image.features, world.image.features_epoch) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("update", "said"),
+    [
+        (FeatureUpdate("other", 1), "does not support this feature"),
+        (FeatureUpdate(NAME, 31), "Only versions 7-30 are supported"),
+        (FeatureUpdate(NAME, 6, SAFE), "Only versions 7-30 are supported"),
+        (FeatureUpdate(NAME, 29), "Can't downgrade the version"),
+    ],
+)
+def test_impossible_levels_are_refused_and_take_the_rest_with_them(
+    update: FeatureUpdate, said: str
+) -> None:
+    world = Controlled()
+    fine = FeatureUpdate(NAME, 29, SAFE)
+    decision = world.machine.features.update(UpdateFeatures([fine, update]))
+    assert decision.records == []
+    assert [outcome.error for outcome in decision.response] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    ]
+    assert said in str(decision.response[1].message)
+
+
+def test_an_upgrade_is_no_downgrade() -> None:
+    world = Controlled()
+    world.carry(world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)])))
+    decision = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30, SAFE)]))
+    assert decision.response[0].error is ErrorCode.INVALID_UPDATE_VERSION
+
+
+def test_only_to_see_changes_nothing() -> None:
+    world = Controlled()
+    asked = UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)], validate_only=True)
+    assert world.machine.features.update(asked) == Decision([], [FeatureOutcome(NAME)])

@@ -1,0 +1,255 @@
+"""Openings, losses and in-sync replicas of partitions."""
+
+import pytest
+
+from raylog.actors.controller.api import (
+    AllocateProducerIds,
+    AlterPartition,
+    OpenedReplica,
+    PartitionsOpened,
+    ProducerIdBlock,
+    ReplicasLost,
+)
+from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.records import (
+    NO_LEADER,
+    PartitionChanged,
+    ProducerIdsAllocated,
+    Record,
+)
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidRequest,
+    InvalidUpdateVersion,
+    KafkaError,
+    StaleBrokerEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from tests.support.controllers import Controlled
+
+
+def opened(world: Controlled, broker_id: int, *replicas: OpenedReplica) -> list[Record]:
+    asked = PartitionsOpened(broker_id, world.epochs[broker_id], list(replicas))
+    decision = world.machine.partitions_opened(asked)
+    world.carry(decision)
+    return decision.records
+
+
+def lost(world: Controlled, broker_id: int, *keys: tuple[TopicId, int]) -> list[Record]:
+    asked = ReplicasLost(broker_id, world.epochs[broker_id], list(keys))
+    return world.machine.replicas_lost(asked).records
+
+
+# ---- openings --------------------------------------------------------------------------------
+
+
+def test_the_first_opening_leaves_the_leader_epoch_alone() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == [
+        PartitionChanged(topic_id, 0, incarnations={0: "a"})
+    ]
+    partition = world.image.topics[topic_id].partitions[0]
+    assert (partition.leader_epoch, partition.partition_epoch) == (0, 1)
+
+
+def test_every_further_opening_of_the_leaders_log_begins_a_leader_epoch() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "b")) == [
+        PartitionChanged(topic_id, 0, leader=0, incarnations={0: "b"})
+    ]
+    assert world.image.topics[topic_id].partitions[0].leader_epoch == 1
+
+
+def test_a_repeated_report_changes_nothing() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == []
+
+
+def test_a_followers_opening_moves_no_leadership() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    opened(world, 1, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 1, OpenedReplica(topic_id, 0, "b")) == [
+        PartitionChanged(topic_id, 0, incarnations={1: "b"})
+    ]
+
+
+def test_a_partition_that_waits_for_this_replica_is_led_when_it_opens() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    world.carry(Decision([PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(0,))], None))
+    assert opened(world, 1, OpenedReplica(topic_id, 0, "b")) == [
+        PartitionChanged(topic_id, 0, incarnations={1: "b"})
+    ]
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == [
+        PartitionChanged(topic_id, 0, leader=0, incarnations={0: "a"})
+    ]
+
+
+def test_a_fenced_broker_opens_without_leading() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    world.register(0, incarnation="new")
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == [
+        PartitionChanged(topic_id, 0, incarnations={0: "a"})
+    ]
+
+
+def test_openings_of_what_is_gone_or_elsewhere_are_passed_over() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (1,))
+    nowhere = TopicId(b"x" * 16)
+    assert (
+        opened(
+            world,
+            0,
+            OpenedReplica(topic_id, 0, "a"),
+            OpenedReplica(topic_id, 5, "a"),
+            OpenedReplica(nowhere, 0, "a"),
+        )
+        == []
+    )
+
+
+def test_reports_of_an_earlier_process_are_refused() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    stale = world.epochs[0]
+    world.register(0, incarnation="new")
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.partitions_opened(
+            PartitionsOpened(0, stale, [OpenedReplica(topic_id, 0, "a")])
+        )
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.replicas_lost(ReplicasLost(0, stale, [(topic_id, 0)]))
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.allocate_producer_ids(AllocateProducerIds(0, stale))
+
+
+# ---- losses ----------------------------------------------------------------------------------
+
+
+def test_a_lost_leader_is_replaced_by_the_first_live_replica_in_sync() -> None:
+    world = Controlled(brokers=4)
+    topic_id = world.topic("t", (0, 2, 1, 3), (1, 0, 2, 3))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0, 1, 3))], None))
+    assert lost(world, 0, (topic_id, 0), (topic_id, 1)) == [
+        PartitionChanged(topic_id, 0, leader=1, isr=(1, 3)),
+        PartitionChanged(topic_id, 1, isr=(1, 2, 3)),
+    ]
+
+
+def test_the_only_replica_in_sync_stays_so() -> None:
+    world = Controlled(brokers=2)
+    alone, shared = world.topic("alone", (0,)), world.topic("shared", (0, 1))
+    world.carry(Decision([PartitionChanged(shared, 0, isr=(0,))], None))
+    assert lost(world, 0, (alone, 0), (shared, 0), (TopicId(b"x" * 16), 0)) == []
+
+
+def test_a_replica_that_is_not_in_sync_is_no_loss() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    assert lost(world, 1, (topic_id, 0)) == []
+
+
+# ---- in-sync replicas ------------------------------------------------------------------------
+
+
+def alteration(world: Controlled, topic: TopicId, **changes: object) -> AlterPartition:
+    values: dict[str, object] = {
+        "broker_id": 0,
+        "broker_epoch": world.epochs[0],
+        "topic_id": topic,
+        "partition": 0,
+        "leader_epoch": 0,
+        "partition_epoch": 2,
+        "isr": ((0, "a"),),
+        **changes,
+    }
+    return AlterPartition(**values)  # type: ignore[arg-type]  # as the dataclass checks
+
+
+@pytest.fixture
+def pair() -> tuple[Controlled, TopicId]:
+    """A partition on brokers 0 (leader) and 1, opened by both; broker 2 beside them."""
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", (0, 1))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    opened(world, 1, OpenedReplica(topic_id, 0, "b"))
+    return world, topic_id
+
+
+def test_a_leader_shrinks_and_grows_its_isr(pair: tuple[Controlled, TopicId]) -> None:
+    world, topic_id = pair
+    shrunk = world.machine.alter_partition(alteration(world, topic_id))
+    assert shrunk == Decision([PartitionChanged(topic_id, 0, isr=(0,))], None)
+    world.carry(shrunk)
+    grown = world.machine.alter_partition(
+        alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
+    )
+    assert grown == Decision([PartitionChanged(topic_id, 0, isr=(0, 1))], None)
+    world.carry(grown)
+    same = world.machine.alter_partition(
+        alteration(world, topic_id, partition_epoch=4, isr=((0, "a"), (1, "b")))
+    )
+    assert same == Decision([], None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"leader_epoch": -1}, FencedLeaderEpoch),
+        ({"partition_epoch": 1}, InvalidUpdateVersion),
+        ({"isr": ((1, "b"),)}, InvalidRequest),
+        ({"isr": ((0, "a"), (2, "c"))}, InvalidRequest),
+        ({"isr": ((0, "a"), (1, "older"))}, IneligibleReplica),
+        ({"topic_id": TopicId(b"x" * 16)}, UnknownTopicId),
+        ({"partition": 1}, UnknownTopicOrPartition),
+    ],
+)
+def test_alterations_that_are_late_or_impossible_are_refused(
+    pair: tuple[Controlled, TopicId], changes: dict[str, object], refusal: type[KafkaError]
+) -> None:
+    world, topic_id = pair
+    with pytest.raises(refusal):
+        world.machine.alter_partition(alteration(world, topic_id, **changes))
+
+
+def test_a_fenced_member_is_ineligible(pair: tuple[Controlled, TopicId]) -> None:
+    world, topic_id = pair
+    world.now_ms += 60_000
+    world.beat(0)
+    world.beat(2)
+    world.expire()
+    asked = alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
+    with pytest.raises(IneligibleReplica, match="broker 1 is not live as b"):
+        world.machine.alter_partition(asked)
+
+
+def test_only_the_leader_alters(pair: tuple[Controlled, TopicId]) -> None:
+    world, topic_id = pair
+    asked = alteration(world, topic_id, broker_id=1, broker_epoch=world.epochs[1], isr=((1, "b"),))
+    with pytest.raises(FencedLeaderEpoch):
+        world.machine.alter_partition(asked)
+
+
+# ---- producer ids ----------------------------------------------------------------------------
+
+
+def test_blocks_of_producer_ids_never_overlap() -> None:
+    world = Controlled(brokers=2)
+    epoch = world.epochs[0]
+    first = world.machine.allocate_producer_ids(AllocateProducerIds(0, epoch))
+    assert first == Decision([ProducerIdsAllocated(0, epoch, 1000)], ProducerIdBlock(0, 1000))
+    world.carry(first)
+    second = world.machine.allocate_producer_ids(AllocateProducerIds(1, world.epochs[1]))
+    assert second.response == ProducerIdBlock(1000, 1000)
