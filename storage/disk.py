@@ -1,11 +1,14 @@
 """All file access of the log, behind one small seam, so that tests can make a disk fail."""
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import Protocol
 
 Writable = bytes | bytearray | memoryview
 """What is written: anything `os.pwritev` takes that the log ever hands it."""
+
+_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
 class Disk(Protocol):
@@ -90,6 +93,11 @@ class OsDisk:
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents."""
         os.makedirs(path, exist_ok=True)
+
+
+def is_passing(failure: OSError) -> bool:
+    """Whether the call may succeed later: no space, or no descriptor, is left at the moment."""
+    return failure.errno in _PASSING
 
 
 def remove(disk: Disk, path: str) -> None:

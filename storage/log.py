@@ -228,8 +228,9 @@ class Log(LogWriter):
     def _save(self) -> None:
         """Make the state durable now. Blocking."""
         self._state_number += 1
-        self._saved = self._state()
-        self._state_file.write(self._saved, self._state_number)
+        state = self._state()
+        self._state_file.write(state, self._state_number)
+        self._saved = state
 
     # -- shortening ----------------------------------------------------------------------------
 
@@ -308,26 +309,29 @@ class Log(LogWriter):
         if offset <= self._start:
             self.truncate_fully(offset)
             return
+        self._require_online()
         try:
             self._truncate(offset, now_ms)
         except OSError as failure:
-            self._go_offline("truncation", failure)
+            self._refuse("truncation", failure)
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         assert not self.busy, "no truncation while a job is under way"
         self._begin_truncation()
         index = segment_index(self._segments, offset)
-        keep = self._files.position_of(self._segments[index], offset)
-        self._remove_segments(self._segments[index + 1 :])
         last = self._segments[index]
-        if keep == 0:
-            self._remove_segments([last])
-        elif keep < last.size:
+        keep = self._files.position_of(last, offset)
+        new = None
+        if 0 < keep < last.size:
             name = segment_name(last.base_offset, self._generation)
-            interval = self.config.index_interval_bytes
-            new = shortened(self._disk, self._files, last, keep, name, interval)
+            new = shortened(self._disk, self._files, last, keep, name)
+        self._remove_segments(self._segments[index + 1 :])
+        if new is not None:
+            new.put_in_place()
             self._remove_segments([last])
-            self._segments.append(new)
+            self._segments.append(new.segment(self.config.index_interval_bytes))
+        elif keep == 0:
+            self._remove_segments([last])
         end = self._segments[-1].next_offset if self._segments else self._start
         self._end_at(max(self._start, min(offset, end)), now_ms)
 
@@ -342,7 +346,7 @@ class Log(LogWriter):
             self._start = self.recovery_point = offset
             self._end_at(offset, 0)
         except OSError as failure:
-            self._go_offline("truncation", failure)
+            self._refuse("truncation", failure)
 
     def _begin_truncation(self) -> None:
         """Use up the names given so far, even if a crash follows, and remove what expired."""

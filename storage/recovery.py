@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from raylog.storage.checkpoint import CleanEnd, LogState, StateFile, read_file, write_file
 from raylog.storage.config import LogConfig
-from raylog.storage.disk import Disk, remove
+from raylog.storage.disk import Disk, is_passing, remove
 from raylog.storage.epochs import LeaderEpochs
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
@@ -51,6 +51,7 @@ class Recovered:
     epochs: LeaderEpochs
     producers: ProducerStates
     snapshots: list[int]  # offsets of the producer snapshots that are on disk
+    unindexed: list[Segment]  # their index is in memory: the disk is full
     log_end_offset: int
     report: RecoveryReport
 
@@ -74,6 +75,7 @@ class Recovery:
         self._report = RecoveryReport()
         self._segments: list[Segment] = []
         self._snapshots: list[int] = []
+        self._unindexed: list[Segment] = []
         self._producers = ProducerStates()
         self._producers_offset = -1  # what `_producers` is the state of; -1: nothing yet
         self._epochs = LeaderEpochs()
@@ -110,6 +112,7 @@ class Recovery:
             self._epochs,
             self._producers,
             self._snapshots,
+            self._unindexed,
             end,
             self._report,
         )
@@ -203,11 +206,19 @@ class Recovery:
         self._report.scanned_segments += 1
         self._report.scanned_bytes += segment.size
         if limit is not None:
+            self._write_index(segment, aborted)
+
+    def _write_index(self, segment: Segment, aborted: list[AbortedTransaction]) -> None:
+        assert segment.index is not None, "a segment just scanned has its index in memory"
+        data = encode_index(segment.summary(), segment.index, aborted)
+        try:
             path = self._files.path(index_name(segment.name))
-            assert segment.index is not None
-            data = encode_index(segment.summary(), segment.index, aborted)
             write_file(self._disk, path, data, durable=False)
             segment.index = None
+        except OSError as failure:
+            if not is_passing(failure):
+                raise
+            self._unindexed.append(segment)
 
     def _scan_batches(
         self,
@@ -272,8 +283,13 @@ class Recovery:
 
     def _write_snapshot(self, offset: int) -> None:
         path = self._files.path(producers_name(offset))
-        write_file(self._disk, path, self._producers.snapshot(), durable=True)
-        self._snapshots = sorted([*self._snapshots, offset])
+        try:
+            write_file(self._disk, path, self._producers.snapshot(), durable=True)
+        except OSError as failure:
+            if not is_passing(failure):
+                raise
+        else:
+            self._snapshots = sorted([*self._snapshots, offset])
 
     # -- producers -----------------------------------------------------------------------------
 

@@ -27,47 +27,50 @@ def scan(
     headers are. The first batch must begin at `next_offset` or later.
     """
     window = _Window(disk, fd, end, _CHECKED_WINDOW if check else _SKIPPING_WINDOW)
+    data, start, filled = window.bytes, 0, 0  # local: this loop decides how long a recovery takes
     while position + BATCH_OVERHEAD <= end:
-        if position + BATCH_OVERHEAD > window.end and not window.move(position, BATCH_OVERHEAD):
-            return
+        if position + BATCH_OVERHEAD > filled:
+            data, start, filled = window.move(position, BATCH_OVERHEAD)
+            if position + BATCH_OVERHEAD > filled:
+                return
         try:
-            header = read_header(window.bytes, position - window.start)
+            header = read_header(data, position - start)
         except (KafkaError, DecodeError):
             return  # the end of the data: zeros, or a batch that was not written whole
-        size = LENGTH_OVERHEAD + header.batch_length
-        needed = size if check or header.attributes & _CONTROL_BIT else BATCH_OVERHEAD
-        if position + size > end or header.base_offset < next_offset:
+        behind = position + LENGTH_OVERHEAD + header.batch_length
+        if behind > end or header.base_offset < next_offset:
             return
-        if position + needed > window.end and not window.move(position, needed):
+        if behind > filled and (check or header.attributes & _CONTROL_BIT):
+            data, start, filled = window.move(position, behind - position)
+            if behind > filled:
+                return
+        batch = data[position - start : behind - start]  # as much of it as there is
+        if check and crc32c(batch[_CHECKSUM_START:]) != header.crc:
             return
-        start = position - window.start
-        if check and crc32c(window.bytes[start + _CHECKSUM_START : start + size]) != header.crc:
-            return
-        yield position, header, window.bytes[start : start + needed]
-        position += size
+        yield position, header, batch
+        position = behind
         next_offset = header.base_offset + header.last_offset_delta + 1
 
 
 class _Window:
-    """A part of the file in memory, [start, end), that moves forward."""
+    """A part of the file in memory that moves forward."""
 
-    __slots__ = ("_disk", "_fd", "_limit", "bytes", "end", "start")
+    __slots__ = ("_disk", "_fd", "_limit", "bytes")
 
     def __init__(self, disk: Disk, fd: int, limit: int, size: int) -> None:
         self._disk, self._fd, self._limit = disk, fd, limit
         self.bytes = memoryview(bytearray(min(size, max(limit, 0))))
-        self.start = self.end = 0
 
-    def move(self, position: int, length: int) -> bool:
-        """Begin at `position`; whether at least `length` bytes are there."""
+    def move(self, position: int, length: int) -> tuple[memoryview, int, int]:
+        """Begin at `position`, with room for `length` bytes; the bytes, and their start and end."""
         if length > len(self.bytes):
             self.bytes = memoryview(bytearray(length))
-        wanted = min(len(self.bytes), self._limit - position)
-        self.start = self.end = position
-        while self.end < position + wanted:
-            free = self.bytes[self.end - position : wanted]
-            got = self._disk.preadv(self._fd, (free,), self.end)
+        limit = min(position + len(self.bytes), self._limit)
+        filled = position
+        while filled < limit:
+            free = self.bytes[filled - position : limit - position]
+            got = self._disk.preadv(self._fd, (free,), filled)
             if got == 0:
                 break
-            self.end += got
-        return self.end >= position + length
+            filled += got
+        return self.bytes, position, filled

@@ -1,48 +1,69 @@
 """Cutting a segment short without touching its file, which readers may have mapped."""
 
-from raylog.storage.disk import Disk
+from dataclasses import dataclass
+
+from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.layout import TEMPORARY_SUFFIX
+from raylog.storage.scan import scan
 from raylog.storage.segment import Segment
 
 _CHUNK = 4 * 1024 * 1024
 
 
-def shortened(
-    disk: Disk, files: SegmentFiles, old: Segment, size: int, name: str, interval_bytes: int
-) -> Segment:
-    """A new segment `name` with the first `size` bytes of `old`; durable. Blocking; OSError."""
-    path = files.path(name)
-    temporary = path + TEMPORARY_SUFFIX
+@dataclass(frozen=True, slots=True)
+class Shortened:
+    """The first `size` bytes of `old`, durable under a temporary name of the segment `name`."""
+
+    disk: Disk
+    files: SegmentFiles
+    old: Segment
+    size: int
+    name: str
+
+    def put_in_place(self) -> None:
+        """Give the copy its name. Blocking; OSError."""
+        path = self.files.path(self.name)
+        self.disk.rename(path + TEMPORARY_SUFFIX, path)
+        self.disk.fsync_dir(path.rpartition("/")[0])
+
+    def segment(self, interval_bytes: int) -> Segment:
+        """The new segment, in place, with an index in memory."""
+        segment = Segment(self.name, self.old.created_ms)
+        segment.file_size = self.size
+        with self.files.reading(segment) as fd:
+            for _, header, _ in scan(self.disk, fd, 0, self.size, check=False):
+                segment.note(header, header.base_offset, interval_bytes)
+        assert segment.size == self.size, f"{self.old.name} was cut within a batch: {self.size}"
+        segment.aborted = [
+            each for each in self.old.aborted or () if each.last_offset < segment.next_offset
+        ] or None
+        return segment
+
+
+def shortened(disk: Disk, files: SegmentFiles, old: Segment, size: int, name: str) -> Shortened:
+    """Copy the first `size` bytes of `old`. Blocking; OSError leaves nothing behind."""
+    temporary = files.path(name) + TEMPORARY_SUFFIX
     target = disk.open(temporary, create=True)
     try:
         disk.ftruncate(target, 0)
         with files.reading(old) as source:
             _copy(disk, source, target, size)
         disk.fdatasync(target)
+    except OSError:
+        remove(disk, temporary)
+        raise
     finally:
         disk.close(target)
-    disk.rename(temporary, path)
-    disk.fsync_dir(path.rpartition("/")[0])
-    segment = Segment(name, old.created_ms)
-    segment.file_size = size
-    for _, header, _ in files.batches(old, 0, check=False):
-        if segment.size >= size:
-            break
-        segment.note(header, header.base_offset, interval_bytes)
-    assert segment.size == size, f"{old.name} is cut within a batch: {size}"
-    segment.aborted = [
-        each for each in old.aborted or () if each.last_offset < segment.next_offset
-    ] or None
-    return segment
+    return Shortened(disk, files, old, size, name)
 
 
 def _copy(disk: Disk, source: int, target: int, size: int) -> None:
     position = 0
     while position < size:
         chunk = disk.pread(source, min(_CHUNK, size - position), position)
+        assert chunk, "the kept part ends before its size"
         written = 0
         while written < len(chunk):
             written += disk.pwritev(target, (memoryview(chunk)[written:],), position + written)
         position += len(chunk)
-        assert chunk, "the kept part ends before its size"

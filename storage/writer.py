@@ -1,10 +1,9 @@
 """The growing end of a log: appends, rolling, flushes, and what a failing disk does to them."""
 
-import errno
 from typing import NamedTuple, NoReturn
 
 from raylog.storage.config import LogConfig
-from raylog.storage.disk import Disk, Writable
+from raylog.storage.disk import Disk, Writable, is_passing
 from raylog.storage.files import SegmentFiles
 from raylog.storage.jobs import FlushJob, Snapshot
 from raylog.storage.layout import segment_name
@@ -12,9 +11,7 @@ from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
-from raylog.wire.records import BatchHeader, assign, iter_batches
-
-_PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+from raylog.wire.records import BatchHeader, assign, check_crc, iter_batches
 
 
 class AppendInfo(NamedTuple):
@@ -73,7 +70,7 @@ class LogWriter:
         self._generation = found.state.generation
         self._clean_end = found.state.clean_end  # until the log changes
         self._pending_snapshots: list[Snapshot] = []
-        self._retired: list[Segment] = []  # full, not closed yet
+        self._retired = found.unindexed  # segments that are full, and not closed yet
         self._flushing: FlushJob | None = None
         self._flushed_ms = 0
         self._offline: str | None = None
@@ -121,6 +118,7 @@ class LogWriter:
         before it stay. KAFKA_STORAGE_ERROR as for `append`.
         """
         for header, batch in iter_batches(batches):
+            check_crc(batch, header)
             if header.base_offset < self._end:
                 raise OffsetOutOfRange(
                     f"batch at {header.base_offset} from the leader, the log ends at {self._end}"
@@ -285,13 +283,13 @@ class LogWriter:
         for segment in job.retired[: job.indexed]:
             segment.index = None
         self._retired = job.retired[job.indexed :] + self._retired
-        if job.index_failure is not None and job.index_failure.errno not in _PASSING:
+        if job.index_failure is not None and not is_passing(job.index_failure):
             self._go_offline("writing an index", job.index_failure)
 
     # -- failures ------------------------------------------------------------------------------
 
     def _refuse(self, what: str, failure: OSError) -> NoReturn:
-        if failure.errno in _PASSING:
+        if is_passing(failure):
             raise KafkaStorageError(f"{self.directory}: {what}: {failure}") from failure
         self._go_offline(what, failure)
 

@@ -1,0 +1,89 @@
+"""Logs and batches for storage tests."""
+
+from pathlib import Path
+
+from raylog.storage.log import AppendInfo, Log, LogConfig
+from raylog.wire.records import (
+    EndTxnMarker,
+    Record,
+    encode_batch,
+    encode_end_txn_marker,
+    read_header,
+)
+from tests.support.disk import FaultyDisk
+
+NOW_MS = 1_700_000_000_000
+DIRECTORY = Path("/data/topic-0")
+
+
+def open_log(disk: FaultyDisk, **settings: int) -> Log:
+    """The log in `DIRECTORY`, with Kafka's defaults but for `settings`."""
+    return Log.open(DIRECTORY, LogConfig(**settings), disk, now_ms=NOW_MS)
+
+
+def batch(
+    count: int = 1,
+    *,
+    size: int = 100,
+    timestamp: int = NOW_MS,
+    offset: int = 0,
+    leader_epoch: int = 0,
+    producer_id: int = -1,
+    producer_epoch: int = 0,
+    sequence: int = 0,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch of `count` records, one ms apart, each with `size` bytes that are not zero."""
+    records = [
+        Record(offset + i, timestamp + i, b"key", b"v" * size, [("end", b"x")])
+        for i in range(count)
+    ]
+    if producer_id < 0:
+        return bytearray(encode_batch(records, base_offset=offset, leader_epoch=leader_epoch))
+    return bytearray(
+        encode_batch(
+            records,
+            base_offset=offset,
+            leader_epoch=leader_epoch,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            is_transactional=transactional,
+        )
+    )
+
+
+def marker(
+    producer_id: int, *, commit: bool, producer_epoch: int = 0, coordinator_epoch: int = 0
+) -> bytearray:
+    """The control batch that ends a transaction."""
+    return bytearray(
+        encode_end_txn_marker(
+            EndTxnMarker(commit, coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            timestamp_ms=NOW_MS,
+        )
+    )
+
+
+def append(log: Log, data: bytearray, *, epoch: int = 0, now_ms: int = NOW_MS) -> AppendInfo:
+    """Append one batch as the leader does."""
+    return log.append(memoryview(data), read_header(data), epoch, now_ms)
+
+
+def flush(log: Log, now_ms: int = NOW_MS) -> None:
+    """Flush as a shell does, without the executor."""
+    job = log.begin_flush()
+    job.run()
+    log.end_flush(job, now_ms)
+
+
+def checkpoint(log: Log, now_ms: int = NOW_MS) -> bool:
+    """Checkpoint as a shell does; whether anything was due."""
+    job = log.begin_checkpoint(now_ms, log.log_end_offset)
+    if job is None:
+        return False
+    job.run()
+    log.end_checkpoint(job)
+    return True

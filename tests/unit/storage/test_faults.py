@@ -1,0 +1,252 @@
+"""Full and failing disks: what is refused, what goes offline, what readers see meanwhile."""
+
+import errno
+
+import pytest
+
+from raylog.storage.log import Log
+from raylog.wire.errors import KafkaStorageError
+from tests.support.disk import FaultyDisk
+from tests.support.logs import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    checkpoint,
+    flush,
+    open_log,
+)
+
+FIRST = f"{DIRECTORY}/00000000000000000000.log"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def refuse(log: Log, size: int = 3_000) -> None:
+    before = log.log_end_offset
+    with pytest.raises(KafkaStorageError):
+        append(log, batch(size=size))
+    assert log.log_end_offset == before
+
+
+def test_a_full_disk_refuses_a_batch_and_the_log_goes_on_when_there_is_space(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.capacity = disk.used + disk.block
+    refuse(log)
+    refuse(log)
+    assert not log.offline
+    found = log.read(0, 10_000, 99)
+    assert found is not None
+    assert found.next_offset == 1
+    disk.heal()
+    assert append(log, batch(size=3_000)).base_offset == 1
+    disk.kill()
+    assert open_log(disk).log_end_offset == 2
+
+
+def test_nothing_is_left_of_a_short_write(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    end = append(log, batch()).length
+    disk.capacity = disk.used + disk.block
+    refuse(log)
+    assert len(disk.contents(FIRST)) == end
+    disk.heal()
+    append(log, batch())
+    assert not any(disk.contents(FIRST)[2 * end :])
+
+
+def test_a_full_disk_at_the_first_append(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    disk.capacity = 0
+    refuse(log)
+    disk.heal()
+    assert append(log, batch()).base_offset == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_no_room_for_another_segment_is_passing(disk: FaultyDisk, code: int) -> None:
+    log = open_log(disk, segment_bytes=100)
+    append(log, batch())
+    disk.fail("open", code)
+    refuse(log)
+    assert not log.offline
+    assert append(log, batch()).base_offset == 1
+
+
+@pytest.mark.parametrize("call", ["pwritev", "ftruncate", "open"])
+def test_any_other_failure_to_write_takes_the_log_offline(disk: FaultyDisk, call: str) -> None:
+    log = open_log(disk, segment_bytes=70_000)
+    append(log, batch())
+    disk.fail(call, errno.EIO)
+    with pytest.raises(KafkaStorageError, match="offline"):
+        append(log, batch(size=69_900 if call != "ftruncate" else 66_000))
+    assert log.offline
+    for use in (
+        lambda: append(log, batch()),
+        lambda: log.read(0, 100, 1),
+        lambda: log.retention(NOW_MS, 1),
+        log.begin_flush,
+        lambda: log.begin_checkpoint(NOW_MS, 1),
+    ):
+        with pytest.raises(KafkaStorageError, match="offline"):
+            use()
+    log.close()
+    assert disk.open_descriptors == 0
+    assert open_log(disk).log_end_offset == 1
+
+
+def test_a_failed_fdatasync_is_never_repeated(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("fdatasync", errno.EIO)
+    job = log.begin_flush()
+    job.run()
+    with pytest.raises(KafkaStorageError, match="flush"):
+        log.end_flush(job)
+    assert log.offline
+    assert log.recovery_point == 0
+    disk.calls.clear()
+    log.close()
+    assert "fdatasync" not in disk.calls
+
+
+def test_appends_go_on_during_a_flush_that_covers_what_came_before(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    append(log, batch())
+    job = log.begin_flush()
+    for _ in range(5):
+        append(log, batch())
+    job.run()
+    log.end_flush(job)
+    assert log.recovery_point == 1
+    assert log.needs_flush(NOW_MS)
+    flush(log)
+    assert log.recovery_point == 6
+    assert not log.needs_flush(NOW_MS)
+
+
+def test_an_index_that_finds_no_room_is_written_later(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for _ in range(4):
+        append(log, batch())
+    disk.fail("open", errno.ENOSPC, path=".index")
+    flush(log)
+    assert log.recovery_point == 4
+    assert log.needs_flush(NOW_MS)
+    flush(log)
+    assert not log.needs_flush(NOW_MS)
+    assert "00000000000000000000.index" in disk.listdir(str(DIRECTORY))
+
+
+def test_an_index_that_cannot_be_written_takes_the_log_offline(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for _ in range(4):
+        append(log, batch())
+    disk.fail("pwritev", errno.EIO, path=".index")
+    with pytest.raises(KafkaStorageError, match="index"):
+        flush(log)
+
+
+def test_a_checkpoint_that_finds_no_room_is_due_again(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300, retention_bytes=0, file_delete_delay_ms=0)
+    for _ in range(4):
+        append(log, batch())
+    log.retention(NOW_MS, 2)
+    disk.fail("pwritev", errno.ENOSPC, path="state")
+    with pytest.raises(KafkaStorageError):
+        checkpoint(log)
+    assert not log.offline
+    assert FIRST.rpartition("/")[2] in disk.listdir(str(DIRECTORY))
+    assert checkpoint(log)
+    assert FIRST.rpartition("/")[2] not in disk.listdir(str(DIRECTORY))
+    disk.kill()
+    assert open_log(disk).log_start_offset == 2
+
+
+def test_an_older_checkpoint_does_not_undo_a_newer_one(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(9))
+    log.delete_records_to(3)
+    older = log.begin_checkpoint(NOW_MS, 9)
+    log.delete_records_to(5)
+    newer = log.begin_checkpoint(NOW_MS, 9)
+    for job in (newer, older):
+        assert job is not None
+        job.run()
+        log.end_checkpoint(job)
+    disk.kill()
+    assert open_log(disk).log_start_offset == 5
+
+
+def test_a_truncation_that_finds_no_room_changes_nothing(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=10_000)
+    for _ in range(4):
+        append(log, batch(size=4_000))
+    disk.capacity = disk.used + 8 * disk.block
+    with pytest.raises(KafkaStorageError):
+        log.truncate_to(1, NOW_MS)
+    assert not log.offline
+    assert (log.log_end_offset, log.segment_count) == (4, 2)
+    disk.heal()
+    log.truncate_to(1, NOW_MS)
+    assert (log.log_end_offset, log.segment_count) == (1, 1)
+
+
+def test_a_log_on_a_full_disk_can_be_opened(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    for sequence in range(9):
+        append(log, batch(producer_id=1, sequence=sequence))
+    disk.kill()
+    disk.capacity = 0
+    log = open_log(disk, segment_bytes=500)
+    assert log.log_end_offset == 9
+    found = log.read(1, 100, 9)
+    assert found is not None
+    assert len(log.load(found)) == found.length
+    disk.heal()
+    flush(log)
+    assert "00000000000000000000.index" in disk.listdir(str(DIRECTORY))
+
+
+def test_a_truncation_that_fails_takes_the_log_offline(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for _ in range(4):
+        append(log, batch())
+    disk.fail("fdatasync", errno.EIO, path=".log")
+    with pytest.raises(KafkaStorageError, match="truncation"):
+        log.truncate_to(2, NOW_MS)
+    assert log.offline
+    disk.kill()
+    assert open_log(disk).log_end_offset == 4
+
+
+def test_a_close_that_fails_leaves_a_log_to_be_scanned(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        log.close()
+    assert disk.open_descriptors == 0
+    log = open_log(disk)
+    assert not log.report.clean
+    assert log.log_end_offset == 1
+
+
+def test_flush_settings(disk: FaultyDisk) -> None:
+    log = open_log(disk, flush_messages=3, flush_ms=1_000)
+    assert not log.needs_flush(NOW_MS + 5_000)
+    due = []
+    for count in (2, 1):
+        append(log, batch(count))
+        due.append(log.flush_due)
+    flush(log)
+    append(log, batch())
+    assert [*due, log.flush_due] == [False, True, False]
+    assert not log.needs_flush(NOW_MS + 999)
+    assert log.needs_flush(NOW_MS + 1_000)

@@ -1,0 +1,215 @@
+"""Appends, rolling and reads of a log on a disk that works."""
+
+import pytest
+
+from raylog.storage.log import LogConfig, Slice
+from raylog.wire.errors import CorruptMessage, OffsetOutOfRange
+from raylog.wire.records import iter_batches, read_header
+from tests.support.disk import FaultyDisk
+from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, open_log
+
+FIRST = "00000000000000000000.log"
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def test_an_empty_log_has_no_files_and_no_descriptors(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    assert (log.log_start_offset, log.log_end_offset, log.size, log.segments) == (0, 0, 0, [])
+    assert log.read(0, 1_000, 10) is None
+    assert disk.listdir(str(DIRECTORY)) == []
+    assert disk.open_descriptors == 0
+
+
+def test_append_assigns_offsets_and_the_leader_epoch_in_place(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    data = batch(3)
+    info = append(log, data, epoch=7)
+    assert info == (0, 3, FIRST, 0, len(data))
+    info = append(log, data, epoch=8)
+    assert info == (3, 6, FIRST, len(data), len(data))
+    header = read_header(data)
+    assert (header.base_offset, header.partition_leader_epoch) == (3, 8)
+    stored = disk.contents(f"{DIRECTORY}/{FIRST}")[: 2 * len(data)]
+    assert [found.base_offset for found, _ in iter_batches(stored)] == [0, 3]
+    assert log.end_offset_for_epoch(7) == (7, 3)
+
+
+def test_a_batch_is_one_write(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.calls.clear()
+    append(log, batch())
+    assert disk.calls == ["pwritev"]
+
+
+def test_the_file_is_extended_ahead_in_growing_steps_up_to_the_segment_size(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk, segment_bytes=400_000)
+    sizes = []
+    while log.segment_count < 2:
+        append(log, batch(size=10_000))
+        sizes.append(len(disk.contents(f"{DIRECTORY}/{FIRST}")))
+    assert sorted(set(sizes)) == [65_536, 131_072, 262_144, 400_000]
+
+
+def test_a_batch_larger_than_a_segment_gets_a_segment_of_its_own(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    append(log, batch())
+    info = append(log, batch(size=2_000))
+    append(log, batch())
+    assert log.segment_count == 3
+    assert (info.base_offset, info.position) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "second_ms", "segments"),
+    [(0, 1_000, 1), (0, 1_001, 2), (5_000, 0, 1)],
+)
+def test_a_segment_is_rolled_by_the_age_of_its_first_batch(
+    disk: FaultyDisk, first_ms: int, second_ms: int, segments: int
+) -> None:
+    log = open_log(disk, segment_ms=1_000)
+    append(log, batch(timestamp=NOW_MS + first_ms))
+    append(log, batch(timestamp=NOW_MS + second_ms))
+    assert log.segment_count == segments
+
+
+def test_a_segment_is_rolled_when_its_index_is_full(disk: FaultyDisk) -> None:
+    log = open_log(disk, index_interval_bytes=1, max_index_size_bytes=16)
+    for _ in range(5):
+        append(log, batch())
+    assert log.segments == [FIRST, "00000000000000000003.log"]
+
+
+def test_upkeep_rolls_a_segment_that_nobody_writes_to(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_ms=1_000)
+    assert not log.roll_if_due(NOW_MS + 5_000)
+    append(log, batch(timestamp=5))
+    assert not log.roll_if_due(NOW_MS + 1_000)
+    assert log.roll_if_due(NOW_MS + 1_001)
+    assert log.segment_count == 2
+
+
+def test_read_gives_whole_batches_up_to_the_bytes_and_the_offset_asked(disk: FaultyDisk) -> None:
+    log = open_log(disk, index_interval_bytes=1)
+    size = append(log, batch(10)).length
+    for _ in range(9):
+        append(log, batch(10))
+    assert log.read(0, 3 * size, 100) == Slice(FIRST, 0, 3 * size, 0, 30)
+    assert log.read(0, 4 * size - 1, 100) == Slice(FIRST, 0, 3 * size, 0, 30)
+    assert log.read(35, 2 * size, 100) == Slice(FIRST, 3 * size, 2 * size, 35, 50)
+    assert log.read(35, 10 * size, 50) == Slice(FIRST, 3 * size, 2 * size, 35, 50)
+    assert log.read(35, 10 * size, 49) == Slice(FIRST, 3 * size, size, 35, 49)
+    assert log.read(35, 10 * size, 39) is None
+    assert log.read(95, 10 * size, 1_000) == Slice(FIRST, 9 * size, size, 95, 100)
+    assert log.read(100, 10 * size, 1_000) is None
+    assert log.read(50, 10 * size, 40) is None
+
+
+def test_a_first_batch_that_is_too_large_comes_whole_or_not_at_all(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    size = append(log, batch(size=5_000)).length
+    append(log, batch())
+    assert log.read(0, 10, 2) == Slice(FIRST, 0, size, 0, 1)
+    assert log.read(0, 10, 2, at_least_one=False) is None
+
+
+@pytest.mark.parametrize("interval", [1, 300, 100_000])
+def test_reading_on_visits_every_batch_once(disk: FaultyDisk, interval: int) -> None:
+    log = open_log(disk, segment_bytes=2_000, index_interval_bytes=interval)
+    written = []
+    for number in range(60):
+        data = batch(1 + number % 4, size=10 * number % 90)
+        append(log, data)
+        written.append(bytes(data))
+    offset, read = 0, b""
+    while (found := log.read(offset, 700, log.log_end_offset)) is not None:
+        read += log.load(found)
+        assert found.next_offset > offset
+        offset = found.next_offset
+    assert read == b"".join(written)
+    assert log.segment_count > 3
+
+
+def test_a_reader_that_goes_on_costs_no_search(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for _ in range(200):
+        append(log, batch(size=1_000))
+    found = log.read(0, 50_000, 200)
+    disk.calls.clear()
+    while found is not None:
+        found = log.read(found.next_offset, 50_000, 200)
+    assert disk.calls == []
+
+
+def test_offsets_outside_of_the_log_are_out_of_range(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(5))
+    log.delete_records_to(2)
+    for offset in (1, 6):
+        with pytest.raises(OffsetOutOfRange, match=str(offset)):
+            log.read(offset, 100, 5)
+    assert log.read(5, 100, 5) is None
+
+
+def test_a_follower_takes_batches_as_they_are(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    batches = [batch(2, offset=offset, leader_epoch=offset) for offset in (0, 2, 9)]
+    assert log.append_verbatim(b"".join(batches), NOW_MS) == 11
+    assert log.epochs.entries() == [(0, 0), (2, 2), (9, 9)]
+    found = log.read(5, 10_000, 11)
+    assert found is not None
+    assert log.load(found) == batches[2]
+    with pytest.raises(OffsetOutOfRange):
+        log.append_verbatim(batches[2], NOW_MS)
+
+
+def test_a_follower_refuses_what_is_damaged_and_keeps_what_came_before(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    good, bad = batch(2), batch(2, offset=2)
+    bad[-1] ^= 1
+    with pytest.raises(CorruptMessage):
+        log.append_verbatim(good + bad, NOW_MS)
+    assert log.log_end_offset == 2
+
+
+def test_settings_can_change(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    log.reconfigure(LogConfig(segment_bytes=100))
+    append(log, batch())
+    assert log.segment_count == 2
+
+
+def test_descriptors_stay_few_without_flushes(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for _ in range(20):
+        append(log, batch())
+        assert disk.open_descriptors <= 2
+    flush(log)
+    assert disk.open_descriptors == 1
+    assert log.recovery_point == 20
+
+
+def test_lookups_by_time(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800, index_interval_bytes=1)
+    assert log.offset_for_timestamp(0) is None
+    assert log.max_timestamp_offset() is None
+    for ms in (10, 30, 20, 50, 40, 50):
+        append(log, batch(2, timestamp=NOW_MS + ms), epoch=3)
+    assert log.offset_for_timestamp(0) == (0, NOW_MS + 10, 3)
+    assert log.offset_for_timestamp(NOW_MS + 11) == (1, NOW_MS + 11, 3)
+    assert log.offset_for_timestamp(NOW_MS + 25) == (2, NOW_MS + 30, 3)
+    assert log.offset_for_timestamp(NOW_MS + 51) == (7, NOW_MS + 51, 3)
+    assert log.offset_for_timestamp(NOW_MS + 52) is None
+    assert log.max_timestamp_offset() == (7, NOW_MS + 51, 3)
+    log.delete_records_to(8)
+    assert log.offset_for_timestamp(0) == (8, NOW_MS + 40, 3)
+    assert log.max_timestamp_offset() == (11, NOW_MS + 51, 3)
+    log.delete_records_to(12)
+    assert log.max_timestamp_offset() is None

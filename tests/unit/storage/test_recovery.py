@@ -1,0 +1,268 @@
+"""Opening a log after a clean close, a killed process, a power cut, and damage."""
+
+import random
+
+import pytest
+
+from raylog.storage.log import Log
+from tests.support.disk import FaultyDisk
+from tests.support.logs import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    checkpoint,
+    flush,
+    marker,
+    open_log,
+)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def path(name: str) -> str:
+    return f"{DIRECTORY}/{name}"
+
+
+def fill(log: Log, count: int = 10) -> int:
+    """Append; bytes of one batch."""
+    for number in range(count):
+        info = append(log, batch(producer_id=1, sequence=number))
+    return info.length
+
+
+def everything(log: Log) -> bytes:
+    offset, data = log.log_start_offset, b""
+    while (found := log.read(offset, 1_000, log.log_end_offset)) is not None:
+        data += log.load(found)
+        offset = found.next_offset
+    return data
+
+
+def test_a_clean_close_cuts_the_hole_and_needs_no_scan(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log)
+    data = everything(log)
+    last = log.segments[-1]
+    log.close(10)
+    assert disk.open_descriptors == 0
+    log = open_log(disk, segment_bytes=800)
+    assert log.report.clean
+    assert log.report.scanned_bytes == 0
+    assert (log.log_end_offset, log.recovery_point, log.high_watermark_saved) == (10, 10, 10)
+    assert everything(log) == data
+    assert len(disk.contents(path(last))) < 800
+    assert log.producers.describe()[0].last_sequence == 9
+
+
+def test_a_log_reopened_and_not_used_writes_nothing(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    fill(log)
+    log.close(10)
+    log = open_log(disk)
+    disk.calls.clear()
+    assert not checkpoint(log)
+    log.close(10)
+    assert not {"pwritev", "fdatasync", "rename"} & set(disk.calls)
+    assert open_log(disk).report.clean
+
+
+def test_the_clean_mark_does_not_outlive_the_next_append(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    fill(log)
+    log.close()
+    log = open_log(disk)
+    append(log, batch(producer_id=1, sequence=10))
+    disk.kill()
+    log = open_log(disk)
+    assert not log.report.clean
+    assert log.log_end_offset == 11
+    assert log.producers.describe()[0].last_sequence == 10
+
+
+def test_a_killed_process_loses_nothing(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log)
+    data = everything(log)
+    disk.kill()
+    log = open_log(disk, segment_bytes=800)
+    assert log.log_end_offset == 10
+    assert everything(log) == data
+    assert log.report.rejected_bytes == 0
+    append(log, batch(producer_id=1, sequence=10))
+    assert log.report.removed_segments == []
+
+
+def test_scanning_begins_at_the_segment_of_the_recovery_point(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log, 18)
+    flush(log)
+    checkpoint(log)
+    append(log, batch())
+    disk.kill()
+    log = open_log(disk, segment_bytes=800)
+    assert log.report.scanned_segments == 1
+    assert log.log_end_offset == 19
+
+
+def test_what_was_flushed_survives_a_power_cut(disk: FaultyDisk) -> None:
+    for seed in range(30):
+        disk = FaultyDisk()
+        log = open_log(disk, segment_bytes=800)
+        fill(log)
+        flush(log)
+        append(log, batch())
+        disk.crash(random.Random(seed))
+        log = open_log(disk, segment_bytes=800)
+        assert log.log_end_offset in (10, 11)
+
+
+def test_a_torn_tail_is_left_alone_and_the_log_goes_on_elsewhere(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    size = fill(log)
+    name = log.segments[0]
+    disk.kill()
+    torn = disk.contents(path(name))[9 * size : 10 * size - 5]
+    disk.corrupt(path(name), 9 * size, torn + bytes(5))
+    log = open_log(disk)
+    assert log.log_end_offset == 9
+    assert 0 < log.report.rejected_bytes <= size
+    info = append(log, batch(producer_id=1, sequence=9))
+    assert (info.base_offset, info.position) == (9, 0)
+    assert info.segment_id == "00000000000000000009-1.log"
+    assert disk.contents(path(name))[9 * size : 10 * size - 5] == torn
+    log.close()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.report.clean) == (10, True)
+
+
+def test_a_torn_first_batch_leaves_an_empty_log_with_a_fresh_name(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    size = fill(log, 1)
+    disk.kill()
+    disk.corrupt(path(log.segments[0]), size - 1, b"\0")
+    log = open_log(disk)
+    assert (log.log_end_offset, log.segments) == (0, [])
+    assert append(log, batch()).segment_id == "00000000000000000000-2.log"
+
+
+def test_segments_behind_missing_records_go(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    fill(log)
+    segments = log.segments
+    disk.kill()
+    disk.corrupt(path(segments[1]), 30, b"\xff")
+    log = open_log(disk, segment_bytes=500)
+    assert log.log_end_offset == int(segments[1][:20])
+    assert set(log.report.removed_segments) >= set(segments[2:])
+    assert append(log, batch()).segment_id not in segments
+
+
+def test_damage_below_the_recovery_point_is_left_to_readers(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    fill(log)
+    segments = log.segments
+    log.close()
+    disk.corrupt(path(segments[0]), 30, b"\xff")
+    assert open_log(disk).log_end_offset == 10
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "wrong", "other"])
+def test_an_index_is_made_again(disk: FaultyDisk, damage: str) -> None:
+    log = open_log(disk, segment_bytes=2_000, index_interval_bytes=1)
+    fill(log, 40)
+    data = everything(log)
+    first = path(log.segments[0].replace(".log", ".index"))
+    whole = disk.contents(first) if first in disk.listdir("/") else b""
+    log.close()
+    whole = disk.contents(first)
+    match damage:
+        case "missing":
+            disk.unlink(first)
+        case "short":
+            fd = disk.open(first)
+            disk.ftruncate(fd, len(whole) // 2)
+            disk.close(fd)
+        case "wrong":
+            disk.corrupt(first, len(whole) - 3, b"\xff")
+        case _:
+            disk.corrupt(first, 0, bytes(8))
+    log = open_log(disk, segment_bytes=2_000, index_interval_bytes=1)
+    assert log.log_end_offset == 40
+    assert everything(log) == data
+    assert log.read(3, 1, 40) == log.read(3, 1, 40)
+
+
+def test_a_damaged_state_file_costs_a_scan_only(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log)
+    log.close()
+    disk.corrupt(path("state"), 20, b"\xff")
+    log = open_log(disk, segment_bytes=800)
+    assert not log.report.clean
+    assert (log.log_start_offset, log.log_end_offset) == (0, 10)
+    assert log.epochs.entries() == [(0, 0)]
+
+
+def test_damaged_producer_snapshots_cost_a_scan_only(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log)
+    log.close()
+    for name in disk.listdir(str(DIRECTORY)):
+        if name.endswith(".producers"):
+            disk.corrupt(path(name), 20, b"\xff")
+    log = open_log(disk, segment_bytes=800)
+    assert log.producers.describe()[0].last_sequence == 9
+
+
+def test_transactions_survive_with_their_aborted_list(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=500)
+    for sequence in range(6):
+        append(log, batch(producer_id=5, sequence=sequence, transactional=True))
+    append(log, marker(5, commit=False))
+    append(log, batch(producer_id=6, transactional=True))
+    aborted = log.aborted_transactions(0, 8)
+    assert aborted == [(5, 0, 6, 7)]
+    disk.kill()
+    for _ in range(2):
+        log = open_log(disk, segment_bytes=500)
+        assert log.aborted_transactions(0, 8) == aborted
+        assert log.aborted_transactions(7, 8) == []
+        assert log.last_stable_offset(8) == 7
+        log.close()
+
+
+def test_the_high_watermark_and_the_log_start_come_back(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    fill(log)
+    flush(log)
+    log.delete_records_to(4)
+    job = log.begin_checkpoint(NOW_MS, 7)
+    assert job is not None
+    job.run()
+    log.end_checkpoint(job)
+    disk.crash(random.Random(1))
+    log = open_log(disk)
+    assert (log.log_start_offset, log.high_watermark_saved) in ((4, 7), (4, 0))
+
+
+def test_temporary_files_and_strays_go(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    fill(log)
+    log.close()
+    for name in ("state.tmp", "00000000000000000077.index", "00000000000000000000.log.tmp"):
+        disk.close(disk.open(path(name), create=True))
+    open_log(disk)
+    assert not [n for n in disk.listdir(str(DIRECTORY)) if n.endswith(".tmp") or "77" in n]
+
+
+def test_files_of_others_are_left_alone(disk: FaultyDisk) -> None:
+    disk.close(disk.open(path("lock"), create=True))
+    log = open_log(disk)
+    fill(log)
+    log.close()
+    open_log(disk).delete()
+    assert disk.listdir(str(DIRECTORY)) == ["lock"]

@@ -1,0 +1,199 @@
+"""Retention, DeleteRecords and truncation."""
+
+import pytest
+
+from raylog.storage.log import Log, LogConfig
+from raylog.wire.errors import OffsetOutOfRange
+from tests.support.disk import FaultyDisk
+from tests.support.logs import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    checkpoint,
+    flush,
+    open_log,
+)
+
+HOUR_MS = 3_600_000
+
+
+def settings(retention_bytes: int) -> LogConfig:
+    return LogConfig(retention_bytes=retention_bytes, retention_ms=-1)
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def segmented(disk: FaultyDisk, count: int = 6, **settings: int) -> Log:
+    """A log with one batch of one record in each segment, one hour apart."""
+    log = open_log(disk, segment_bytes=100, **{"retention_ms": -1} | settings)
+    for number in range(count):
+        append(log, batch(timestamp=NOW_MS + number * HOUR_MS), epoch=number // 2)
+    assert log.segment_count == count
+    return log
+
+
+def test_segments_expire_by_their_newest_record(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_ms=2 * HOUR_MS)
+    assert log.retention(NOW_MS + 2 * HOUR_MS, 6) == []
+    assert log.retention(NOW_MS + 4 * HOUR_MS, 6) == [f"{0:020}.log", f"{1:020}.log"]
+    assert log.log_start_offset == 2
+    assert log.epochs.entries() == [(1, 2), (2, 4)]
+
+
+def test_segments_go_while_the_log_is_too_large(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    size = log.size // 6
+    log.reconfigure(settings(3 * size))
+    assert len(log.retention(NOW_MS, 6)) == 3
+    log.reconfigure(settings(3 * size - 1))
+    assert log.retention(NOW_MS, 6) == []
+
+
+def test_nothing_at_or_above_the_high_watermark_expires(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_bytes=0)
+    assert len(log.retention(NOW_MS, 3)) == 3
+    assert log.log_start_offset == 3
+
+
+def test_records_without_timestamps_are_as_old_as_their_segment(disk: FaultyDisk) -> None:
+    log = open_log(disk, retention_ms=HOUR_MS)
+    append(log, batch(timestamp=-1))
+    assert log.retention(NOW_MS + HOUR_MS, 1) == []
+    assert len(log.retention(NOW_MS + HOUR_MS + 1, 1)) == 1
+
+
+def test_everything_can_expire_and_the_end_stays(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_ms=HOUR_MS)
+    append(log, batch(producer_id=4))
+    assert len(log.retention(NOW_MS + 9 * HOUR_MS, 7)) == 7
+    assert (log.log_start_offset, log.log_end_offset, log.segments) == (7, 7, [])
+    assert log.read(7, 100, 7) is None
+    checkpoint(log, NOW_MS + 10 * HOUR_MS)
+    disk.kill()
+    log = open_log(disk)
+    assert (log.log_start_offset, log.log_end_offset, log.segments) == (7, 7, [])
+    assert [info.producer_id for info in log.producers.describe()] == [4]
+    assert append(log, batch()).base_offset == 7
+
+
+def test_expired_files_stay_for_a_while_then_go_after_the_state_was_saved(
+    disk: FaultyDisk,
+) -> None:
+    log = segmented(disk, retention_bytes=0, file_delete_delay_ms=500)
+    gone = log.retention(NOW_MS, 5)
+    assert checkpoint(log, NOW_MS + 499)
+    assert set(gone) <= set(disk.listdir(str(DIRECTORY)))
+    disk.calls.clear()
+    assert checkpoint(log, NOW_MS + 500)
+    assert not set(gone) & set(disk.listdir(str(DIRECTORY)))
+    assert disk.calls.index("rename") < disk.calls.index("unlink")
+    assert not checkpoint(log, NOW_MS + 501)
+
+
+def test_a_close_removes_expired_files(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_bytes=0)
+    gone = log.retention(NOW_MS, 5)
+    log.close()
+    assert not set(gone) & set(disk.listdir(str(DIRECTORY)))
+
+
+def test_deleted_records_are_out_of_range_and_their_segments_expire(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    log.delete_records_to(3)
+    log.delete_records_to(2)  # never back
+    assert log.log_start_offset == 3
+    assert log.segment_count == 6
+    assert len(log.retention(NOW_MS, 6)) == 3
+    with pytest.raises(OffsetOutOfRange):
+        log.delete_records_to(7)
+
+
+def test_deleted_records_stay_deleted(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    log.delete_records_to(3)
+    checkpoint(log)
+    disk.kill()
+    log = open_log(disk)
+    assert (log.log_start_offset, log.log_end_offset) == (3, 6)
+
+
+def test_truncation_makes_a_new_file_and_leaves_the_old_one_to_readers(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    size = append(log, batch()).length
+    for number in range(4):
+        append(log, batch(), epoch=number)
+    old = log.segments[0]
+    fd = disk.open(f"{DIRECTORY}/{old}")
+    log.truncate_to(2, NOW_MS)
+    assert log.log_end_offset == 2
+    assert log.segments == ["00000000000000000000-1.log"]
+    assert old not in disk.listdir(str(DIRECTORY))
+    assert disk.size(fd) >= 5 * size  # a reader's file is as it was
+    assert log.epochs.entries() == [(0, 0)]
+    info = append(log, batch(), epoch=9)
+    assert (info.base_offset, info.position) == (2, 2 * size)
+
+
+def test_truncation_at_a_segment_removes_whole_segments(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    flush(log)
+    log.truncate_to(4, NOW_MS)
+    assert log.segments == [f"{number:020}.log" for number in range(4)]
+    assert append(log, batch()).segment_id == "00000000000000000004-1.log"
+    assert log.recovery_point == 4
+
+
+def test_truncation_within_a_batch_drops_the_batch(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(5))
+    append(log, batch(5))
+    log.truncate_to(7, NOW_MS)
+    assert log.log_end_offset == 5
+
+
+def test_truncation_to_the_end_or_beyond_does_nothing(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    disk.calls.clear()
+    log.truncate_to(6, NOW_MS)
+    log.truncate_to(99, NOW_MS)
+    assert disk.calls == []
+    assert log.log_end_offset == 6
+
+
+def test_truncation_below_the_start_begins_the_log_anew(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    log.delete_records_to(4)
+    log.truncate_to(2, NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset, log.segments) == (2, 2, [])
+    log.truncate_fully(9)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    disk.kill()
+    log = open_log(disk)
+    assert (log.log_start_offset, log.log_end_offset) == (9, 9)
+    assert append(log, batch()).segment_id == "00000000000000000009-2.log"
+
+
+def test_truncation_takes_producers_back(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for sequence in range(8):
+        append(log, batch(producer_id=3, sequence=sequence))
+    log.truncate_to(5, NOW_MS)
+    assert log.producers.describe()[0].last_sequence == 4
+    append(log, batch(producer_id=3, sequence=5))
+
+
+def test_no_truncation_while_a_job_is_under_way(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    job = log.begin_flush()
+    busy = [log.busy]
+    with pytest.raises(AssertionError):
+        log.truncate_to(3, NOW_MS)
+    job.run()
+    log.end_flush(job)
+    busy.append(log.busy)
+    log.truncate_to(3, NOW_MS)
+    assert busy == [True, False]
