@@ -350,6 +350,12 @@ class Log(LogWriter):
 
     def _begin_truncation(self) -> None:
         """Use up the names given so far, even if a crash follows, and remove what expired."""
+        while self._pending_snapshots:  # they stand for records that expired, too
+            snapshot = self._pending_snapshots[0]
+            path = self._files.path(producers_name(snapshot.offset))
+            write_file(self._disk, path, snapshot.contents, durable=True)
+            self._snapshots = sorted({*self._snapshots, snapshot.offset})
+            del self._pending_snapshots[0]
         self._generation += 1
         self._save()
         for _, name in self._doomed:
