@@ -99,11 +99,16 @@ def java_consume_in_group(address: str, load: Load, group: str) -> float:
 
 
 def java_end_to_end(address: str, topic: str, records: int, acks: str) -> float:
-    """Mean ms from send to receipt by Kafka's own tool, one 100-byte record at a time."""
+    """Mean ms from send to receipt by Kafka's own tool, one 100-byte record at a time.
+
+    Having printed its result the tool commits offsets, which fails on a broker without groups:
+    what counts is the result.
+    """
     said = _java(
         f"{TOOLS}.EndToEndLatency",
         *("--bootstrap-server", address, "--topic", topic, "--num-records", str(records)),
         *("--producer-acks", acks, "--record-size", "100"),
+        accept_failure=True,
     )
     found = _END_TO_END_MEAN.search(said)
     if found is None:
@@ -146,22 +151,22 @@ def _rate(said: str, load: Load) -> float:
     return float(answer["records"]) / float(answer["seconds"])
 
 
-def _java(main: str, *arguments: str) -> str:
-    return _run(jars.fetch().command(main, *arguments))
+def _java(main: str, *arguments: str, accept_failure: bool = False) -> str:
+    return _run(jars.fetch().command(main, *arguments), accept_failure=accept_failure)
 
 
 def _python(*arguments: str) -> str:
     return _run([sys.executable, "-m", "bench.librdkafka", *arguments])
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], *, accept_failure: bool = False) -> str:
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as failure:
         raise ClientError(f"no end after {CLIENT_TIMEOUT_S:.0f} s: {command[-12:]}") from failure
-    if done.returncode != 0:
+    if done.returncode != 0 and not accept_failure:
         raise ClientError(f"{command[-12:]} failed:\n{(done.stdout + done.stderr)[-2000:]}")
     return done.stdout
 

@@ -13,7 +13,7 @@ from tests.conformance.scenarios import (
     Message,
     WriteOptions,
 )
-from tests.conformance.tools import TOOLS, java, java_tools
+from tests.conformance.tools import TOOLS, has_groups, java
 
 pytestmark = pytest.mark.java
 
@@ -85,7 +85,7 @@ def test_end_to_end_tool(target: Target, topic: str) -> None:
         f"{TOOLS}.EndToEndLatency",
         *("--bootstrap-server", target.bootstrap, "--topic", topic, "--num-records", "200"),
         *("--producer-acks", "all", "--record-size", "100"),
-        *("--command-config", str(java_tools().no_commits)),
+        accept_failure=not has_groups(target.bootstrap),  # it commits offsets at the very end
     )
     assert "Avg latency" in said
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from bench import jars
+from bench.wireprobe import JOIN_GROUP, api_versions
 
 TOOLS = "org.apache.kafka.tools"
 DEADLINE_S = 60
@@ -27,16 +28,23 @@ def kcat() -> str:
     return path
 
 
-def run(*command: str, given: bytes = b"") -> bytes:
-    """What the command prints; its failure is the test's."""
+def has_groups(bootstrap: str) -> bool:
+    """Whether the broker serves consumer groups."""
+    return JOIN_GROUP in api_versions(bootstrap.split(",")[0])
+
+
+def run(*command: str, given: bytes = b"", accept_failure: bool = False) -> bytes:
+    """What the command prints; its failure is the test's, unless that is accepted."""
     done = subprocess.run(
         command, input=given, capture_output=True, timeout=DEADLINE_S, check=False
     )
-    assert done.returncode == 0, f"{command[-8:]}: {done.stdout!r} {done.stderr.decode()}"
+    assert accept_failure or done.returncode == 0, (
+        f"{command[-8:]}: {done.stdout!r} {done.stderr.decode()}"
+    )
     return done.stdout
 
 
-def java(main: str, *arguments: str, given: bytes = b"") -> str:
+def java(main: str, *arguments: str, given: bytes = b"", accept_failure: bool = False) -> str:
     """Run a main class of Apache Kafka's tools, or one of ours, with a small heap."""
     command = java_tools().command(main, *arguments, heap="256M")
-    return run(*command, given=given).decode()
+    return run(*command, given=given, accept_failure=accept_failure).decode()
