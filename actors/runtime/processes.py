@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+CHILD = "child"
+"""Name of a process that one of ours started."""
 _PROC = Path("/proc")
 
 
@@ -49,7 +51,7 @@ def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
     pending = [record.pid for record in records if is_running(record)]
     while pending:
         for child in children.get(pending.pop(), []):
-            record = record_of("child", child)
+            record = record_of(CHILD, child)
             if record is not None:
                 found.append(record)
                 pending.append(child)

@@ -22,15 +22,22 @@ import os
 import resource
 import secrets
 import shutil
-import signal
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from raylog.actors.runtime.processes import ProcessRecord, descendants, end, is_running, record_of
+from raylog.actors.runtime.processes import (
+    CHILD,
+    ProcessRecord,
+    descendants,
+    end,
+    is_running,
+    record_of,
+)
 
 if TYPE_CHECKING:
     from ray._private.node import Node
@@ -78,8 +85,9 @@ class LocalRay:
 
     @property
     def is_running(self) -> bool:
-        """Whether all of Ray's own processes run."""
-        return all(is_running(process) for process in self.processes)
+        """Whether Ray runs. Its agents and workers come and go: the raylet sees to them."""
+        own = [process for process in self.processes if process.name != CHILD]
+        return bool(own) and all(is_running(process) for process in own)
 
 
 def start_node(
@@ -98,12 +106,27 @@ def start_node(
     Changes this process's environment (Ray's settings are inherited by all it starts), so that a
     following `connect` finds the same token.
     """
-    run.mkdir(mode=0o700, parents=True, exist_ok=True)  # Ray's own folders are open to all
+    # Ray's own folders are open to all, so the one around them is not.
+    run.mkdir(mode=0o700, parents=True, exist_ok=True)
     prepare_environment(_token(run), metrics=metrics)
     raise_descriptor_limit()
     directory = _ray_directory(run)
-    with _hangup_ignored():
+
+    def note(node: Node) -> LocalRay:
+        """Record what runs by now, so that it can be ended whatever comes next."""
+        noted = LocalRay(
+            address=node.gcs_address or "",
+            node_id=node.node_id,
+            token_path=str(_token(run)),
+            directory=str(directory),
+            processes=_processes(node),
+        )
+        _write(_record_path(run, index), noted)
+        return noted
+
+    with _own_sessions():
         node = _launch(
+            note,
             head=join is None,
             metrics=metrics,
             gcs_address=join,
@@ -114,16 +137,7 @@ def start_node(
             object_store_memory=object_store_bytes,
             temp_dir=str(directory),
         )
-    _children.extend(info.process for infos in node.all_processes.values() for info in infos)
-    launched = LocalRay(
-        address=node.gcs_address,
-        node_id=node.node_id,
-        token_path=str(_token(run)),
-        directory=str(directory),
-        processes=_processes(node),
-    )
-    _write(_record_path(run, index), launched)
-    return launched
+    return note(node)
 
 
 def running_nodes(run: Path) -> list[LocalRay]:
@@ -162,15 +176,28 @@ def connect(address: str, token_path: str | None = None) -> None:
     )
 
 
-def disconnect() -> None:
-    """Stop being a driver; detached actors live on."""
+def is_connected() -> bool:
+    """Whether this process is a driver."""
+    if "ray" not in sys.modules:
+        return False
     import ray
 
-    ray.shutdown()
+    return bool(ray.is_initialized())
+
+
+def disconnect() -> None:
+    """Stop being a driver, if this process is one; detached actors live on."""
+    if "ray" in sys.modules:
+        import ray
+
+        ray.shutdown()
 
 
 def prepare_environment(token: Path, *, metrics: bool) -> None:
     """Set what Ray reads from the environment, for this process and all it starts."""
+    assert "ray" not in sys.modules or _ENVIRONMENT.items() <= os.environ.items(), (
+        "Ray reads its environment when it is imported, so nothing may import it before this"
+    )
     os.environ.update(_ENVIRONMENT)
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
     if not metrics:
@@ -184,8 +211,10 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _launch(*, head: bool, metrics: bool, **parameters: object) -> Node:
-    """Start Ray's processes with our choices."""
+def _launch(
+    note: Callable[[Node], object], *, head: bool, metrics: bool, **parameters: object
+) -> Node:
+    """Start Ray's processes with our choices; `note` is told after each."""
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
@@ -199,6 +228,23 @@ def _launch(*, head: bool, metrics: bool, **parameters: object) -> Node:
                 super().start_api_server(include_dashboard=True, raise_on_failure=raise_on_failure)
             else:
                 self._webui_url = None
+
+        def start_gcs_server(self) -> None:
+            try:
+                super().start_gcs_server()  # type: ignore[no-untyped-call]  # Ray's
+            finally:
+                self._note()
+
+        def start_ray_processes(self) -> None:
+            try:
+                super().start_ray_processes()  # type: ignore[no-untyped-call]  # Ray's
+            finally:
+                self._note()
+
+        def _note(self) -> None:
+            started = (info.process for infos in self.all_processes.values() for info in infos)
+            _children.extend(process for process in started if process not in _children)
+            note(self)
 
     settings = RayParams(
         include_dashboard=metrics,
@@ -245,13 +291,23 @@ def _ray_directory(run: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _hangup_ignored() -> Iterator[None]:
-    """Let what is started here outlive the terminal: an ignored signal stays ignored by exec."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def _own_sessions() -> Iterator[None]:
+    """Let what is started here live on when the terminal or our process group ends."""
+    from ray._private import services
+
+    class DetachedProcess(services.ConsolePopen):
+        """Ray's processes get a session each, and none of our input."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            options |= {"start_new_session": True, "stdin": subprocess.DEVNULL}
+            super().__init__(*arguments, **options)
+
+    before = services.ConsolePopen
+    services.ConsolePopen = DetachedProcess  # type: ignore[misc]  # Ray has no option for it
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        services.ConsolePopen = before  # type: ignore[misc]  # as above
 
 
 def _record_path(run: Path, index: int) -> Path:

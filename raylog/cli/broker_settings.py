@@ -1,0 +1,68 @@
+"""Broker settings as people give them: a file, then `--set`; checked before anything starts."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.cli.options import parse_pairs
+
+_SET_BY_OPTIONS = {
+    "broker.id": "--first-broker-id",
+    "listeners": "--host and --port",
+    "log.dirs": "--data",
+}
+
+
+def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
+    """All settings; raises InvalidConfig for an unknown key or a value out of range."""
+    from raylog.actors.config import BrokerSettings
+
+    settings = {**(_read_file(file) if file is not None else {}), **parse_pairs(pairs, "--set")}
+    for key, option in _SET_BY_OPTIONS.items():
+        if key in settings:
+            raise CommandFailed(f"{key} differs from broker to broker", f"Use {option} instead")
+    return dict(BrokerSettings(settings).given)
+
+
+def _read_file(file: Path) -> dict[str, str]:
+    """Settings of a TOML file (tables or quoted dotted keys), else of a properties file."""
+    text = file.read_text()
+    if file.suffix != ".toml":
+        return _properties(file, text)
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise CommandFailed(f"{file}: {error}", exit_code=EXIT_USAGE) from error
+    return _flattened(tables, "")
+
+
+def _flattened(table: dict[str, object], prefix: str) -> dict[str, str]:
+    """Dotted keys of nested tables, values as text."""
+    found: dict[str, str] = {}
+    for key, value in table.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            found |= _flattened(value, f"{name}.")
+        elif isinstance(value, list):
+            found[name] = ",".join(str(item) for item in value)
+        else:
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _properties(file: Path, text: str) -> dict[str, str]:
+    """KEY=VALUE lines; lines that begin with # are comments."""
+    found = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith(("#", "!")):
+            continue
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise CommandFailed(
+                f"{file}, line {number}: expected KEY=VALUE, found {line.strip()!r}",
+                exit_code=EXIT_USAGE,
+            )
+        found[key.strip()] = value.strip()
+    return found

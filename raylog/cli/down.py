@@ -1,0 +1,22 @@
+"""`raylog down`: stop a cluster that `raylog up` started."""
+
+from __future__ import annotations
+
+from raylog.cli.failures import CommandFailed
+from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.output import print_done
+from raylog.cli.progress import Progress
+
+
+def down(data: Data = DEFAULT_DATA) -> None:
+    """Stop the cluster that was started on a data directory; its data stays."""
+    from raylog.cli.local_cluster import stop
+
+    with Progress() as progress:
+        failures = stop(data, progress.tell)
+    if failures:
+        told = "; ".join(f"broker {broker}: {failure}" for broker, failure in failures.items())
+        raise CommandFailed(
+            f"stopped, but not cleanly: {told}", "The next `raylog up` recovers their logs"
+        )
+    print_done("stopped")

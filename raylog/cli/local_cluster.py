@@ -1,0 +1,215 @@
+"""Starting and stopping a cluster from the command line: Ray, then the actors on it.
+
+Only `up`, `down` and `status` come here, and only here does the command line know Ray.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from raylog.cli.cluster_record import (
+    ClusterRecord,
+    forget_record,
+    read_record,
+    run_directory,
+    secret_path,
+)
+from raylog.cli.failures import CommandFailed
+
+if TYPE_CHECKING:
+    from raylog.actors.broker.api import BrokerStatus
+
+T = TypeVar("T")
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What `raylog up` was asked for."""
+
+    data: Path
+    brokers: int
+    host: str
+    port: int
+    first_broker_id: int
+    settings: dict[str, str] = field(default_factory=dict)
+    nodes: int = 1
+    """Ray nodes to start on this machine; the brokers are spread over them."""
+    ray_address: str | None = None
+    """A Ray to join instead."""
+    metrics: bool = False
+
+
+def start(wanted: Wanted, tell: Told) -> ClusterRecord:
+    """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
+    run = run_directory(wanted.data)
+    check_free(wanted, run)
+    tell("starting Ray")
+    try:
+        address, token, nodes = _start_ray(wanted, run)
+        tell(f"starting {wanted.brokers} broker{'s' if wanted.brokers != 1 else ''}")
+        record = _run(_start_brokers(wanted, run, address, token, nodes))
+        record.write(run)
+    except BaseException:
+        _end_ray(run)
+        raise
+    return record
+
+
+def stop(data: Path, tell: Told) -> dict[int, str]:
+    """Shut the brokers down, then end Ray; returns what did not end cleanly, by broker.
+
+    Raises CommandFailed when nothing was started here.
+    """
+    from raylog.actors.runtime.ray_node import running_nodes
+
+    run = data.absolute() / "run"
+    record = read_record(run)
+    nodes = running_nodes(run)
+    if record is None and not nodes:
+        raise CommandFailed(
+            f"no cluster was started on {data}", "Give the directory that `raylog up` had: --data"
+        )
+    failures: dict[int, str] = {}
+    if record is not None and all(node.is_running for node in nodes):
+        tell("shutting down brokers")
+        failures = _stop_brokers(record)
+    tell("ending Ray")
+    _end_ray(run)
+    forget_record(run)
+    return failures
+
+
+def statuses(record: ClusterRecord) -> list[BrokerStatus]:
+    """How the brokers stand; raises PeerLost for one that is gone."""
+    from raylog.actors.cluster import describe_cluster
+
+    with _connected(record):
+        from raylog.actors.runtime.ray import RayRuntime
+
+        runtime = RayRuntime.of_driver(record.secret_path)
+        return _run(describe_cluster(runtime, record.cluster_id, record.broker_ids))
+
+
+def is_up(run: Path) -> bool:
+    """Whether a cluster that was started here still has all its Ray processes."""
+    from raylog.actors.runtime.ray_node import running_nodes
+
+    nodes = running_nodes(run)
+    if not nodes:
+        return read_record(run) is not None
+    return all(node.is_running for node in nodes)
+
+
+def check_free(wanted: Wanted, run: Path) -> None:
+    """Raise CommandFailed if the data or a port is in use; end what a crash has left."""
+    if read_record(run) is not None and is_up(run):
+        raise CommandFailed(
+            f"a cluster is running on {wanted.data}",
+            f"See it: raylog status --data {wanted.data}; end it: raylog down --data {wanted.data}",
+        )
+    _end_ray(run)
+    forget_record(run)
+    for port in range(wanted.port, wanted.port + wanted.brokers) if wanted.port else ():
+        with contextlib.closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((wanted.host, port))
+            except OSError as error:
+                raise CommandFailed(
+                    f"cannot listen on {wanted.host}:{port}: {error.strerror}",
+                    "Choose other ports with --port, or see who has it: ss -ltnp",
+                ) from error
+
+
+def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
+    """Address, token file and node ids of a Ray of our own, or of the one to join."""
+    from raylog.actors.runtime.ray_node import connect, start_node
+
+    if wanted.ray_address is not None:
+        connect(wanted.ray_address)
+        return wanted.ray_address, None, []
+    head = start_node(run, metrics=wanted.metrics)
+    others = [
+        start_node(run, index=index, join=head.address, metrics=wanted.metrics)
+        for index in range(1, wanted.nodes)
+    ]
+    connect(head.address, head.token_path)
+    return head.address, head.token_path, [node.node_id for node in (head, *others)]
+
+
+async def _start_brokers(
+    wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str]
+) -> ClusterRecord:
+    """Plan and start the actors."""
+    from raylog.actors.cluster import plan_cluster, start_cluster
+    from raylog.actors.runtime.ray import RayRuntime
+
+    secret = str(secret_path(run))
+    runtime = RayRuntime.of_driver(secret)
+    plan = plan_cluster(
+        wanted.data.absolute(),
+        runtime,
+        host=wanted.host,
+        ports=[wanted.port + n if wanted.port else 0 for n in range(wanted.brokers)],
+        first_broker_id=wanted.first_broker_id,
+        settings=wanted.settings,
+        nodes=nodes if wanted.nodes > 1 else (),
+    )
+    brokers = await start_cluster(runtime, plan)
+    return ClusterRecord(
+        cluster_id=plan.cluster_id,
+        broker_ids=[status.broker_id for status in brokers],
+        bootstrap=[f"{status.host}:{status.port}" for status in brokers],
+        ray_address=address,
+        token_path=token,
+        secret_path=secret,
+    )
+
+
+def _stop_brokers(record: ClusterRecord) -> dict[int, str]:
+    """Shut the brokers down cleanly, as far as they can be reached."""
+    from raylog.actors.cluster import stop_cluster
+
+    with _connected(record):
+        from raylog.actors.runtime.ray import RayRuntime
+
+        runtime = RayRuntime.of_driver(record.secret_path)
+        return _run(stop_cluster(runtime, record.cluster_id, record.broker_ids))
+
+
+@contextlib.contextmanager
+def _connected(record: ClusterRecord) -> Iterator[None]:
+    """Be a driver for a while, unless this process is one anyway; before, Ray is not imported."""
+    from raylog.actors.runtime.ray_node import connect, disconnect, is_connected
+
+    if is_connected():
+        yield
+        return
+    connect(record.ray_address, record.token_path)
+    try:
+        yield
+    finally:
+        disconnect()
+
+
+def _end_ray(run: Path) -> None:
+    """Stop being a driver, and end the Ray nodes that were started here."""
+    from raylog.actors.runtime.ray_node import disconnect, stop_nodes
+
+    disconnect()
+    left = stop_nodes(run)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise CommandFailed(f"these processes do not end: {pids}")
+
+
+def _run(coroutine: Coroutine[object, object, T]) -> T:
+    """Run a coroutine on an event loop of its own."""
+    return asyncio.run(coroutine)

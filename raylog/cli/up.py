@@ -1,0 +1,125 @@
+"""`raylog up`: start a cluster."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.output import console, print_done
+from raylog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from raylog.cli.cluster_record import ClusterRecord
+
+_LOOK_S = 2.0
+"""Time between two looks at the cluster in the foreground."""
+
+
+def up(
+    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, help="How many.")] = 1,
+    port: Annotated[
+        int, typer.Option("--port", "-p", min=0, max=65_535, help="Of the first; the next follow.")
+    ] = 9092,
+    host: Annotated[
+        str, typer.Option("--host", help="Where to listen, and what clients are told.")
+    ] = "127.0.0.1",
+    data: Data = DEFAULT_DATA,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="KEY=VALUE", help="A broker setting; repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", help="Broker settings, TOML or properties.", exists=True),
+    ] = None,
+    first_broker_id: Annotated[
+        int, typer.Option("--first-broker-id", min=0, help="The others count on from it.")
+    ] = 0,
+    nodes: Annotated[
+        int, typer.Option("--nodes", min=1, help="Ray nodes to start, all on this machine.")
+    ] = 1,
+    ray_address: Annotated[
+        str | None,
+        typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray, start none."),
+    ] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Let Ray collect metrics (costs some CPU).")
+    ] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when all brokers serve.")
+    ] = False,
+) -> None:
+    """Start a cluster: Ray, if need be, and brokers on it. Ctrl-C stops it, unless detached.
+
+    Data that is there already is served again. See all settings with: raylog configs
+    """
+    from raylog.cli.broker_settings import read_settings
+    from raylog.cli.local_cluster import Wanted, start
+
+    wanted = Wanted(
+        data=data,
+        brokers=brokers,
+        host=host,
+        port=port,
+        first_broker_id=first_broker_id,
+        settings=read_settings(config, setting),
+        nodes=nodes,
+        ray_address=ray_address,
+        metrics=metrics,
+    )
+    with Progress() as progress:
+        record = start(wanted, progress.tell)
+    if detach:
+        _disconnect()
+        typer.echo(",".join(record.bootstrap))
+        print_done(f"End it with: raylog down --data {data}")
+        return
+    _stay(record, data)
+
+
+def _disconnect() -> None:
+    from raylog.actors.runtime.ray_node import disconnect
+
+    disconnect()
+
+
+def _stay(record: ClusterRecord, data: Path) -> None:
+    """Show how the cluster stands until a signal comes, then stop it."""
+    from raylog.cli.local_cluster import stop
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: stopping.set())
+    typer.echo(f"bootstrap servers: {','.join(record.bootstrap)}")
+    print_done("Ctrl-C stops the cluster")
+    _watch(record, data, stopping)
+    with Progress() as progress:
+        for broker_id, failure in stop(data, progress.tell).items():
+            print_done(f"broker {broker_id} did not shut down cleanly: {failure}")
+
+
+def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> None:
+    """Keep a line about the cluster on a terminal."""
+    from raylog.cli.cluster_record import run_directory
+    from raylog.cli.local_cluster import is_up
+    from raylog.cli.status import summary
+
+    line = console(stderr=True).status("") if sys.stderr.isatty() else None
+    if line is not None:
+        line.start()
+    try:
+        while not stopping.wait(_LOOK_S):
+            if not is_up(run_directory(data)):
+                print_done("Ray has ended")
+                break
+            if line is not None:
+                line.update(summary(record))
+    finally:
+        if line is not None:
+            line.stop()
