@@ -1,0 +1,95 @@
+"""Brokers that are voters and nothing else, in one process, on disks of memory."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from raylog.actors.broker.voter import Voter
+from raylog.actors.metadata.log import LogSnapshot, MetadataLog
+from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
+from raylog.actors.names import BROKER, broker_name
+from raylog.actors.runtime.base import Actor, ActorSpec, LinkRequest, Runtime
+from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
+from raylog.wire.errors import InvalidRequest
+from tests.support.disk import FaultyDisk
+
+CLUSTER = "cluster"
+
+
+async def at_once(function: Callable[..., Any], *args: Any) -> Any:
+    """Blocking calls on a disk of memory block nobody."""
+    return function(*args)
+
+
+def voter(
+    disk: FaultyDisk,
+    broker_id: int = 0,
+    voters: tuple[tuple[int, str], ...] = ((0, "d0"),),
+    run: Callable[..., Awaitable[Any]] = at_once,
+) -> Voter:
+    log = MetadataLog(Path(f"/b{broker_id}/metadata"), disk)
+    return Voter(broker_id, f"d{broker_id}", voters, log, run, fsync=True)
+
+
+class VoterHost:
+    """An actor in a broker's place that only votes."""
+
+    def __init__(self, runtime: Runtime, *, broker_id: int, disk: FaultyDisk, voters: Any) -> None:
+        self.voter = voter(disk, broker_id, voters)
+        self.appends: list[VoterAppend] = []
+        self.gate: Callable[[], Awaitable[None]] | None = None
+        """Awaited before an append, to hold it up."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def link_lost(self, peer: int) -> None: ...
+
+    def link_received(self, request: LinkRequest) -> None:
+        request.fail(InvalidRequest("no links here"))
+
+    async def voter_state(self) -> VoterState:
+        return self.voter.state()
+
+    async def voter_new_epoch(self, epoch: int) -> VoterState:
+        return await self.voter.new_epoch(epoch)
+
+    async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
+        return self.voter.fetch(epoch, offset)
+
+    async def voter_append(self, asked: VoterAppend) -> VoterAppended:
+        if self.gate is not None:
+            await self.gate()
+        self.appends.append(asked)
+        return await self.voter.append(asked)
+
+    async def voter_install(self, epoch: int, snapshot: LogSnapshot) -> None:
+        await self.voter.install(epoch, snapshot)
+
+
+class VoterWorld:
+    """Voters 0 to n-1; each keeps its disk when it is killed and comes back."""
+
+    def __init__(
+        self, count: int = 1, roles: dict[str, Callable[..., Actor]] | None = None
+    ) -> None:
+        self.world = InprocWorld(lambda role: {BROKER: VoterHost, **(roles or {})}[role])
+        self.runtime: InprocRuntime = self.world.runtime()
+        self.disks = [FaultyDisk() for _ in range(count)]
+        self.voters = tuple((one, f"d{one}") for one in range(count))
+        self.hosts: dict[int, VoterHost] = {}
+
+    async def up(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            args = {"broker_id": broker_id, "disk": self.disks[broker_id], "voters": self.voters}
+            name = broker_name(CLUSTER, broker_id)
+            await self.runtime.spawn(ActorSpec(name, BROKER, args))
+            host = self.world.resident(name).actor
+            assert isinstance(host, VoterHost)
+            self.hosts[broker_id] = host
+
+    async def down(self, broker_id: int) -> None:
+        await self.runtime.kill(await self.runtime.find(broker_name(CLUSTER, broker_id)))
+        self.disks[broker_id].kill()
+        del self.hosts[broker_id]

@@ -1,0 +1,187 @@
+"""The controller's side of the metadata log: epochs, majorities, voters that differ."""
+
+import asyncio
+
+import pytest
+
+from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
+from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.voting import VoterAppend
+from tests.support.voters import CLUSTER, VoterWorld
+
+
+def entry(offset: int, epoch: int) -> LogEntry:
+    return LogEntry(offset, epoch, (b"%d@%d" % (offset, epoch),))
+
+
+def quorum_of(world: VoterWorld) -> VoterQuorum:
+    return VoterQuorum(world.runtime, CLUSTER, range(len(world.disks)))
+
+
+async def until(quorum: VoterQuorum, *offsets: int) -> None:
+    """Wait until the voters have synced this far."""
+    for _ in range(100):
+        if tuple(one[2] for one in quorum.progress()) == offsets:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError(f"{quorum.progress()} instead of {offsets}")
+
+
+def test_one_voter_is_its_own_majority() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(1)
+        await world.up(0)
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        assert (quorum.epoch, quorum.voters) == (1, ((0, "d0"),))
+        await quorum.append([entry(0, 1), entry(1, 1)])
+        assert quorum.next_offset == 2
+        assert world.hosts[0].appends == [VoterAppend(1, 0, 0, [entry(0, 1), entry(1, 1)])]
+        await quorum.append([entry(2, 1)])
+        assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)])
+        assert [one[:3] for one in quorum.progress()] == [(0, "d0", 3)]
+
+    asyncio.run(scenario())
+
+
+def test_without_voters_there_is_no_quorum() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(1)
+        with pytest.raises(QuorumLost, match="no voter answers"):
+            await quorum_of(world).take_over()
+
+    asyncio.run(scenario())
+
+
+def test_a_successor_has_a_higher_epoch_and_the_whole_log() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(1)
+        await world.up(0)
+        first = quorum_of(world)
+        await first.take_over()
+        await first.append([entry(0, 1), entry(1, 1)])
+        second = quorum_of(world)
+        await second.take_over()
+        assert second.epoch == 2
+        assert second.adopted == (LogSnapshot(0, 0, ()), [entry(0, 1), entry(1, 1)])
+        with pytest.raises(QuorumLost):
+            await first.append([entry(2, 1)])
+        await second.append([entry(2, 2)])
+        assert world.hosts[0].voter.state().next_offset == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_majority_is_enough_and_a_minority_is_not() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1)
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        await quorum.append([entry(0, 1)])
+        await world.down(1)
+        with pytest.raises(QuorumLost, match="no majority"):
+            await quorum.append([entry(1, 1)])
+        with pytest.raises(QuorumLost, match="1 of 3 voters answer"):
+            await quorum_of(world).take_over()
+
+    asyncio.run(scenario())
+
+
+def test_a_slow_voter_holds_nobody_up_and_is_brought_level() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            await released.wait()
+
+        world.hosts[2].gate = gate
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        await quorum.append([entry(0, 1)])
+        await quorum.append([entry(1, 1)])
+        await until(quorum, 2, 2, 0)
+        released.set()
+        await until(quorum, 2, 2, 2)
+        assert world.hosts[2].voter.state().next_offset == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_voter_that_comes_back_is_cut_to_where_it_agrees() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        first = quorum_of(world)
+        await first.take_over()
+        await first.append([entry(0, 1)])
+        await until(first, 1, 1, 1)
+        # Broker 2 alone gets entries that never count.
+        await world.hosts[2].voter.append(VoterAppend(1, 1, 1, [entry(1, 1), entry(2, 1)]))
+        await world.down(2)
+        second = quorum_of(world)
+        await second.take_over()
+        await second.append([entry(1, 2)])
+        await world.up(2)
+        await second.append([entry(2, 2)])
+        await until(second, 3, 3, 3)
+        assert world.hosts[2].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 2), entry(2, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_the_longest_log_of_the_majority_is_adopted() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        first = quorum_of(world)
+        await first.take_over()
+        await first.append([entry(0, 1)])
+        await until(first, 1, 1, 1)
+        await world.down(0)
+        await first.append([entry(1, 1)])
+        await until(first, 1, 2, 2)
+        await world.down(2)
+        await world.up(0)
+        second = quorum_of(world)
+        await second.take_over()
+        assert second.adopted[1] == [entry(0, 1), entry(1, 1)]
+        await second.append([entry(2, 2)])
+        assert world.hosts[0].voter.fetch(2, 0).entries == [entry(0, 1), entry(1, 1), entry(2, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_snapshots_reach_voters_that_lag_behind_them() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1)
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        await quorum.append([entry(at, 1) for at in range(4)])
+        snapshot = LogSnapshot(3, 1, (b"all",))
+        await quorum.install_snapshot(snapshot)
+        assert quorum.adopted == (snapshot, [entry(3, 1)])
+        assert world.hosts[0].voter.state().start_offset == 3
+        await world.up(2)
+        await quorum.append([entry(4, 1)])
+        await until(quorum, 5, 5, 5)
+        assert world.hosts[2].voter.fetch(1, 0) == world.hosts[0].voter.fetch(1, 0)
+        successor = quorum_of(world)
+        await successor.take_over()
+        assert successor.adopted == (snapshot, [entry(3, 1), entry(4, 1)])
+
+    asyncio.run(scenario())
+
+
+def test_a_new_directory_under_a_voters_number_is_no_voter() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1)
+        world.hosts[1].voter._directory_id = "another"
+        with pytest.raises(QuorumLost, match="1 of 3"):
+            await quorum_of(world).take_over()
+
+    asyncio.run(scenario())
