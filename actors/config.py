@@ -268,12 +268,13 @@ def _describe_topic_key(key: ConfigKey, configs: Configs, broker: BrokerConfigs)
     if key.name in configs:
         value = configs[key.name]
         synonyms.append(ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC))
-    for layer, converted in _inherited(key, broker):
+    inherited = list(_inherited(key, broker))
+    for layer, converted in inherited:
         if not synonyms:
             value = converted
         synonyms.append(layer)
     source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
-    synonyms.extend(_default_synonyms(key, inherits=bool(synonyms)))
+    synonyms.extend(_default_synonyms(key, inherits=bool(inherited)))
     return DescribedConfig(
         key.name, value, source, key.type, False, key.documentation, tuple(synonyms)
     )

@@ -60,6 +60,8 @@ from raylog.wire.uuids import random_uuid, to_base64
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_PER_REQUEST_MAX = 10_000
+METADATA_TOPIC = "__cluster_metadata"
+"""Kafka's name of the metadata log, which is no topic."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -146,6 +148,8 @@ class TopicControl:
 
     def _created(self, asked: NewTopic, creation: _Creation) -> tuple[list[Record], TopicOutcome]:
         check_name(asked.name)
+        if asked.name == METADATA_TOPIC:
+            raise InvalidRequest(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
         if asked.name in self._image.topic_ids:
             raise TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
         collision = creation.collapsed.get(_collapsed(asked.name))

@@ -35,7 +35,7 @@ UNLIKE = {
     "local.retention.ms",
     "local.retention.bytes",  # tiered storage, which Raylog does not have
 }
-"""Settings left out of the comparison."""
+"""Settings left out of the comparison, beside Raylog's own."""
 
 VAGUE = {"error_message", "documentation", "throttle_time_ms", "host", "port", "cluster_id", "rack"}
 """Fields that say the same in other words, or name the broker."""
@@ -89,9 +89,14 @@ def _plain(value: Any, names: dict[bytes, str]) -> Any:
             name: _field(name, getattr(value, name), names) for name in fields if name not in VAGUE
         }
     if isinstance(value, list):
-        items = [_plain(item, names) for item in value if getattr(item, "name", "") not in UNLIKE]
+        items = [_plain(item, names) for item in value if not _is_unlike(item)]
         return sorted(items, key=_order)
     return value
+
+
+def _is_unlike(item: Any) -> bool:
+    name = getattr(item, "name", None) or ""
+    return name in UNLIKE or name.startswith("raylog.")
 
 
 def _order(item: Any) -> str:
