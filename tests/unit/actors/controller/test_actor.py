@@ -1,0 +1,307 @@
+"""The controller's shell: what is answered when, and what happens when the log is lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from raylog.actors.config import ResourceType
+from raylog.actors.controller.actor import ControllerActor
+from raylog.actors.controller.api import (
+    AllocateProducerIds,
+    AlterConfigs,
+    AlterOp,
+    AlterPartition,
+    BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
+    ConfigAlteration,
+    ConfigOp,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    FeatureUpdate,
+    Follow,
+    MetadataUpdate,
+    MorePartitions,
+    NewTopic,
+    OpenedReplica,
+    PartitionsOpened,
+    ProducerIdBlock,
+    RegisterBroker,
+    ReplicasLost,
+    UpdateFeatures,
+)
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import BrokerFenced, BrokerRegistered, LeaderChanged
+from raylog.actors.names import CONTROLLER, controller_name
+from raylog.actors.runtime.base import ActorSpec
+from raylog.wire.errors import NotController, StaleBrokerEpoch
+from tests.support.voters import CLUSTER, VoterWorld
+
+NAME = controller_name(CLUSTER)
+TIMEOUT_MS = 5_000
+
+
+class World:
+    """One voter and a controller."""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self.voters = VoterWorld(1, {CONTROLLER: ControllerActor})
+        self.settings = settings or {}
+
+    async def start(self) -> None:
+        await self.voters.up(0)
+        await self.start_controller()
+
+    async def start_controller(self) -> None:
+        args = {"cluster_id": CLUSTER, "broker_ids": [0], "settings": self.settings}
+        await self.voters.runtime.spawn(ActorSpec(NAME, CONTROLLER, args))
+
+    async def call(self, method: str, *args: Any) -> Any:
+        """A call that is repeated until a controller serves."""
+        while True:
+            try:
+                return await self.voters.runtime.call(NAME, method, *args, timeout_ms=TIMEOUT_MS)
+            except NotController:
+                await asyncio.sleep(0.001)
+
+    async def call_once(self, method: str, *args: Any) -> Any:
+        return await self.voters.runtime.call(NAME, method, *args, timeout_ms=TIMEOUT_MS)
+
+    async def broker(self, broker_id: int = 0) -> int:
+        """A registered, unfenced broker; its broker epoch."""
+        registration = RegisterBroker(broker_id, CLUSTER, "d", f"i{broker_id}", "h", 1)
+        epoch: int = await self.call("register_broker", registration)
+        answer = await self.call("heartbeat", BrokerHeartbeat(broker_id, epoch, epoch + 1))
+        assert answer == BrokerHeartbeatAnswer(False, False, epoch + 1)
+        return epoch
+
+    async def image(self, offset: int = 0) -> MetadataImage:
+        """What a follower makes of the log."""
+        image = MetadataImage()
+        update: MetadataUpdate = await self.call("follow", Follow(9, offset, 0))
+        assert image.apply_update(update.from_offset, update.to_offset, update.records)
+        return image
+
+
+def scenario(
+    story: Callable[[World], Awaitable[None]], settings: dict[str, str] | None = None
+) -> None:
+    async def told() -> None:
+        world = World(settings)
+        await world.start()
+        await story(world)
+        assert world.voters.world.failures == []
+
+    asyncio.run(told())
+
+
+def test_nothing_is_answered_before_an_epoch_is_won() -> None:
+    async def told() -> None:
+        world = World()
+        await world.start_controller()
+        with pytest.raises(NotController):
+            await world.call_once("create_topics", CreateTopics([]))
+        assert (await world.call_once("ping"))["serves"] is False
+        await world.voters.up(0)
+        assert await world.call("create_topics", CreateTopics([])) == []
+        assert (await world.call_once("ping"))["epoch"] == 1
+
+    asyncio.run(told())
+
+
+def test_every_request_is_answered() -> None:
+    async def story(world: World) -> None:
+        epoch = await world.broker()
+        (made,) = await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+        (grown,) = await world.call("create_partitions", CreatePartitions([MorePartitions("t", 2)]))
+        opened = [OpenedReplica(made.topic_id, 0, "a")]
+        await world.call("partitions_opened", PartitionsOpened(0, epoch, opened))
+        await world.call("replicas_lost", ReplicasLost(0, epoch, [(made.topic_id, 0)]))
+        await world.call(
+            "alter_partition", AlterPartition(0, epoch, made.topic_id, 0, 0, 1, ((0, "a"),))
+        )
+        op = ConfigOp("retention.ms", AlterOp.SET, "5")
+        (altered,) = await world.call(
+            "alter_configs", AlterConfigs([ConfigAlteration(ResourceType.TOPIC, "t", [op])])
+        )
+        (updated,) = await world.call(
+            "update_features", UpdateFeatures([FeatureUpdate("metadata.version", 30)])
+        )
+        block = await world.call("allocate_producer_ids", AllocateProducerIds(0, epoch))
+        assert block == ProducerIdBlock(0, 1000)
+        assert [one.error for one in (made, grown, altered, updated)] == [0, 0, 0, 0]
+        image = await world.image()
+        assert image.topics[made.topic_id].partitions[0].incarnations == {0: "a"}
+        assert image.configs_of(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
+        (deleted,) = await world.call("delete_topics", DeleteTopics(["t"]))
+        await world.call("unregister_broker", 0)
+        assert deleted.error == 0
+        assert (await world.image()).brokers == {}
+
+    scenario(story)
+
+
+def test_an_answer_waits_for_the_sync_and_what_gathers_meanwhile_is_one_append() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        host = world.voters.hosts[0]
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            await released.wait()
+
+        host.gate = gate
+        before = len(host.appends)
+
+        def creation(name: str) -> Coroutine[Any, Any, Any]:
+            return world.call_once("create_topics", CreateTopics([NewTopic(name, 1, 1)]))
+
+        tasks = [asyncio.ensure_future(creation("t0"))]
+        await asyncio.sleep(0.001)
+        tasks += [asyncio.ensure_future(creation(f"t{at}")) for at in range(1, 4)]
+        # A refusal that rests on what is not committed yet waits as well.
+        tasks.append(asyncio.ensure_future(creation("t0")))
+        await asyncio.sleep(0.01)
+        assert not any(task.done() for task in tasks)
+        released.set()
+        outcomes = [(await task)[0].error for task in tasks]
+        assert outcomes == [0, 0, 0, 0, 36]
+        sizes = [len(append.entries) for append in host.appends[before:]]
+        assert sizes == [1, 3]
+
+    scenario(story)
+
+
+def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        image = await world.image()
+        waiting = asyncio.ensure_future(
+            world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS))
+        )
+        await asyncio.sleep(0.001)
+        assert not waiting.done()
+        await world.call("create_topics", CreateTopics([NewTopic("t", 2, 1)]))
+        update: MetadataUpdate = await waiting
+        assert (update.from_offset, update.to_offset) == (image.offset, image.offset + 3)
+        assert image.apply_update(update.from_offset, update.to_offset, update.records)
+        assert image == await world.image()
+        nothing = await world.call("follow", Follow(1, image.offset, 1))
+        assert nothing == MetadataUpdate(image.offset, image.offset, [])
+
+    scenario(story)
+
+
+def test_a_follower_that_is_too_far_behind_or_ahead_gets_a_snapshot() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        ahead: MetadataUpdate = await world.call("follow", Follow(1, 1_000, 0))
+        assert ahead.from_offset == -1
+        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+        await world.start_controller()
+        behind: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
+        assert behind.from_offset == -1
+        image = MetadataImage()
+        image.apply_update(behind.from_offset, behind.to_offset, behind.records)
+        assert image.controller_epoch == 2
+        assert sorted(image.brokers) == [0]
+
+    scenario(story)
+
+
+def test_a_successor_has_everything_that_was_answered() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        for at in range(5):
+            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
+        before = await world.image()
+        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+        await world.start_controller()
+        after = await world.image()
+        assert after.topics == before.topics
+        assert (after.controller_epoch, after.offset) == (2, before.offset + 1)
+
+    scenario(story)
+
+
+def test_when_the_voter_is_gone_waiters_are_told_and_service_resumes_with_it() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        await world.voters.down(0)
+        topic = CreateTopics([NewTopic("t", 1, 1)])
+        follower = asyncio.ensure_future(world.call_once("follow", Follow(1, 6, TIMEOUT_MS)))
+        await asyncio.sleep(0)
+        with pytest.raises(NotController, match="no majority"):
+            await world.call_once("create_topics", topic)
+        with pytest.raises(NotController):
+            await follower
+        await world.voters.up(0)
+        (outcome,) = await world.call("create_topics", topic)
+        assert outcome.error == 0
+        assert (await world.image()).controller_epoch == 2
+
+    scenario(story)
+
+
+def test_a_silent_broker_is_fenced() -> None:
+    async def story(world: World) -> None:
+        epoch = await world.broker()
+        offset = (await world.image()).offset
+        update: MetadataUpdate = await world.call("follow", Follow(1, offset, TIMEOUT_MS))
+        assert update.records == [BrokerFenced(0, epoch)]
+        await world.broker(1)
+        with pytest.raises(StaleBrokerEpoch):
+            await world.call("heartbeat", BrokerHeartbeat(0, epoch + 100, 0))
+
+    scenario(story, {"broker.session.timeout.ms": "100", "broker.heartbeat.interval.ms": "20"})
+
+
+def test_a_snapshot_bounds_the_log() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        for at in range(30):
+            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
+            await world.call("delete_topics", DeleteTopics([f"t{at}"]))
+        state = world.voters.hosts[0].voter.state()
+        assert state.start_offset > 40
+        before = await world.image()
+        await world.voters.down(0)
+        await world.voters.up(0)
+        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+        await world.start_controller()
+        after = await world.image()
+        assert after.brokers == before.brokers
+        assert after.features_epoch == before.features_epoch
+        assert after.offset == before.offset + 1
+
+    scenario(story, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
+
+
+def test_the_quorum_is_described() -> None:
+    async def story(world: World) -> None:
+        await world.broker(0)
+        await world.broker(7)
+        await world.call("follow", Follow(7, 3, 0))
+        described = await world.call("describe_quorum")
+        assert (described.leader_id, described.leader_epoch) == (0, 1)
+        (voter,) = described.voters
+        assert voter.log_end_offset == described.high_watermark
+        (observer,) = described.observers
+        assert (observer.broker_id, observer.log_end_offset) == (7, 3)
+        assert observer.last_contact_ms > 0
+
+    scenario(story)
+
+
+def test_the_log_begins_with_the_controllers_own_record() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
+        assert update.from_offset == 0
+        assert update.records[0] == LeaderChanged(1)
+        assert any(isinstance(record, BrokerRegistered) for record in update.records)
+        await world.voters.world.stop()
+
+    scenario(story)
