@@ -12,7 +12,6 @@ the directory after. The high watermark may be lost: it is then taken for the lo
 """
 
 import struct
-import threading
 from dataclasses import dataclass, field
 
 import msgpack
@@ -105,6 +104,17 @@ class CleanEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class WrittenPoint:
+    """Below `offset` everything was written, if not made durable, while the machine had `boot_id`.
+
+    Until it starts anew, only what came later needs a scan, wherever the recovery point is.
+    """
+
+    offset: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class LogState:
     """What the log cannot be asked for: the contents of the `state` file.
 
@@ -116,20 +126,17 @@ class LogState:
     generation: int = 0  # largest one that any segment has had
     epochs: list[EpochStart] = field(default_factory=list)
     clean_end: CleanEnd | None = None
+    written: WrittenPoint | None = None
 
 
 class StateFile:
-    """Reads and writes the `state` file; an older state never takes the place of a newer one.
+    """Reads and writes the `state` file; an older state never takes the place of a newer one."""
 
-    `lock` is for writers in several threads.
-    """
-
-    __slots__ = ("_disk", "_path", "_written", "lock")
+    __slots__ = ("_disk", "_path", "_written")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._path = f"{directory}/{STATE_FILE}"
-        self.lock = threading.Lock()
         self._written = 0
 
     def read(self) -> LogState | None:
@@ -138,18 +145,19 @@ class StateFile:
         contents = None if data is None else decode(STATE_KIND, _STATE_VERSION, data)
         if not isinstance(contents, dict):
             return None
-        clean_end = contents["clean_end"]
+        clean_end, written = contents["clean_end"], contents["written"]
         return LogState(
             log_start_offset=contents["log_start_offset"],
             recovery_point=contents["recovery_point"],
             generation=contents["generation"],
             epochs=[EpochStart(*entry) for entry in contents["epochs"]],
             clean_end=None if clean_end is None else CleanEnd(*clean_end),
+            written=None if written is None else WrittenPoint(*written),
         )
 
     def write(self, state: LogState, number: int) -> None:
         """Make `state` durable unless one with a higher number is already. Blocking; OSError."""
-        clean_end = state.clean_end
+        clean_end, written = state.clean_end, state.written
         contents = {
             "log_start_offset": state.log_start_offset,
             "recovery_point": state.recovery_point,
@@ -157,6 +165,7 @@ class StateFile:
             "epochs": [list(entry) for entry in state.epochs],
             "clean_end": clean_end
             and [clean_end.segment, clean_end.size, clean_end.log_end_offset],
+            "written": written and [written.offset, written.boot_id],
         }
         data = encode(STATE_KIND, _STATE_VERSION, contents)
         if number > self._written:

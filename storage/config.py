@@ -19,4 +19,5 @@ class LogConfig:
     flush_messages: int = _NEVER  # flush.messages: records that may be unsynced
     flush_ms: int = _NEVER  # flush.ms: how long a record may be unsynced
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: expired files stay readable
+    index_checkpoint_bytes: int = 16 * 1024**2  # Raylog's: growth between saves of the index
     producer_expiration_ms: int = _DAY_MS  # producer.id.expiration.ms (a broker setting)

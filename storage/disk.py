@@ -8,6 +8,7 @@ from typing import Protocol
 Writable = bytes | bytearray | memoryview
 """What is written: anything `os.pwritev` takes that the log ever hands it."""
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -59,6 +60,9 @@ class Disk(Protocol):
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents; one that exists is left alone."""
 
+    def boot_id(self) -> str:
+        """What changes when the machine starts anew; empty if there is no telling."""
+
 
 class OsDisk:
     """The disk of the machine."""
@@ -93,6 +97,14 @@ class OsDisk:
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents."""
         os.makedirs(path, exist_ok=True)
+
+    def boot_id(self) -> str:
+        """The kernel's, where it has one (Linux)."""
+        try:
+            with open(_BOOT_ID, encoding="ascii") as file:
+                return file.read().strip()
+        except FileNotFoundError:
+            return ""
 
 
 def is_passing(failure: OSError) -> bool:

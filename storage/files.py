@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 from raylog.storage.disk import Disk
 from raylog.storage.index import (
@@ -21,11 +22,15 @@ _INDEXES_KEPT = 2  # of closed segments, in memory
 
 
 class SegmentFiles:
-    """The files of one partition's segments; closed ones keep no descriptor open."""
+    """The files of one partition's segments; closed ones keep no descriptor open.
 
-    __slots__ = ("_directory", "_disk", "_loaded")
+    `lock` is for jobs, which write files in several threads.
+    """
+
+    __slots__ = ("_directory", "_disk", "_loaded", "lock")
 
     def __init__(self, disk: Disk, directory: str) -> None:
+        self.lock = Lock()
         self._disk = disk
         self._directory = directory
         self._loaded: list[Segment] = []  # closed segments with their index in memory, oldest first

@@ -1,7 +1,7 @@
 """Sparse index of one segment: offset and timestamp to position, and its aborted transactions.
 
 In memory three parallel arrays, one entry per `index_interval_bytes` of log; on disk one file a
-segment, written when the segment is closed:
+segment, written when the segment is closed, and now and then while it grows:
 
 | bytes | what |
 |---|---|

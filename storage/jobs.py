@@ -22,6 +22,13 @@ class Snapshot(NamedTuple):
     contents: bytes
 
 
+class DerivedFile(NamedTuple):
+    """A file to be written that could be made again from the segments."""
+
+    name: str
+    contents: bytes
+
+
 @dataclass(slots=True)
 class FlushJob:
     """Make everything below `up_to` durable, and write the indexes of full segments.
@@ -50,7 +57,8 @@ class FlushJob:
             self.failure = failure
             return
         try:
-            self._write_indexes()
+            with self.files.lock:
+                self._write_indexes()
         except OSError as failure:
             self.index_failure = failure
 
@@ -93,12 +101,13 @@ class CheckpointJob:
     high_watermark: int
     snapshots: list[Snapshot]
     doomed: list[str]
+    index: DerivedFile | None = None  # of the growing segment
     failure: OSError | None = None
 
     def run(self) -> None:
         """Blocking. Call once."""
         try:
-            with self.state_file.lock:
+            with self.files.lock:
                 self._write()
         except OSError as failure:
             self.failure = failure
@@ -107,6 +116,9 @@ class CheckpointJob:
         for snapshot in self.snapshots:  # first: records that it stands for may go with this
             path = self.files.path(producers_name(snapshot.offset))
             write_file(self.disk, path, snapshot.contents, durable=True)
+        if self.index is not None:
+            path = self.files.path(self.index.name)
+            write_file(self.disk, path, self.index.contents, durable=False)
         if self.state is not None:
             self.state_file.write(self.state, self.number)
         self.high_watermark_file.write(self.high_watermark)

@@ -10,12 +10,19 @@ any other failure to write, or to make durable, takes the log offline until it i
 
 from pathlib import Path
 
-from raylog.storage.checkpoint import CleanEnd, HighWatermarkFile, LogState, StateFile, write_file
+from raylog.storage.checkpoint import (
+    CleanEnd,
+    HighWatermarkFile,
+    LogState,
+    StateFile,
+    WrittenPoint,
+    write_file,
+)
 from raylog.storage.config import LogConfig as LogConfig
 from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
-from raylog.storage.jobs import CheckpointJob, Snapshot
+from raylog.storage.jobs import CheckpointJob, DerivedFile, Snapshot
 from raylog.storage.layout import (
     index_name,
     is_log_file,
@@ -174,11 +181,29 @@ class Log(LogWriter):
         Run in an executor and given to `end_checkpoint`; several may be under way.
         """
         self._require_online()
+        index = self._index_of_last()
+        if index is not None:
+            self._doom_snapshots(now_ms)
         due = [name for due_ms, name in self._doomed if due_ms <= now_ms]
-        return self._checkpoint(self._state(), high_watermark, due)
+        return self._checkpoint(self._state(), high_watermark, due, index)
+
+    def _index_of_last(self) -> DerivedFile | None:
+        """The index of the growing segment, if it grew enough to spare a restart the scan."""
+        last = self._segments[-1] if self._segments else None
+        if last is None or last.index is None or last.size < last.next_checkpoint_at:
+            return None
+        last.next_checkpoint_at = last.size + self.config.index_checkpoint_bytes
+        self._written = WrittenPoint(self._end, self._disk.boot_id())
+        self._keep_snapshot()
+        data = encode_index(last.summary(), last.index, last.aborted or [])
+        return DerivedFile(index_name(last.name), data)
 
     def _checkpoint(
-        self, state: LogState, high_watermark: int, due: list[str]
+        self,
+        state: LogState,
+        high_watermark: int,
+        due: list[str],
+        index: DerivedFile | None = None,
     ) -> CheckpointJob | None:
         snapshots, self._pending_snapshots = self._pending_snapshots, []
         fresh = state != self._saved
@@ -197,6 +222,7 @@ class Log(LogWriter):
             high_watermark,
             snapshots,
             due,
+            index,
         )
 
     def end_checkpoint(self, job: CheckpointJob) -> None:
@@ -223,6 +249,7 @@ class Log(LogWriter):
             generation=self._generation,
             epochs=[entry for entry in self.epochs.entries() if entry.start_offset < self._end],
             clean_end=self._clean_end,
+            written=self._written,
         )
 
     def _save(self) -> None:
@@ -261,7 +288,7 @@ class Log(LogWriter):
         if count == 0:
             return []
         if count == len(self._segments):
-            self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))
+            self._keep_snapshot()
         gone, self._segments = self._segments[:count], self._segments[count:]
         self._reader.forget()
         first = self._segments[0].base_offset if self._segments else self._end
@@ -375,6 +402,7 @@ class Log(LogWriter):
         """The log ends here now: so do epochs and producers."""
         self._end = offset
         self._clean_end = None
+        self._written = None
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
@@ -419,6 +447,7 @@ class Log(LogWriter):
         if last is not None:
             self._write_last(last)
             self._clean_end = CleanEnd(last.name, last.file_size, self._end)
+        self._written = None
         checkpoint = self._checkpoint(
             self._state(),
             self.high_watermark_saved if high_watermark is None else high_watermark,
@@ -434,6 +463,10 @@ class Log(LogWriter):
             path = self._files.path(index_name(last.name))
             data = encode_index(last.summary(), last.index, last.aborted or [])
             write_file(self._disk, path, data, durable=False)
+        self._keep_snapshot()
+
+    def _keep_snapshot(self) -> None:
+        """Have the producers as of the log end saved by the next checkpoint."""
         pending = {snapshot.offset for snapshot in self._pending_snapshots}
         if self._end not in pending and self._end not in self._snapshots:
             self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))

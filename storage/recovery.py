@@ -8,7 +8,14 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from raylog.storage.checkpoint import CleanEnd, LogState, StateFile, read_file, write_file
+from raylog.storage.checkpoint import (
+    CleanEnd,
+    LogState,
+    StateFile,
+    WrittenPoint,
+    read_file,
+    write_file,
+)
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk, is_passing, remove
 from raylog.storage.epochs import LeaderEpochs
@@ -89,11 +96,10 @@ class Recovery:
         state = LogState(log_start_offset=first) if found is None else found
         self._generation = max(self._generation, state.generation)
         self._epochs = LeaderEpochs(state.epochs)
-        unsafe = self._unsafe_from(state, clean=clean)
+        point, written = self._believed(state, clean=clean)
+        unsafe = self._unsafe_from(state.clean_end if clean else None, point)
         self._report.clean = unsafe == len(self._segments)
-        if not self._report.clean:
-            self._epochs.truncate_from_end(self._segments[unsafe].base_offset)
-        self._load(unsafe)
+        self._load(unsafe, point if written is not None else -1)
         start, end = self._bounds(state.log_start_offset)
         self._epochs.truncate_from_end(end + 1 if self._report.clean else end)
         self._drop_snapshots(lambda offset: offset > end)
@@ -107,6 +113,7 @@ class Recovery:
                 generation=self._generation,
                 epochs=self._epochs.entries(),
                 clean_end=state.clean_end if self._report.clean else None,
+                written=written,
             ),
             found or LogState(),
             self._epochs,
@@ -147,12 +154,19 @@ class Recovery:
         with self._files.reading(segment) as fd:
             return self._disk.size(fd)
 
-    def _unsafe_from(self, state: LogState, *, clean: bool) -> int:
+    def _believed(self, state: LogState, *, clean: bool) -> tuple[int, WrittenPoint | None]:
+        """Below which offset no scan is needed; the written point if that decides."""
+        written = state.written
+        if not clean or written is None or written.boot_id != self._disk.boot_id():
+            return state.recovery_point, None
+        return max(written.offset, state.recovery_point), written
+
+    def _unsafe_from(self, clean_end: CleanEnd | None, point: int) -> int:
         """Index of the first segment that must be scanned; their number if none must."""
-        if not self._segments or (clean and self._closed_cleanly(state.clean_end)):
+        if not self._segments or self._closed_cleanly(clean_end):
             return len(self._segments)
         bases = [segment.base_offset for segment in self._segments]
-        return max(bisect_right(bases, state.recovery_point) - 1, 0)
+        return max(bisect_right(bases, point) - 1, 0)
 
     def _closed_cleanly(self, end: CleanEnd | None) -> bool:
         last = self._segments[-1]
@@ -163,14 +177,21 @@ class Recovery:
 
     # -- segments ------------------------------------------------------------------------------
 
-    def _load(self, unsafe: int) -> None:
+    def _load(self, unsafe: int, written_offset: int) -> None:
         index = 0
         while index < len(self._segments):
             segment = self._segments[index]
             following = self._segments[index + 1 : index + 2]
             limit = following[0].base_offset if following else None
-            if index >= unsafe or not self._restore(segment, limit):
-                self._scan(index, limit, epochs=index >= unsafe)
+            if index >= unsafe:
+                if index > unsafe or not self._resume(segment, written_offset):
+                    self._begin_scan(index)
+                if index == unsafe:
+                    self._epochs.truncate_from_end(segment.next_offset)
+                self._scan(segment, limit, epochs=True)
+            elif not self._restore(segment, limit):
+                self._begin_scan(index)
+                self._scan(segment, limit, epochs=False)
             if index >= unsafe and limit is not None and segment.next_offset != limit:
                 self._drop_from(index + 1)  # records are missing here: what follows is no log
             if segment.sealed and segment.size == 0 and index == len(self._segments) - 1:
@@ -182,21 +203,40 @@ class Recovery:
         if head is None or head.summary.base_offset != segment.base_offset:
             return False
         size = self._file_size(segment)
-        if head.summary.size > size or (limit is not None and head.summary.next_offset > limit):
-            return False
+        if head.summary.size > size or limit not in (None, head.summary.next_offset):
+            return False  # or it grew after its index was written
         segment.restore(head.summary, head.aborted)
         segment.file_size = size
         segment.sealed = size > segment.size  # what lies behind the data is not known to be zeros
         return True
 
-    def _scan(self, index: int, limit: int | None, *, epochs: bool) -> None:
+    def _resume(self, segment: Segment, written_offset: int) -> bool:
+        """Take the index and the producers of a checkpoint up to `written_offset` for true."""
+        head = self._files.read_head(segment) if written_offset in self._snapshots else None
+        if head is None or head.summary.base_offset != segment.base_offset:
+            return False
+        if head.summary.next_offset != written_offset:
+            return False
+        segment.restore(head.summary, head.aborted)
+        segment.index = self._files.read_index(segment)
+        segment.next_entry_at = segment.size + self._config.index_interval_bytes
+        self._producers = self._producers_at(0, written_offset)
+        self._producers_offset = written_offset
+        return segment.index is not None and written_offset in self._snapshots
+
+    def _begin_scan(self, index: int) -> None:
+        """Forget what is known of a segment, and find the producers as of its beginning."""
         segment = self._segments[index]
+        segment.clear()
         if self._producers_offset != segment.base_offset:
             self._producers = self._producers_at(index, segment.base_offset)
         if index > 0 and segment.base_offset not in self._snapshots:
             self._write_snapshot(segment.base_offset)  # the segments before may go
-        segment.clear()
-        aborted: list[AbortedTransaction] = []
+
+    def _scan(self, segment: Segment, limit: int | None, *, epochs: bool) -> None:
+        """Check all that follows what is known of a segment."""
+        start = segment.size
+        aborted = list(segment.aborted or ())
         with self._files.reading(segment) as fd:
             segment.file_size = self._disk.size(fd)
             self._scan_batches(segment, fd, limit, aborted, epochs=epochs)
@@ -204,7 +244,7 @@ class Recovery:
         segment.aborted = aborted or None
         self._producers_offset = segment.next_offset if limit is None else limit
         self._report.scanned_segments += 1
-        self._report.scanned_bytes += segment.size
+        self._report.scanned_bytes += segment.size - start
         if limit is not None:
             self._write_index(segment, aborted)
 
@@ -230,10 +270,15 @@ class Recovery:
         epochs: bool,
     ) -> None:
         interval = self._config.index_interval_bytes
-        base = segment.base_offset
-        for _, header, batch in scan(
-            self._disk, fd, 0, segment.file_size, next_offset=base, check=True
-        ):
+        found = scan(
+            self._disk,
+            fd,
+            segment.size,
+            segment.file_size,
+            next_offset=segment.next_offset,
+            check=True,
+        )
+        for _, header, batch in found:
             if limit is not None and header.next_offset > limit:
                 break
             segment.note(header, header.base_offset, interval)

@@ -27,6 +27,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "name",
+        "next_checkpoint_at",
         "next_entry_at",
         "next_offset",
         "sealed",
@@ -52,6 +53,7 @@ class Segment:
         self.max_timestamp = -1
         self.max_timestamp_offset = -1
         self.next_entry_at = 1
+        self.next_checkpoint_at = 0  # once the segment has this size its index is worth saving
         self.index: SparseIndex | None = SparseIndex()
         self.aborted: list[AbortedTransaction] | None = None
 

@@ -46,6 +46,7 @@ class LogWriter:
         "_segments",
         "_snapshots",
         "_start",
+        "_written",
         "config",
         "directory",
         "epochs",
@@ -69,6 +70,7 @@ class LogWriter:
         self._end = found.log_end_offset
         self._generation = found.state.generation
         self._clean_end = found.state.clean_end  # until the log changes
+        self._written = found.state.written
         self._pending_snapshots: list[Snapshot] = []
         self._retired = found.unindexed  # segments that are full, and not closed yet
         self._flushing: FlushJob | None = None
@@ -199,6 +201,7 @@ class LogWriter:
         except OSError as failure:
             self._refuse("open", failure)
         segment.next_entry_at = segment.size + self.config.index_interval_bytes
+        segment.next_checkpoint_at = segment.size + self.config.index_checkpoint_bytes
 
     def _roll(self, now_ms: int) -> Segment:
         """Begin a segment at the log end; the last one is closed by the next flush."""
@@ -208,6 +211,7 @@ class LogWriter:
             segment.file_size = self._disk.size(segment.fd)
         except OSError as failure:
             self._refuse("open", failure)
+        segment.next_checkpoint_at = self.config.index_checkpoint_bytes
         if self._segments:
             self._retire(self._segments[-1])
         self._segments.append(segment)

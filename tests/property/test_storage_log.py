@@ -34,6 +34,7 @@ CONFIG = LogConfig(
     retention_ms=60_000,
     retention_bytes=4_000,
     file_delete_delay_ms=10,
+    index_checkpoint_bytes=300,
 )
 
 

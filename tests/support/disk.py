@@ -40,6 +40,7 @@ class FaultyDisk:
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = capacity
         self.calls: list[str] = []
+        self.boots = 1
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
         self._name_changes: list[tuple[str, _Inode | None]] = []
@@ -66,6 +67,7 @@ class FaultyDisk:
     def crash(self, rng: random.Random) -> None:
         """End of the machine."""
         self.kill()
+        self.boots += 1
         self._names = dict(self._durable_names)
         for name, inode in self._name_changes[: rng.randint(0, len(self._name_changes))]:
             if inode is None:
@@ -186,6 +188,9 @@ class FaultyDisk:
 
     def mkdir(self, path: str) -> None:
         self._called("mkdir", path)
+
+    def boot_id(self) -> str:
+        return f"boot {self.boots}"
 
     # -- inside --------------------------------------------------------------------------------
 

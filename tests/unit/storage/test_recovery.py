@@ -108,6 +108,71 @@ def test_scanning_begins_at_the_segment_of_the_recovery_point(disk: FaultyDisk) 
     assert log.log_end_offset == 19
 
 
+def test_an_index_that_is_older_than_its_segment_is_not_believed(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    fill(log, 2)
+    log.close()  # writes the index of a segment that goes on to grow
+    log = open_log(disk, segment_bytes=800)
+    for sequence in range(2, 4):
+        append(log, batch(producer_id=1, sequence=sequence))
+    flush(log)
+    append(log, batch(producer_id=1, sequence=4))
+    assert log.segment_count == 2
+    checkpoint(log)
+    disk.kill()
+    log = open_log(disk, segment_bytes=800)
+    assert log.log_end_offset == 5
+    assert len(everything(log)) == log.size
+
+
+def test_after_a_kill_only_what_came_after_the_last_checkpoint_is_scanned(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk, index_interval_bytes=1, index_checkpoint_bytes=1_000)
+    size = fill(log, 50)
+    checkpoint(log)
+    for sequence in range(50, 53):
+        append(log, batch(producer_id=1, sequence=sequence), epoch=4)
+    data = everything(log)
+    disk.kill()
+    log = open_log(disk, index_interval_bytes=1, index_checkpoint_bytes=1_000)
+    assert log.report.scanned_bytes == 3 * size
+    assert log.log_end_offset == 53
+    assert log.producers.describe()[0].last_sequence == 52
+    assert log.epochs.entries() == [(0, 0), (4, 50)]
+    assert everything(log) == data
+    found = log.read(17, size, 53)
+    assert found is not None
+    assert found.position == 17 * size
+    log = open_log(disk, index_checkpoint_bytes=1_000)
+    assert log.report.scanned_bytes == 3 * size
+
+
+def test_after_a_power_cut_the_last_checkpoint_does_not_count(disk: FaultyDisk) -> None:
+    log = open_log(disk, index_checkpoint_bytes=1_000)
+    size = fill(log, 50)
+    flush(log)
+    checkpoint(log)
+    disk.crash(random.Random(0))
+    log = open_log(disk, index_checkpoint_bytes=1_000)
+    assert log.report.scanned_bytes == 50 * size
+    assert log.log_end_offset == 50
+
+
+@pytest.mark.parametrize("damage", [".index", ".producers"])
+def test_a_checkpoint_without_its_files_costs_a_scan(disk: FaultyDisk, damage: str) -> None:
+    log = open_log(disk, index_checkpoint_bytes=1_000)
+    size = fill(log, 50)
+    checkpoint(log)
+    disk.kill()
+    for name in disk.listdir(str(DIRECTORY)):
+        if name.endswith(damage):
+            disk.corrupt(path(name), 30, b"\xff\xff")
+    log = open_log(disk, index_checkpoint_bytes=1_000)
+    assert log.report.scanned_bytes == 50 * size
+    assert log.producers.describe()[0].last_sequence == 49
+
+
 def test_what_was_flushed_survives_a_power_cut(disk: FaultyDisk) -> None:
     for seed in range(30):
         disk = FaultyDisk()
