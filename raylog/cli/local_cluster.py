@@ -24,6 +24,7 @@ from raylog.cli.failures import CommandFailed
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.runtime.ray_node import ActorEntry
 
 T = TypeVar("T")
 Told = Callable[[str], None]
@@ -86,15 +87,47 @@ def stop(data: Path, tell: Told) -> dict[int, str]:
     return failures
 
 
-def statuses(record: ClusterRecord) -> list[BrokerStatus]:
-    """How the brokers stand; raises PeerLost for one that is gone."""
-    from raylog.actors.cluster import describe_cluster
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a cluster stands."""
+
+    actors: list[ActorEntry]
+    """As Ray knows them."""
+    brokers: list[BrokerStatus]
+    """Of the brokers that answer."""
+    failures: dict[int, str]
+    """Why a broker does not."""
+
+
+def standing(record: ClusterRecord) -> Standing:
+    """Ask Ray and every broker."""
+    from raylog.actors.runtime.ray_node import actors_named
 
     with _connected(record):
-        from raylog.actors.runtime.ray import RayRuntime
+        brokers, failures = _run(_ask_brokers(record))
+        return Standing(actors_named(f"{record.cluster_id}/"), brokers, failures)
 
-        runtime = RayRuntime.of_driver(record.secret_path)
-        return _run(describe_cluster(runtime, record.cluster_id, record.broker_ids))
+
+async def _ask_brokers(record: ClusterRecord) -> tuple[list[BrokerStatus], dict[int, str]]:
+    """Every broker's own account, or why there is none."""
+    from ray.exceptions import RayError
+
+    from raylog.actors.cluster import describe_cluster
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.actors.runtime.ray import RayRuntime
+
+    runtime = RayRuntime.of_driver(record.secret_path)
+    brokers: list[BrokerStatus] = []
+    failures: dict[int, str] = {}
+
+    async def ask(broker_id: int) -> None:
+        try:
+            brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
+        except (PeerLost, PeerTimeout, RayError) as failure:
+            failures[broker_id] = _last_line(failure)
+
+    await asyncio.gather(*(ask(broker_id) for broker_id in record.broker_ids))
+    return sorted(brokers, key=lambda broker: broker.broker_id), failures
 
 
 def is_up(run: Path) -> bool:
@@ -178,10 +211,20 @@ def _stop_brokers(record: ClusterRecord) -> dict[int, str]:
     from raylog.actors.cluster import stop_cluster
 
     with _connected(record):
+        from ray.exceptions import RayError
+
         from raylog.actors.runtime.ray import RayRuntime
 
         runtime = RayRuntime.of_driver(record.secret_path)
-        return _run(stop_cluster(runtime, record.cluster_id, record.broker_ids))
+        try:
+            return _run(stop_cluster(runtime, record.cluster_id, record.broker_ids))
+        except RayError as failure:
+            return dict.fromkeys(record.broker_ids, _last_line(failure))
+
+
+def _last_line(failure: Exception) -> str:
+    """What went wrong, without the other process's traceback."""
+    return str(failure).strip().splitlines()[-1]
 
 
 @contextlib.contextmanager

@@ -10,11 +10,14 @@ import typer
 
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data, Json
-from raylog.cli.output import human_bytes, print_json, print_table
+from raylog.cli.output import human_bytes, print_done, print_json, print_table
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
     from raylog.cli.cluster_record import ClusterRecord
+    from raylog.cli.local_cluster import Standing
+
+_CLIENT_TIMEOUT_MS = 5_000
 
 Row = dict[str, object]
 
@@ -27,6 +30,8 @@ class ClusterStatus:
     bootstrap: list[str]
     actors: list[Row]
     partitions: list[Row]
+    failures: list[str]
+    """What did not answer, and why."""
 
 
 def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
@@ -39,9 +44,12 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
                 "bootstrap": found.bootstrap,
                 "actors": found.actors,
                 "partitions": found.partitions,
+                "failures": found.failures,
             }
         )
         return
+    for failure in found.failures:
+        print_done(failure)
     typer.echo(f"cluster {found.cluster_id} at {','.join(found.bootstrap)}")
     print_table(
         "actors",
@@ -59,10 +67,9 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
 
 
 def read_status(data: Path) -> ClusterStatus:
-    """Ask the brokers that were started on a data directory."""
-    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    """Ask Ray and the brokers that were started on a data directory."""
     from raylog.cli.cluster_record import read_record
-    from raylog.cli.local_cluster import is_up, statuses
+    from raylog.cli.local_cluster import is_up, standing
 
     run = data.absolute() / "run"
     record = read_record(run)
@@ -72,84 +79,90 @@ def read_status(data: Path) -> ClusterStatus:
             f"Start it with: raylog up --data {data}",
             EXIT_UNREACHABLE,
         )
-    try:
-        brokers = statuses(record)
-    except (PeerLost, PeerTimeout) as failure:
-        raise CommandFailed(
-            f"a broker does not answer: {failure}",
-            f"It may be restarting; its logs are under {run / 'ray' / 'session_latest' / 'logs'}",
-            EXIT_UNREACHABLE,
-        ) from failure
+    stands = standing(record)
+    in_sync, unreachable = _in_sync(record)
     return ClusterStatus(
         record.cluster_id,
         record.bootstrap,
-        [row for broker in brokers for row in _actor_rows(broker)],
-        _partition_rows(brokers, _in_sync(record)),
+        _actor_rows(stands),
+        _partition_rows(stands.brokers, in_sync),
+        [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()] + unreachable,
     )
 
 
 def summary(record: ClusterRecord) -> str:
     """The cluster in one line, for the foreground."""
-    from raylog.actors.runtime.base import PeerLost, PeerTimeout
-    from raylog.cli.local_cluster import statuses
+    from raylog.cli.local_cluster import standing
 
-    try:
-        brokers = statuses(record)
-    except (PeerLost, PeerTimeout):
-        return "a broker does not answer; it may be restarting"
-    running = sum(broker.state == "running" for broker in brokers)
-    led = [at for broker in brokers for at in broker.partitions if at.is_leader]
-    restarts = sum(child.restarts for broker in brokers for child in broker.children)
+    stands = standing(record)
+    running = sum(broker.state == "running" for broker in stands.brokers)
+    led = [at for broker in stands.brokers for at in broker.partitions if at.is_leader]
+    restarts = sum(int(str(row["restarts"])) for row in _actor_rows(stands))
     return (
-        f"{running} of {len(brokers)} brokers running, {len(led)} partitions, "
+        f"{running} of {len(record.broker_ids)} brokers running, {len(led)} partitions, "
         f"{human_bytes(sum(at.size_bytes for at in led))}, {restarts} restarts"
     )
 
 
-def _actor_rows(broker: BrokerStatus) -> list[Row]:
-    """A broker and its children."""
-    own: Row = {
-        "role": "broker",
-        "broker": broker.broker_id,
-        "pid": broker.pid,
-        "state": broker.state,
-        "restarts": broker.restarts,
-        "partitions": len(broker.partitions),
-        "node": None,
-        "name": f"{broker.cluster_id}/broker/{broker.broker_id}/0",
-    }
-    children: list[Row] = [
-        {
-            "role": child.role,
-            "broker": broker.broker_id,
-            "pid": child.pid,
-            "state": child.state,
-            "restarts": child.restarts,
-            "partitions": child.partitions,
-            "node": child.node_id[:8],
-            "name": child.name,
+def _actor_rows(stands: Standing) -> list[Row]:
+    """Every actor: what Ray knows, and what its broker knows better."""
+    children = {child.name: child for broker in stands.brokers for child in broker.children}
+    brokers = {broker.pid: broker for broker in stands.brokers}
+    rows: list[Row] = []
+    for actor in stands.actors:
+        role, broker_id = _role_of(actor.name)
+        row: Row = {
+            "role": role,
+            "broker": broker_id,
+            "pid": actor.pid,
+            "state": _STATES.get(actor.state, actor.state.lower()),
+            "restarts": actor.restarts,
+            "partitions": None,
+            "node": actor.node_id[:8],
+            "name": actor.name,
         }
-        for child in broker.children
-    ]
-    return [own, *children]
+        child, broker = children.get(actor.name), brokers.get(actor.pid)
+        if child is not None:
+            row |= {"state": child.state, "restarts": child.restarts}
+            row["partitions"] = child.partitions
+        elif broker is not None:
+            row |= {"state": broker.state, "partitions": len(broker.partitions)}
+        rows.append(row)
+    return rows
 
 
-def _in_sync(record: ClusterRecord) -> dict[tuple[str, int], tuple[int, list[int]]]:
-    """Leader and in-sync replicas of each partition, as clients are told."""
-    from raylog.client import BlockingClient
+_STATES = {"ALIVE": "running", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting"}
 
-    with BlockingClient(record.bootstrap) as client:
-        topics = client.metadata().topics
+
+def _role_of(name: str) -> tuple[str, int | None]:
+    """Role and broker id from an actor's name (`raylog.actors.names`)."""
+    _, role, *rest = name.split("/")
+    return role, int(rest[0]) if rest else None
+
+
+InSync = dict[tuple[str, int], tuple[int, list[int]]]
+
+
+def _in_sync(record: ClusterRecord) -> tuple[InSync, list[str]]:
+    """Leader and in-sync replicas of each partition, as clients are told; or why not."""
+    from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
+
+    settings = ClientSettings(
+        parse_bootstrap(record.bootstrap), operation_timeout_ms=_CLIENT_TIMEOUT_MS
+    )
+    try:
+        with BlockingClient(record.bootstrap, settings) as client:
+            topics = client.metadata().topics
+    except ClientError as failure:
+        return {}, [str(failure)]
     return {
         (name, index): (view.leader, list(view.isr))
         for name, topic in topics.items()
         for index, view in topic.partitions.items()
-    }
+    }, []
 
 
-def _partition_rows(
-    brokers: list[BrokerStatus], in_sync: dict[tuple[str, int], tuple[int, list[int]]]
-) -> list[Row]:
+def _partition_rows(brokers: list[BrokerStatus], in_sync: InSync) -> list[Row]:
     """Each partition as its leader has it; those without a leader at the end."""
     led = {
         (at.topic, at.partition): at
