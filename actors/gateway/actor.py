@@ -141,17 +141,18 @@ class GatewayActor:
         # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
         message: object
         message, _ = decode_from(request_class(api_key), header.api_version, request, body)
-        name = f"{api_key.name} v{header.api_version} of {header.client_id}"
         try:
             answer = handler_of(api_key)(context, message)
         except AssertionError as broken:
-            self.runtime.start(_end_on(broken), name)
+            self.runtime.start(_end_on(broken), str(context))
         except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
             context.fail(failure)
         else:
+            if answer is None:
+                return  # the handler answers through the context
             if inspect.isawaitable(answer):
-                self.runtime.start(_finish(context, answer), name)
-            elif answer is not None:
+                self.runtime.start(_finish(context, answer), str(context))
+            else:
                 context.reply(answer)
 
 

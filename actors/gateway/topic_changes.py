@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,15 +10,17 @@ from raylog.actors.controller.api import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    NewTopic,
     TopicOutcome,
 )
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.waiting import until
-from raylog.wire.errors import ErrorCode
+from raylog.wire.errors import ErrorCode, TopicAlreadyExists
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
 
+log = logging.getLogger(__name__)
 SEEN_TIMEOUT_MS = 5_000
 """A committed change that this gateway does not see by then is answered all the same."""
 
@@ -27,6 +30,24 @@ async def create_topics(
 ) -> list[TopicOutcome]:
     """Create topics; those that were made are served here when this returns, if in time."""
     return await _made(gateway, "create_topics", asked, timeout_ms)
+
+
+async def create_missing(gateway: GatewayActor, names: list[str], timeout_ms: int) -> None:
+    """Create topics of these names with the defaults, unless somebody else does; wait for them."""
+    asked = CreateTopics([NewTopic(name) for name in names])
+    coming = []
+    for outcome in await _outcomes(gateway, "create_topics", asked, timeout_ms):
+        if outcome.error in (ErrorCode.NONE, TopicAlreadyExists.code):
+            coming.append(outcome.name)
+        else:
+            log.warning("topic %s was not created: %s", outcome.name, outcome.message)
+
+    def all_served() -> bool:
+        image = gateway.cluster.image
+        topics = [image.topic(name) for name in coming if name is not None]
+        return all(topic is not None and gateway.cluster.serves(topic) for topic in topics)
+
+    await _seen(gateway, all_served, timeout_ms)
 
 
 async def create_partitions(
@@ -56,11 +77,7 @@ async def delete_topics(
 async def _made(
     gateway: GatewayActor, method: str, asked: CreateTopics | CreatePartitions, timeout_ms: int
 ) -> list[TopicOutcome]:
-    def refused(code: int, message: str | None) -> list[TopicOutcome]:
-        error = ErrorCode(code)
-        return [TopicOutcome(one.name, error=error, message=message) for one in asked.topics]
-
-    outcomes = await gateway.controller.outcomes(method, asked, timeout_ms, refused)
+    outcomes = await _outcomes(gateway, method, asked, timeout_ms)
     made = {one.topic_id: one.num_partitions for one in outcomes if not one.error}
 
     def all_served() -> bool:
@@ -69,6 +86,16 @@ async def _made(
     if not asked.validate_only:
         await _seen(gateway, all_served, timeout_ms)
     return outcomes
+
+
+async def _outcomes(
+    gateway: GatewayActor, method: str, asked: CreateTopics | CreatePartitions, timeout_ms: int
+) -> list[TopicOutcome]:
+    def refused(code: int, message: str | None) -> list[TopicOutcome]:
+        error = ErrorCode(code)
+        return [TopicOutcome(one.name, error=error, message=message) for one in asked.topics]
+
+    return await gateway.controller.outcomes(method, asked, timeout_ms, refused)
 
 
 def _is_served(gateway: GatewayActor, topic_id: TopicId, count: int) -> bool:

@@ -9,13 +9,11 @@ Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is nev
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from raylog.actors.controller.api import CreateTopics, NewTopic
 from raylog.actors.controller.topics import check_name
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.cluster_facts import (
@@ -26,7 +24,7 @@ from raylog.actors.gateway.cluster_facts import (
     unfenced_brokers,
 )
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.topic_changes import create_topics
+from raylog.actors.gateway.topic_changes import create_missing
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, InvalidRequest, ReplicaNotAvailable
@@ -41,7 +39,6 @@ from raylog.wire.messages.metadata import (
 from raylog.wire.schema import INT32_MIN
 from raylog.wire.uuids import ZERO_UUID
 
-log = logging.getLogger(__name__)
 TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 AUTO_CREATE_TIMEOUT_MS = 2_000
@@ -98,10 +95,7 @@ def _name_error(name: str) -> ErrorCode:
 async def _create_and_answer(
     context: RequestContext, request: MetadataRequest, names: list[str]
 ) -> MetadataResponse:
-    asked = CreateTopics([NewTopic(name) for name in names])
-    for outcome in await create_topics(context.gateway, asked, AUTO_CREATE_TIMEOUT_MS):
-        if outcome.error:
-            log.warning("topic %s was not created: %s", outcome.name, outcome.message)
+    await create_missing(context.gateway, names, AUTO_CREATE_TIMEOUT_MS)
     return _answer(context, request)
 
 

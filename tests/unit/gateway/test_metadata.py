@@ -274,6 +274,25 @@ def test_a_creation_that_takes_too_long_is_answered_as_unknown() -> None:
     run(scenario)
 
 
+def test_a_topic_that_somebody_else_creates_at_the_same_time_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        world.controller.script["create_topics"] = lambda asked: [
+            TopicOutcome("new", error=ErrorCode.TOPIC_ALREADY_EXISTS, message="exists")
+        ]
+        client = world.client()
+        client.send(by_name("new"), 13)
+        await settle()
+        assert client.received() == []
+        await world.topic("new", id_of="theirs")
+        await world.route("replica", (topic_id("theirs"), 0))
+        await settle()
+        (answer,) = client.received()
+        assert errors(answer) == {"new": 0}
+
+    run(scenario)
+
+
 def test_a_refused_creation_is_answered_as_unknown() -> None:
     async def scenario(world: World) -> None:
         world.controller.script["create_topics"] = lambda asked: [
