@@ -185,6 +185,40 @@ def is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
+@dataclass(frozen=True, slots=True)
+class ActorEntry:
+    """An actor as Ray's own table has it."""
+
+    name: str
+    state: str
+    """Ray's word for it: ALIVE, RESTARTING, PENDING_CREATION, DEPENDENCIES_UNREADY."""
+    pid: int
+    node_id: str
+    restarts: int
+    """By Ray."""
+
+
+def actors_named(prefix: str) -> list[ActorEntry]:
+    """The actors that are not dead and whose names begin so; this process must be a driver."""
+    from ray._private.state import state
+
+    table = state.actor_table(None)
+    return sorted(
+        (
+            ActorEntry(
+                entry["Name"],
+                entry["State"],
+                entry["Pid"],
+                entry["Address"]["NodeID"],
+                entry["NumRestarts"],
+            )
+            for entry in table.values()
+            if entry["Name"].startswith(prefix) and entry["State"] != "DEAD"
+        ),
+        key=lambda entry: entry.name,
+    )
+
+
 def disconnect() -> None:
     """Stop being a driver, if this process is one; detached actors live on."""
     if "ray" in sys.modules:
