@@ -1,5 +1,6 @@
 """Reading of segments: descriptors on demand, indexes on demand, lookups in both."""
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -99,7 +100,8 @@ class SegmentFiles:
         """Bytes of the segment."""
         with self.reading(segment) as fd:
             data = self._disk.pread(fd, length, position)
-        assert len(data) == length, f"{segment.name} ends within {position}+{length}"
+        if len(data) != length:
+            raise OSError(errno.EIO, f"ends within {position}+{length}", segment.name)
         return data
 
     # -- indexes -------------------------------------------------------------------------------
@@ -118,6 +120,12 @@ class SegmentFiles:
     def keep_index(self, segment: Segment) -> None:
         """Load the index of a segment that will grow, and keep it."""
         self.index_of(segment)
+        if segment in self._loaded:
+            self._loaded.remove(segment)
+
+    def release_index(self, segment: Segment) -> None:
+        """Drop the index of a segment that is on disk now."""
+        segment.index = None
         if segment in self._loaded:
             self._loaded.remove(segment)
 

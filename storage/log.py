@@ -44,8 +44,9 @@ from raylog.wire.errors import OffsetOutOfRange
 class Log(LogWriter):
     """One partition replica's log.
 
-    Its owner appends as leader (`append`) or follower (`append_verbatim`), reads slices, and now
-    and then does the upkeep: `roll_if_due`, `retention`, flushes where `needs_flush`, checkpoints.
+    Its owner appends as leader (`append`) or follower (`append_verbatim`), reads slices, and does
+    the upkeep: every few seconds a flush where `needs_flush` and a checkpoint (they close full
+    segments and bound what a restart scans), every few minutes `roll_if_due` and `retention`.
     """
 
     __slots__ = (
@@ -133,14 +134,22 @@ class Log(LogWriter):
         end = min(up_to_offset, self._end)
         if offset >= end:
             return None
-        return self._reader.slice(self._segments, offset, end, max_bytes, at_least_one=at_least_one)
+        try:
+            return self._reader.slice(
+                self._segments, offset, end, max_bytes, at_least_one=at_least_one
+            )
+        except OSError as failure:
+            self._refuse("read", failure)
 
     def load(self, found: Slice) -> bytes:
         """The bytes of a slice just read, for readers that cannot map files."""
         index = segment_index(self._segments, found.first_offset)
         for segment in self._segments[index : index + 2]:
             if segment.name == found.segment_id:
-                return self._files.bytes_at(segment, found.position, found.length)
+                try:
+                    return self._files.bytes_at(segment, found.position, found.length)
+                except OSError as failure:
+                    self._refuse("read", failure)
         raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
@@ -148,11 +157,19 @@ class Log(LogWriter):
 
         The caller hides what lies at or above the high watermark. Looks into batches: may block.
         """
-        return first_at_or_after(self._files, self._segments, self._start, timestamp)
+        self._require_online()
+        try:
+            return first_at_or_after(self._files, self._segments, self._start, timestamp)
+        except OSError as failure:
+            self._refuse("read", failure)
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp (KIP-734); None if there is no record."""
-        return first_with_max_timestamp(self._files, self._segments, self._start)
+        self._require_online()
+        try:
+            return first_with_max_timestamp(self._files, self._segments, self._start)
+        except OSError as failure:
+            self._refuse("read", failure)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""
@@ -423,7 +440,7 @@ class Log(LogWriter):
     def close(self, high_watermark: int | None = None) -> None:
         """Leave everything durable, so that opening needs no scan; the log is then offline.
 
-        Blocking. KAFKA_STORAGE_ERROR if the disk fails: opening will scan.
+        Blocking; not while `busy`. KAFKA_STORAGE_ERROR if the disk fails: opening will scan.
         """
         try:
             if self._offline is None:
@@ -472,7 +489,7 @@ class Log(LogWriter):
             self._pending_snapshots.append(Snapshot(self._end, self.producers.snapshot()))
 
     def delete(self) -> None:
-        """Close without care and remove every file of the log. Blocking."""
+        """Close without care and remove every file of the log. Blocking; not while `busy`."""
         for segment in self._segments:
             self._close_descriptor(segment)
         self._offline = f"{self.directory} is deleted"

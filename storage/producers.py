@@ -26,6 +26,7 @@ from raylog.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     BatchHeader,
+    EndTxnMarker,
     decode_batch,
     decode_end_txn_marker,
 )
@@ -33,6 +34,7 @@ from raylog.wire.records import (
 _BATCHES_KEPT = 5  # as many as a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
 _LOG_APPEND_TIME_BIT = 0x08
+_CONTROL_BIT = 0x20
 _SNAPSHOT_VERSION = 1
 NO_OFFSET = -1
 
@@ -72,6 +74,11 @@ class _Producer:
         self.coordinator_epoch = -1
         self.seen_ms = 0
         self.batches: list[_Batch] = []  # of this epoch, the newest last
+
+
+def marker_in(batch: Writable) -> EndTxnMarker | None:
+    """The marker in a control batch; None for another kind. INVALID_RECORD if malformed."""
+    return decode_end_txn_marker(decode_batch(batch)[0])
 
 
 class ProducerStates:
@@ -147,10 +154,10 @@ class ProducerStates:
 
         `batch` is looked into when it is a control batch.
         """
-        if not header.is_control:
+        if not header.attributes & _CONTROL_BIT:
             self.update(header, base_offset, now_ms)
             return None
-        marker = decode_end_txn_marker(decode_batch(batch)[0])
+        marker = marker_in(batch)
         if marker is None:
             return None
         return self.end_transaction(

@@ -7,11 +7,18 @@ from raylog.storage.disk import Disk, Writable, is_passing
 from raylog.storage.files import SegmentFiles
 from raylog.storage.jobs import FlushJob, Snapshot
 from raylog.storage.layout import segment_name
+from raylog.storage.producers import marker_in
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
-from raylog.wire.records import BatchHeader, assign, check_crc, iter_batches
+from raylog.wire.records import (
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    assign,
+    check_crc,
+    iter_batches,
+)
 
 
 class AppendInfo(NamedTuple):
@@ -102,11 +109,14 @@ class LogWriter:
         `header` is the batch's, as produced. Producer states and leader epochs follow by
         themselves. KAFKA_STORAGE_ERROR if the disk refuses; the log is then as it was.
         """
+        length = len(batch)
+        assert length == LENGTH_OVERHEAD + header.batch_length, "one whole batch, and its header"
+        if header.is_control:
+            marker_in(batch)  # refused here if at all: what is written must be understood
         base_offset = self._end
         assign(batch, base_offset, leader_epoch)
         segment = self._room_for(header, base_offset + header.last_offset_delta + 1, now_ms)
         position = segment.size
-        length = len(batch)
         self._write(segment, batch, length)
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base_offset)
@@ -121,6 +131,8 @@ class LogWriter:
         """
         for header, batch in iter_batches(batches):
             check_crc(batch, header)
+            if header.is_control:
+                marker_in(batch)
             if header.base_offset < self._end:
                 raise OffsetOutOfRange(
                     f"batch at {header.base_offset} from the leader, the log ends at {self._end}"
@@ -285,7 +297,7 @@ class LogWriter:
             self._go_offline("flush", job.failure)
         self.recovery_point = max(self.recovery_point, job.up_to)
         for segment in job.retired[: job.indexed]:
-            segment.index = None
+            self._files.release_index(segment)
         self._retired = job.retired[job.indexed :] + self._retired
         if job.index_failure is not None and not is_passing(job.index_failure):
             self._go_offline("writing an index", job.index_failure)

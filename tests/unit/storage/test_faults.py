@@ -1,11 +1,13 @@
 """Full and failing disks: what is refused, what goes offline, what readers see meanwhile."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
-from raylog.storage.log import Log
-from raylog.wire.errors import KafkaStorageError
+from raylog.storage.log import Log, Slice
+from raylog.wire.errors import InvalidRecord, KafkaStorageError
+from raylog.wire.records import Record, encode_batch
 from tests.support.disk import FaultyDisk
 from tests.support.logs import (
     DIRECTORY,
@@ -99,6 +101,40 @@ def test_any_other_failure_to_write_takes_the_log_offline(disk: FaultyDisk, call
     log.close()
     assert disk.open_descriptors == 0
     assert open_log(disk).log_end_offset == 1
+
+
+def test_a_failure_to_read_takes_the_log_offline(disk: FaultyDisk) -> None:
+    found = Slice("00000000000000000000.log", 0, 100, 0, 3)
+    uses: list[Callable[[Log], object]] = [
+        lambda log: log.read(4, 100, 6),
+        lambda log: log.load(found),
+        lambda log: log.offset_for_timestamp(NOW_MS),
+        lambda log: log.max_timestamp_offset(),
+    ]
+    append(log := open_log(disk, index_interval_bytes=100_000), batch(3))
+    append(log, batch(3))
+    for use in uses:
+        disk.kill()
+        log = open_log(disk, index_interval_bytes=100_000)
+        assert log.log_end_offset == 6
+        for call in ("pread", "preadv"):
+            disk.fail(call, errno.EIO)
+        with pytest.raises(KafkaStorageError, match="read"):
+            use(log)
+        assert log.offline
+
+
+def test_a_marker_that_cannot_be_understood_is_refused_before_it_is_written(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk)
+    records = [Record(0, NOW_MS, b"?", b"", [])]
+    data = bytearray(encode_batch(records, producer_id=1, producer_epoch=0, is_control=True))
+    with pytest.raises(InvalidRecord):
+        append(log, data)
+    with pytest.raises(InvalidRecord):
+        log.append_verbatim(data, NOW_MS)
+    assert (log.log_end_offset, log.segments) == (0, [])
 
 
 def test_a_failed_fdatasync_is_never_repeated(disk: FaultyDisk) -> None:

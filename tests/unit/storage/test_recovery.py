@@ -235,6 +235,22 @@ def test_damage_below_the_recovery_point_is_left_to_readers(disk: FaultyDisk) ->
     assert open_log(disk).log_end_offset == 10
 
 
+def test_indexes_come_and_go_with_those_who_read(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=800)
+    size = fill(log, 12)
+    disk.corrupt(path(log.segments[2]), 3 * size + 70, b"\xff")  # sealed by the next opening
+    disk.kill()
+    open_log(disk, segment_bytes=800).close()
+    log = open_log(disk, segment_bytes=800)
+    for _ in range(3):
+        for offset in (9, 1, 9, 5, 2):
+            found = log.read(offset, size, 11)
+            assert found is not None
+            assert found.position == offset % 4 * size
+            append(log, batch(size=700))
+            flush(log)
+
+
 @pytest.mark.parametrize("damage", ["missing", "short", "wrong", "other"])
 def test_an_index_is_made_again(disk: FaultyDisk, damage: str) -> None:
     log = open_log(disk, segment_bytes=2_000, index_interval_bytes=1)
