@@ -49,7 +49,8 @@ class _Produce:
         self._acks = request.acks
         self._now_ms = context.gateway.runtime.now_ms()
         self._left = 1
-        self._failed: list[tuple[PartitionProduceResponse, Exception]] = []
+        # Texts, not exceptions: a traceback would keep this object and all buffers on its way.
+        self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
         self._timer = context.gateway.runtime.call_later(
             request.timeout_ms + DEADLINE_GRACE_MS, self._timed_out
@@ -120,7 +121,7 @@ class _Produce:
     def _fail(self, answer: PartitionProduceResponse, failure: Exception) -> None:
         answer.error_code = int(error_code_of(failure))
         answer.error_message = message_of(failure)
-        self._failed.append((answer, failure))
+        self._failed.append(str(failure))
 
     def _timed_out(self) -> None:
         late = PeerTimeout("the partition's leader did not answer in time")
@@ -148,7 +149,7 @@ class _Produce:
     def _finish_silently(self) -> None:
         """Close the connection on an error: a client with acks=0 learns of none otherwise."""
         if self._failed:
-            self._context.refuse(f"produce with acks=0 failed: {self._failed[0][1]}")
+            self._context.refuse(f"produce with acks=0 failed: {self._failed[0]}")
         else:
             self._context.no_reply()
 
