@@ -5,7 +5,7 @@ segment, written when the segment is closed, and now and then while it grows:
 
 | bytes | what |
 |---|---|
-| 16 | magic and byte order, version, CRC-32C of the rest of the head |
+| 16 | magic and byte order, version, length and CRC-32C of the rest of the head |
 | 60 | base offset, data size, next offset, first and largest timestamp, counts, body CRC |
 | 32 each | aborted transactions: producer id, first, last offset, last stable offset |
 | 4 each, 4 each, 8 each | body: relative offsets, positions, timestamps |
@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 _VERSION = 1
 _MAGIC = 0x52_4C_49_58  # read in the machine's byte order: a foreign file does not match
-_PREFIX = struct.Struct("=IHHII")
+_PREFIX = struct.Struct("=IIII")
 _META = struct.Struct("=qqqqqqIII")
 _ABORTED = struct.Struct("=qqqq")
 _ENTRY_BYTES = 16
@@ -111,14 +111,14 @@ def encode_index(
     head = _META.pack(*summary, len(index), len(aborted), crc32c(body)) + b"".join(
         _ABORTED.pack(*transaction) for transaction in aborted
     )
-    return _PREFIX.pack(_MAGIC, _VERSION, 0, len(head), crc32c(head)) + head + body
+    return _PREFIX.pack(_MAGIC, _VERSION, len(head), crc32c(head)) + head + body
 
 
 def decode_head(data: bytes) -> IndexHead | None:
     """The head of an index file; None if it is not one, is cut, or does not match its CRC."""
     if len(data) < HEAD_BYTES:
         return None
-    magic, version, _, length, crc = _PREFIX.unpack_from(data)
+    magic, version, length, crc = _PREFIX.unpack_from(data)
     head = data[_PREFIX.size : _PREFIX.size + length]
     if (magic, version) != (_MAGIC, _VERSION) or len(head) != length or crc32c(head) != crc:
         return None
@@ -132,7 +132,7 @@ def decode_head(data: bytes) -> IndexHead | None:
 
 def head_bytes(data: bytes) -> int:
     """Bytes that the whole head takes, told from its first `HEAD_BYTES`; 0 if they are too few."""
-    return _PREFIX.size + int(_PREFIX.unpack_from(data)[3]) if len(data) >= _PREFIX.size else 0
+    return _PREFIX.size + int(_PREFIX.unpack_from(data)[2]) if len(data) >= _PREFIX.size else 0
 
 
 def body_bytes(head: IndexHead) -> int:

@@ -280,6 +280,7 @@ class Log(LogWriter):
 
     def roll_if_due(self, now_ms: int) -> bool:
         """Close the last segment if it is older than `segment.ms`, for retention to see it."""
+        self._require_online()
         last = self._segments[-1] if self._segments else None
         if last is None or not last.is_due(-1, now_ms, self.config.segment_ms):
             return False
@@ -332,6 +333,7 @@ class Log(LogWriter):
         The caller keeps `offset` at or below the high watermark, and answers after the checkpoint.
         OFFSET_OUT_OF_RANGE beyond the log end. Files go with the next retention.
         """
+        self._require_online()
         if offset > self._end:
             raise OffsetOutOfRange(f"{offset} is beyond the log end {self._end}")
         if offset > self._start:

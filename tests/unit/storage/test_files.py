@@ -1,0 +1,139 @@
+"""Names, index files and checkpoint files: what is written is read, what is damaged is not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raylog.storage import checkpoint, layout
+from raylog.storage.checkpoint import CleanEnd, LogState, StateFile, WrittenPoint
+from raylog.storage.epochs import EpochStart
+from raylog.storage.index import (
+    AbortedTransaction,
+    SegmentSummary,
+    SparseIndex,
+    body_bytes,
+    decode_body,
+    decode_head,
+    encode_index,
+)
+from tests.support.disk import FaultyDisk
+
+SUMMARY = SegmentSummary(100, 5_000, 160, 1, 9, 140)
+ABORTED = [AbortedTransaction(7, 100, 120, 121), AbortedTransaction(8, 90, 130, 131)]
+
+
+def index() -> SparseIndex:
+    entries = SparseIndex()
+    for number in range(1, 6):
+        entries.add(10 * number, 1_000 * number, 5 * number)
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "generation", "name"),
+    [(0, 0, "00000000000000000000.log"), (42, 3, "00000000000000000042-3.log")],
+)
+def test_names_of_segments(base_offset: int, generation: int, name: str) -> None:
+    assert layout.segment_name(base_offset, generation) == name
+    assert layout.parse_segment_name(name) == (base_offset, generation)
+
+
+@pytest.mark.parametrize(
+    "name", ["1.log", "00000000000000000000.index", "state", "00000000000000000000-.log", "x.log"]
+)
+def test_names_of_others(name: str) -> None:
+    assert layout.parse_segment_name(name) is None
+
+
+def test_names_that_go_with_a_segment() -> None:
+    assert layout.index_name("00000000000000000042-3.log") == "00000000000000000042-3.index"
+    assert layout.parse_producers_name(layout.producers_name(42)) == 42
+    assert layout.parse_producers_name("42.producers") is None
+    assert [layout.is_log_file(name) for name in ("state", "high-watermark", "a.tmp", "lock")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("offset", "floor"), [(0, (0, 0)), (9, (0, 0)), (10, (1_000, 10)), (999, (5_000, 50))]
+)
+def test_index_by_offset(offset: int, floor: tuple[int, int]) -> None:
+    assert index().floor_offset(offset) == floor
+
+
+@pytest.mark.parametrize(
+    ("position", "floor"), [(999, (0, 0)), (1_000, (1_000, 10)), (4_999, (4_000, 40))]
+)
+def test_index_by_position(position: int, floor: tuple[int, int]) -> None:
+    assert index().floor_position(position) == floor
+
+
+@pytest.mark.parametrize(("timestamp", "floor"), [(0, 0), (5, 0), (6, 1_000), (26, 5_000)])
+def test_index_by_timestamp(timestamp: int, floor: int) -> None:
+    """All batches before the position are older than the timestamp."""
+    assert index().floor_timestamp(timestamp) == floor
+
+
+def test_an_index_file_is_read_as_it_was_written() -> None:
+    data = encode_index(SUMMARY, index(), ABORTED)
+    head = decode_head(data)
+    assert head is not None
+    assert (head.summary, head.aborted, head.entries) == (SUMMARY, ABORTED, 5)
+    body = decode_body(head, data[head.body_position :])
+    assert body is not None
+    assert body.offsets == index().offsets
+    assert body.positions == index().positions
+    assert body.timestamps == index().timestamps
+    assert head.body_position + body_bytes(head) == len(data)
+
+
+@given(st.data())
+def test_a_damaged_index_file_is_none(data: st.DataObject) -> None:
+    whole = encode_index(SUMMARY, index(), ABORTED)
+    damaged = bytearray(whole)
+    at = data.draw(st.integers(0, len(whole) - 1))
+    damaged[at] ^= data.draw(st.integers(1, 255))
+    if data.draw(st.booleans()):
+        damaged = bytearray(whole[:at])
+    head = decode_head(bytes(damaged))
+    assert head is None or decode_body(head, bytes(damaged[head.body_position :])) is None
+
+
+@given(st.binary(max_size=200))
+def test_other_bytes_are_no_index_and_no_checkpoint(data: bytes) -> None:
+    assert decode_head(data) is None
+    assert checkpoint.decode(checkpoint.STATE_KIND, 1, data) is None
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        LogState(),
+        LogState(
+            log_start_offset=3,
+            recovery_point=9,
+            generation=2,
+            epochs=[EpochStart(1, 3), EpochStart(4, 8)],
+            clean_end=CleanEnd("00000000000000000000.log", 77, 9),
+            written=WrittenPoint(8, "boot"),
+        ),
+    ],
+)
+def test_the_state_file_is_read_as_it_was_written(state: LogState) -> None:
+    disk = FaultyDisk()
+    file = StateFile(disk, "/d")
+    assert file.read() is None
+    file.write(state, 2)
+    file.write(LogState(log_start_offset=1), 1)  # older: it comes late
+    assert StateFile(disk, "/d").read() == state
+    assert disk.listdir("/d") == ["state"]
+
+
+def test_a_checkpoint_of_another_kind_or_version_is_none() -> None:
+    data = checkpoint.encode(checkpoint.STATE_KIND, 1, {"a": 1})
+    assert checkpoint.decode(checkpoint.STATE_KIND, 1, data) == {"a": 1}
+    assert checkpoint.decode(checkpoint.PRODUCERS_KIND, 1, data) is None
+    assert checkpoint.decode(checkpoint.STATE_KIND, 2, data) is None
