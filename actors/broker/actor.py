@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import shutil
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,6 +125,8 @@ class BrokerActor:
         self._state = "starting"
         self._failure: Exception | None = None
         self._node_id = node_id
+        self._voter: Voter | None = None
+        self._reservation: socket.socket | None = None
         self._serves = asyncio.Event()
         self._beat = asyncio.Event()
 
@@ -138,6 +141,15 @@ class BrokerActor:
         self._data = await self._runtime.run_blocking(
             lambda: DataDirectory(self._path, wanted, fsync=fsync)
         )
+        try:
+            survivors = await self._open(fsync=fsync)
+        except BaseException:
+            await self.stop()
+            raise
+        self._runtime.start(self._bring_up(survivors), "bring up")
+
+    async def _open(self, *, fsync: bool) -> list[ActorRef]:
+        """Everything that can be refused; returns the children that outlived the last process."""
         self._open_voter(fsync=fsync)
         self._last = self._data.last
         self._kept_running = self._data.kept_running
@@ -148,11 +160,10 @@ class BrokerActor:
         self._make_family()
         survivors = await self._family.survivors()
         self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
-        self._runtime.start(self._bring_up(survivors), "bring up")
+        return survivors
 
     def _open_voter(self, *, fsync: bool) -> None:
         identity = self._data.identity
-        self._voter: Voter | None = None
         if identity.is_voter:
             self._voter = Voter(
                 identity.broker_id,
@@ -258,7 +269,8 @@ class BrokerActor:
         self._state = "shut down"
         if self._voter is not None:
             self._voter.close()
-        self._reservation.close()
+        if self._reservation is not None:
+            self._reservation.close()
         self._data.close()
 
     @property

@@ -258,10 +258,14 @@ class Family:
             self.carry_out(self._machine.replica_lost(child.ref.name, now_ms))
 
     def _end_replica(self, name: str) -> None:
+        """End a replica behind everything it was told."""
+        self._post(name, "stop", answered=lambda _: self._dismiss(name))
+
+    def _dismiss(self, name: str) -> None:
         replica = self._replicas.pop(name, None)
         if replica is not None:
             replica.forget()
-            self._runtime.start(self._end(replica.ref), f"end {name}")
+            self._runtime.start(self._runtime.kill(replica.ref), f"end {name}")
 
     def _start_gateway(self, *, restarts: int) -> None:
         name = child_name(

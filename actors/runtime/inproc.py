@@ -45,6 +45,8 @@ class _Resident:
     runtime: InprocRuntime
     watchers: list[Callable[[], None]] = field(default_factory=list)
     links: list[InprocLink] = field(default_factory=list)
+    calls: set[asyncio.Future[Any]] = field(default_factory=set)
+    """Calls it has not answered."""
 
 
 class InprocWorld:
@@ -109,6 +111,8 @@ class InprocWorld:
         if resident is None:
             return
         resident.runtime.end()
+        for call in tuple(resident.calls):
+            call.cancel()
         for link in tuple(resident.links):
             link.break_off()
         for watcher in resident.watchers:
@@ -130,6 +134,13 @@ class InprocRuntime(LoopRuntime):
         super().__init__(instance, self._broken)
         self._world = world
         self._name = name
+        self._watches: list[_Watch] = []
+
+    def end(self) -> None:
+        """Cancel the background tasks and watches, let the threads go."""
+        for watch in self._watches:
+            watch.cancel()
+        super().end()
 
     def _broken(self, failure: BaseException) -> None:
         self._world.failures.append(failure)
@@ -147,14 +158,23 @@ class InprocRuntime(LoopRuntime):
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
         """Call a method of an actor by ref or name."""
         try:
-            actor = self._world.resident(peer).actor
+            resident = self._world.resident(peer)
         except ActorGone as gone:
             raise PeerLost(str(gone)) from gone
+        answering = asyncio.ensure_future(getattr(resident.actor, method)(*args))
+        resident.calls.add(answering)
         try:
             async with asyncio.timeout(timeout_ms / 1000.0):
-                return await getattr(actor, method)(*args)
+                return await answering
         except TimeoutError as late:
             raise PeerTimeout(f"{method} of {peer} took over {timeout_ms} ms") from late
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is None or caller.cancelling():
+                raise
+            raise PeerLost(f"{resident.ref.name} ended during {method}") from None
+        finally:
+            resident.calls.discard(answering)
 
     async def kill(self, peer: ActorRef) -> None:
         """End the actor as a crash would."""
@@ -167,6 +187,7 @@ class InprocRuntime(LoopRuntime):
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""
         watch = _Watch(lambda: on_lost(peer))
+        self._watches = [*(one for one in self._watches if one.is_set), watch]
         try:
             self._world.resident(peer).watchers.append(watch.fire)
         except ActorGone:
@@ -198,6 +219,10 @@ class _Watch:
 
     def cancel(self) -> None:
         self._callback = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._callback is not None
 
 
 class InprocRequest:

@@ -1,0 +1,441 @@
+"""A broker's shell, with a real controller and children that only take notes."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.broker.actor import BrokerActor
+from raylog.actors.broker.identity import read_identity
+from raylog.actors.config import ResourceType
+from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    BrokerHeartbeat,
+    ConfigAlteration,
+    ConfigOp,
+    DeleteTopics,
+    NewTopic,
+)
+from raylog.actors.names import broker_name, controller_name
+from raylog.actors.runtime.base import ActorGone
+from raylog.wire.errors import (
+    BrokerNotAvailable,
+    DuplicateBrokerRegistration,
+    InconsistentClusterId,
+    InvalidConfig,
+    InvalidRequest,
+    KafkaStorageError,
+)
+from tests.support.brokers import CLUSTER, NotingCluster, NotingReplica
+
+Story = Callable[[NotingCluster], Awaitable[None]]
+
+
+def tell(story: Story, directory: Path, brokers: int = 1, **settings: str) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(directory, brokers, **settings)
+        await cluster.up()
+        await story(cluster)
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_a_broker_starts_serves_and_stops(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        status = await cluster.describe()
+        assert (status.state, status.broker_id, status.is_voter) == ("running", 0, True)
+        assert status.port > 0
+        (gateway,) = cluster.gateways()
+        assert gateway.args["port"] == status.port
+        assert gateway.image.brokers[0].port == status.port
+        assert not gateway.image.brokers[0].fenced
+        assert sorted((child.role, child.state) for child in status.children) == [
+            ("gateway", "running"),
+            ("replica", "spare"),
+        ]
+        assert (await cluster.call(0, "ping"))["state"] == "running"
+
+    tell(story, tmp_path)
+    identity = read_identity(tmp_path / "b0")
+    assert identity is not None
+    assert (identity.cluster_id, identity.broker_id, identity.directory_id) == (CLUSTER, 0, "d0")
+    assert json.loads((tmp_path / "b0" / "state.json").read_bytes())["clean"] is True
+
+
+def test_a_topic_is_opened_led_and_routed(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        (outcome,) = await cluster.create(NewTopic("t", 5, 1))
+        routes = await cluster.routes(5)
+        assert set(routes) == {(outcome.topic_id, at) for at in range(5)}
+        for key, name in routes.items():
+            replica = next(one for one in cluster.replicas() if one.name == name)
+            assert replica.led[key].leader == 0
+            assert replica.led[key].leader_epoch == 0
+        assert len(set(routes.values())) == 2  # replica.actors.max
+        status = await cluster.describe()
+        assert sorted(one.partition for one in status.partitions) == [0, 1, 2, 3, 4]
+        assert {child.partitions for child in status.children if child.state == "running"} == {
+            0,
+            2,
+            3,
+        }
+        (directory,) = await cluster.call(0, "describe_log_dirs")
+        assert directory.path == str(tmp_path / "b0")
+        assert directory.total_bytes > directory.usable_bytes > 0
+        assert sum(one.size_bytes for one in directory.partitions) == 35
+
+    tell(story, tmp_path)
+
+
+def test_changed_settings_reach_the_replica(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        (outcome,) = await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        op = ConfigOp("retention.ms", AlterOp.SET, "5")
+        await cluster.ask_controller(
+            "alter_configs", AlterConfigs([ConfigAlteration(ResourceType.TOPIC, "t", [op])])
+        )
+        await cluster.until(lambda: any(one.configs for one in cluster.replicas()))
+        (configs,) = [one.configs for one in cluster.replicas() if one.configs]
+        assert configs[outcome.topic_id]["retention.ms"] == "5"
+
+    tell(story, tmp_path)
+
+
+def test_a_deleted_topic_leaves_no_directory_and_one_spare(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 3, 1))
+        await cluster.routes(3)
+        topics = tmp_path / "b0" / "topics"
+        assert len(list(topics.iterdir())) == 3
+        await cluster.ask_controller("delete_topics", DeleteTopics(["t"]))
+        await cluster.routes(0)
+        await cluster.until(lambda: not list(topics.iterdir()))
+        await cluster.until(lambda: len(cluster.replicas()) == 1)
+        status = await cluster.describe()
+        assert [child.state for child in status.children if child.role == "replica"] == ["spare"]
+
+    tell(story, tmp_path)
+
+
+# ---- losses ----------------------------------------------------------------------------------
+
+
+def test_a_lost_replica_is_succeeded_under_new_leader_epochs(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 4, 1))
+        before = dict(await cluster.routes(4))
+        lost = next(iter(before.values()))
+        await cluster.kill(lost)
+        await cluster.until(lambda: lost not in cluster.gateways()[0].routes.values())
+        after = await cluster.routes(4)
+        for key, name in after.items():
+            replica = next(one for one in cluster.replicas() if one.name == name)
+            assert replica.led[key].leader_epoch == (1 if before[key] == lost else 0)
+            assert before[key] in (lost, name)
+        status = await cluster.describe()
+        assert sorted(child.restarts for child in status.children) == [0, 0, 0, 1]
+
+    tell(story, tmp_path)
+
+
+def test_a_replica_that_fails_a_call_is_replaced(tmp_path: Path) -> None:
+    class Failing(NotingReplica):
+        async def lead_partitions(self, leaderships: object) -> None:
+            cluster.roles["replica"] = NotingReplica
+            raise InvalidRequest("no")
+
+    cluster = NotingCluster(tmp_path)
+    cluster.roles["replica"] = Failing
+
+    async def told() -> None:
+        await cluster.up()
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_a_log_that_cannot_be_opened_does_not_keep_the_broker_down(tmp_path: Path) -> None:
+    class Broken(NotingReplica):
+        broken = "the log is damaged"
+
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path)
+        await cluster.up()
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        await cluster.down()
+        cluster.new_world()
+        cluster.roles["replica"] = Broken
+        await cluster.up()
+        assert cluster.gateways()[0].routes == {}
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_a_lost_gateway_is_replaced_on_the_same_port_and_told_everything(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 2, 1))
+        await cluster.routes(2)
+        (before,) = cluster.gateways()
+        await cluster.kill(before.name)
+        await cluster.until(lambda: cluster.gateways() not in ([], [before]))
+        await cluster.routes(2)
+        (after,) = cluster.gateways()
+        assert after.name != before.name
+        assert after.args["port"] == before.args["port"]
+        assert after.image.topics == before.image.topics
+
+    tell(story, tmp_path)
+
+
+def test_a_gateway_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    cluster = NotingCluster(tmp_path)
+    working = cluster.roles["gateway"]
+
+    def failing(*args: object, **kwargs: object) -> object:
+        cluster.roles["gateway"] = working
+        raise OSError("no port")
+
+    cluster.roles["gateway"] = failing
+
+    async def told() -> None:
+        await cluster.up()
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_several_gateways_hear_the_same(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 2, 1))
+        await cluster.routes(2)
+        first, second = cluster.gateways()
+        assert first.routes == second.routes
+        assert first.args["port"] == second.args["port"]
+
+    tell(story, tmp_path, gateway_actors="2")
+
+
+def test_a_lost_controller_is_started_again_by_the_broker_with_the_log(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.kill(controller_name(CLUSTER))
+        await cluster.until(lambda: controller_name(CLUSTER) in cluster.world._residents)
+        await cluster.create(NewTopic("u", 1, 1))
+        await cluster.routes(2)
+
+    tell(story, tmp_path)
+
+
+def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 3, 1))
+        before = dict(await cluster.routes(3))
+        port = (await cluster.describe()).port
+        children = [*cluster.gateways(), *cluster.replicas()]
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        await cluster.ready()
+        assert [*cluster.gateways(), *cluster.replicas()] == children
+        assert await cluster.routes(3) == before
+        partitions = cluster.gateways()[0].image.topics.popitem()[1].partitions
+        assert [partition.leader_epoch for partition in partitions] == [0, 0, 0]
+        status = await cluster.describe()
+        assert (status.restarts, status.port) == (1, port)
+        assert len(status.partitions) == 3
+
+    tell(story, tmp_path)
+
+
+def test_children_of_another_build_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        before = [*cluster.gateways(), *cluster.replicas()]
+        await cluster.kill(broker_name(CLUSTER, 0))
+        monkeypatch.setattr("raylog.actors.broker.family.BUILD", "newer")
+        await cluster.spawn()
+        await cluster.ready()
+        await cluster.routes(1)
+        after = [*cluster.gateways(), *cluster.replicas()]
+        assert not set(before) & set(after)
+        (partition,) = cluster.gateways()[0].image.topics.popitem()[1].partitions
+        assert partition.leader_epoch == 1
+
+    tell(story, tmp_path)
+
+
+# ---- restarts --------------------------------------------------------------------------------
+
+
+def test_what_was_there_is_there_after_a_restart(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path)
+        await cluster.up()
+        (outcome,) = await cluster.create(NewTopic("t", 2, 1))
+        await cluster.routes(2)
+        await cluster.down()
+        cluster.new_world()
+        stray = tmp_path / "b0" / "topics" / "stray-0.AAAAAAAAAAAAAAAAAAAAAA"
+        stray.mkdir()
+        await cluster.up()
+        assert set(await cluster.routes(2)) == {(outcome.topic_id, 0), (outcome.topic_id, 1)}
+        await cluster.until(lambda: not stray.exists())
+        assert (await cluster.describe()).restarts == 0
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_a_broker_the_controller_fenced_serves_again(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        (gateway,) = cluster.gateways()
+        epoch = gateway.image.brokers[0].broker_epoch
+        leaving = BrokerHeartbeat(0, epoch, 0, wants_shutdown=True)
+        await cluster.ask_controller("heartbeat", leaving)
+        await cluster.until(lambda: gateway.image.offset > 12)
+        await cluster.routes(1)
+        await cluster.until(lambda: not gateway.image.brokers[0].fenced)
+
+    tell(story, tmp_path)
+
+
+def test_a_broker_the_controller_forgot_registers_anew(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        (gateway,) = cluster.gateways()
+        before = gateway.image.brokers[0].broker_epoch
+        await cluster.ask_controller("unregister_broker", 0)
+
+        def is_back() -> bool:
+            broker = gateway.image.brokers.get(0)
+            return broker is not None and broker.broker_epoch > before and broker.is_live
+
+        await cluster.until(is_back)
+        await cluster.routes(1)
+        assert (await cluster.describe()).state == "running"
+
+    tell(story, tmp_path)
+
+
+def test_three_brokers_share_the_partitions(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 6, 1))
+        for broker_id in range(3):
+            assert len(await cluster.routes(2, broker_id)) == 2
+        assert [(await cluster.describe(one)).is_voter for one in range(3)] == [True, False, False]
+
+    tell(story, tmp_path, brokers=3)
+
+
+# ---- refusals --------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken_is_an_error_of_start(tmp_path: Path) -> None:
+    async def told() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            cluster = NotingCluster(tmp_path)
+            with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}"):
+                await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")  # the directory is free
+        await cluster.ready()
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_a_directory_serves_one_broker_process(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        second = NotingCluster(tmp_path)
+        with pytest.raises(KafkaStorageError, match="in use by another broker process"):
+            await second.spawn()
+
+    tell(story, tmp_path)
+
+
+def test_a_directory_of_another_broker_or_cluster_is_refused(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path)
+        await cluster.up()
+        await cluster.down()
+        cluster.new_world()
+        (tmp_path / "b0").rename(tmp_path / "b1")
+        with pytest.raises(InvalidConfig, match="belongs to broker 0, not 1"):
+            await cluster.spawn(1)
+        meta = tmp_path / "b1" / "meta.json"
+        meta.write_text(meta.read_text().replace(f'"{CLUSTER}"', '"other"'))
+        with pytest.raises(InconsistentClusterId, match="belongs to cluster other"):
+            await cluster.spawn(1)
+
+    asyncio.run(told())
+
+
+def test_a_second_directory_of_a_live_broker_says_why_it_is_not_ready(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path, brokers=2)
+        await cluster.up()
+        second = NotingCluster(tmp_path / "second", brokers=2)
+        second.world = cluster.world
+        second.runtime = cluster.runtime
+        await cluster.kill(broker_name(CLUSTER, 1))
+        await second.spawn(1)
+        with pytest.raises(DuplicateBrokerRegistration, match="broker id 1"):
+            await second.call(1, "ready", 5_000)
+        await cluster.world.stop()
+
+    asyncio.run(told())
+
+
+def test_a_broker_without_a_controller_is_not_ready(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path, brokers=2)
+        await cluster.spawn(1)  # broker 0 would hold the metadata log
+        with pytest.raises(BrokerNotAvailable, match="broker 1 is still starting"):
+            await cluster.call(1, "ready", 20)
+        with pytest.raises(InvalidRequest, match="holds no metadata log"):
+            await cluster.call(1, "voter_state")
+        await cluster.spawn(0)
+        await cluster.ready()
+        with pytest.raises(ActorGone):
+            await cluster.runtime.find("nobody")
+        await cluster.down()
+
+    asyncio.run(told())
+
+
+def test_shutting_down_twice_is_shutting_down_once(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.call(0, "shutdown")
+        assert (await cluster.describe()).state == "shut down"
+        assert cluster.gateways() == cluster.replicas() == []
+
+    tell(story, tmp_path)
+
+
+def test_a_broker_stops_without_its_controller(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path, brokers=2)
+        await cluster.up()
+        actor = cluster.world.resident(broker_name(CLUSTER, 0)).actor
+        assert isinstance(actor, BrokerActor)
+        await cluster.call(0, "shutdown")
+        await cluster.kill(controller_name(CLUSTER))
+        await cluster.call(1, "shutdown")
+        await cluster.world.stop()
+
+    asyncio.run(told())

@@ -1,0 +1,548 @@
+"""What a broker does about its partitions, as whole lists of effects."""
+
+import itertools
+
+import pytest
+
+from raylog.actors.broker.effects import (
+    ClosePartitions,
+    ConfigurePartitions,
+    Effect,
+    EndReplica,
+    LeadPartitions,
+    OpenPartitions,
+    RemoveDirectories,
+    ReportLost,
+    ReportOpened,
+    RetryLater,
+    SendRoutes,
+    SpawnReplica,
+)
+from raylog.actors.broker.machine import LOSSES_AT_ONCE, RETRY_OPEN_MS, BrokerMachine, Phase
+from raylog.actors.broker.pool import ReplicaPool
+from raylog.actors.config import BrokerConfigs, BrokerSettings, ResourceType, resolve_topic
+from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
+from raylog.actors.metadata.records import (
+    NO_LEADER,
+    BrokerRegistered,
+    ConfigChanged,
+    PartitionChanged,
+    PartitionCreated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from raylog.actors.ports import (
+    OpenedPartition,
+    OpenPartition,
+    PartitionLeadership,
+    PartitionStatus,
+    Route,
+    RouteUpdate,
+    TopicId,
+)
+from raylog.wire.uuids import to_base64
+
+T = TopicId(b"t" * 16)
+U = TopicId(b"u" * 16)
+CONFIG = resolve_topic({}, BrokerConfigs())
+R0, R1, R2 = "c/replica/0/0", "c/replica/0/1", "c/replica/0/2"
+
+
+def directory(topic: str, topic_id: TopicId, partition: int) -> str:
+    return f"/data/topics/{topic}-{partition}.{to_base64(topic_id)}"
+
+
+def opening(
+    topic: str, topic_id: TopicId, partition: int, config: dict[str, str] = CONFIG
+) -> OpenPartition:
+    return OpenPartition(
+        topic_id=topic_id,
+        topic=topic,
+        partition=partition,
+        directory=directory(topic, topic_id, partition),
+        config=config,
+    )
+
+
+def leadership(
+    topic_id: TopicId,
+    partition: int,
+    *,
+    leader: int = 0,
+    epoch: int = 0,
+    partition_epoch: int = 1,
+    replicas: tuple[int, ...] = (0,),
+    isr: tuple[int, ...] = (0,),
+) -> PartitionLeadership:
+    return PartitionLeadership(topic_id, partition, leader, epoch, partition_epoch, replicas, isr)
+
+
+def route(topic: str, topic_id: TopicId, partition: int, name: str, epoch: int = 0) -> Route:
+    return Route(
+        topic_id, partition, epoch, name, f"at-{name}", directory(topic, topic_id, partition)
+    )
+
+
+def routed(*routes: Route) -> SendRoutes:
+    return SendRoutes(RouteUpdate(added=list(routes)))
+
+
+def unrouted(*keys: tuple[TopicId, int]) -> SendRoutes:
+    return SendRoutes(RouteUpdate(removed=list(keys)))
+
+
+class Broker:
+    """Broker 0 with a pool; feeds it events."""
+
+    def __init__(self, *, actors_max: int = 1, spares: int = 0) -> None:
+        pool = ReplicaPool("c", 0, actors_max=actors_max, spares=spares, numbers=itertools.count())
+        self.machine = BrokerMachine(
+            "c", 0, BrokerSettings(), pool, topics_directory="/data/topics", incarnation="b"
+        )
+
+    def begin(self) -> list[Effect]:
+        return self.machine.begin()
+
+    def records(self, *records: Record) -> list[Effect]:
+        offset = self.machine.image.offset
+        return self.machine.apply(MetadataUpdate(offset, offset + len(records), list(records)))
+
+    def ready(self, name: str, instance: str = "") -> list[Effect]:
+        return self.machine.replica_ready(name, instance or f"i-{name}", f"at-{name}")
+
+    def topic(self, topic: str = "t", topic_id: TopicId = T, partitions: int = 1) -> list[Effect]:
+        return self.records(
+            TopicCreated(topic_id, topic),
+            *(PartitionCreated(topic_id, at, (0,), (0,), 0) for at in range(partitions)),
+        )
+
+    def opened(self, name: str, *keys: tuple[TopicId, int]) -> list[Effect]:
+        return self.machine.opened(name, [OpenedPartition(*key) for key in keys])
+
+    def incarnations(self) -> dict[tuple[TopicId, int], str]:
+        return {key: local.incarnation for key, local in self.machine.partitions.items()}
+
+    def confirmed(self, *keys: tuple[TopicId, int]) -> list[Effect]:
+        """The controller's records of openings."""
+        return self.records(
+            *(PartitionChanged(*key, incarnations={0: self.incarnations()[key]}) for key in keys)
+        )
+
+    def serve(self, topic: str = "t", topic_id: TopicId = T) -> str:
+        """A topic of one partition, all the way to its route; the process that has it."""
+        self.topic(topic, topic_id)
+        name = self.machine.partitions[(topic_id, 0)].slot
+        if not self.machine.pool.slots[name].is_ready:
+            self.ready(name)
+        self.opened(name, (topic_id, 0))
+        self.confirmed((topic_id, 0))
+        self.machine.led(name, [leadership(topic_id, 0)])
+        assert self.machine.serves
+        return name
+
+
+def test_a_partition_on_its_way_to_a_route() -> None:
+    broker = Broker()
+    assert broker.begin() == []
+    assert broker.topic() == [SpawnReplica(R0)]
+    assert broker.ready(R0) == [OpenPartitions(R0, [opening("t", T, 0)])]
+    incarnation = f"i-{R0}@b.1"
+    assert broker.opened(R0, (T, 0)) == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
+    assert not broker.machine.is_settled
+    told = leadership(T, 0)
+    assert broker.records(PartitionChanged(T, 0, incarnations={0: incarnation})) == [
+        LeadPartitions(R0, [told])
+    ]
+    assert broker.machine.is_settled
+    assert not broker.machine.serves
+    assert broker.machine.routes() == []
+    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0))]
+    assert broker.machine.serves
+    assert broker.machine.routes() == [route("t", T, 0, R0)]
+
+
+def test_many_partitions_are_few_calls() -> None:
+    broker = Broker(actors_max=2)
+    broker.begin()
+    assert broker.topic(partitions=500) == [SpawnReplica(R0), SpawnReplica(R1)]
+    first, second = broker.ready(R0), broker.ready(R1)
+    sizes = [len(one.partitions) for one in [*first, *second] if isinstance(one, OpenPartitions)]
+    assert sizes == [200, 50, 200, 50]
+    keys = [(T, at) for at in range(0, 500, 2)]
+    (report,) = broker.opened(R0, *keys)
+    assert isinstance(report, ReportOpened)
+    assert len(report.opened) == 250
+    (told,) = broker.confirmed(*keys)
+    assert isinstance(told, LeadPartitions)
+    (routes,) = broker.machine.led(R0, told.leaderships)
+    assert isinstance(routes, SendRoutes)
+    assert len(routes.update.added) == 250
+
+
+def test_nothing_is_done_before_the_metadata_is_caught_up() -> None:
+    broker = Broker(spares=1)
+    assert broker.topic() == []
+    assert broker.begin() == [SpawnReplica(R0), SpawnReplica(R1)]
+    assert not broker.machine.is_settled
+
+
+def test_partitions_of_other_brokers_are_none_of_ours() -> None:
+    broker = Broker()
+    broker.begin()
+    assert broker.records(TopicCreated(T, "t"), PartitionCreated(T, 0, (1,), (1,), 1)) == []
+    assert broker.machine.serves
+
+
+def test_old_metadata_changes_nothing() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic()
+    assert broker.machine.apply(MetadataUpdate(0, 1, [TopicDeleted(T)])) == []
+    assert T in broker.machine.image.topics
+
+
+def test_a_spare_takes_the_next_partition_and_is_replaced() -> None:
+    broker = Broker(actors_max=2, spares=1)
+    assert broker.begin() == [SpawnReplica(R0)]
+    broker.ready(R0)
+    assert broker.topic() == [SpawnReplica(R1), OpenPartitions(R0, [opening("t", T, 0)])]
+
+
+# ---- leadership ------------------------------------------------------------------------------
+
+
+def test_a_new_leader_epoch_renews_the_route_once_it_was_taken_in() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.serve()
+    told = leadership(T, 0, epoch=1, partition_epoch=2)
+    assert broker.records(PartitionChanged(T, 0, leader=0)) == [LeadPartitions(R0, [told])]
+    assert not broker.machine.serves
+    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0, epoch=1))]
+
+
+def test_a_route_is_taken_back_as_soon_as_another_leads() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.serve()
+    told = leadership(T, 0, leader=1, epoch=1, partition_epoch=2, replicas=(0, 1), isr=(0, 1))
+    change = PartitionChanged(T, 0, leader=1, isr=(0, 1), replicas=(0, 1))
+    assert broker.records(change) == [unrouted((T, 0)), LeadPartitions(R0, [told])]
+    assert broker.machine.led(R0, [told]) == []
+    assert broker.machine.serves
+
+
+def test_an_answer_that_metadata_has_overtaken_gives_no_route() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic()
+    broker.ready(R0)
+    broker.opened(R0, (T, 0))
+    broker.confirmed((T, 0))
+    broker.records(PartitionChanged(T, 0, leader=NO_LEADER))
+    assert broker.machine.led(R0, [leadership(T, 0)]) == []
+
+
+def test_a_follower_is_told_its_leader_and_has_no_route() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.records(TopicCreated(T, "t"), PartitionCreated(T, 0, (1, 0), (1, 0), 1))
+    broker.ready(R0)
+    broker.opened(R0, (T, 0))
+    told = leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))
+    assert broker.confirmed((T, 0)) == [LeadPartitions(R0, [told])]
+    assert broker.machine.led(R0, [told]) == []
+    assert broker.machine.serves
+
+
+# ---- losses ----------------------------------------------------------------------------------
+
+
+def test_what_a_lost_process_held_goes_to_the_spare_at_once_as_a_new_incarnation() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    assert broker.serve() == R0
+    broker.ready(R1)
+    assert broker.machine.replica_lost(R0, 0) == [
+        unrouted((T, 0)),
+        ReportLost([(T, 0)]),
+        SpawnReplica(R2),
+        OpenPartitions(R1, [opening("t", T, 0)]),
+    ]
+    assert broker.machine.pool.slots[R1].restarts == 1
+    assert broker.machine.opened(R0, [OpenedPartition(T, 0)]) == []  # too late
+    incarnation = f"i-{R1}@b.2"
+    assert broker.opened(R1, (T, 0)) == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
+    told = leadership(T, 0, epoch=1, partition_epoch=2)
+    change = PartitionChanged(T, 0, leader=0, incarnations={0: incarnation})
+    assert broker.records(change) == [LeadPartitions(R1, [told])]
+    assert broker.machine.led(R0, [told]) == []  # an answer of the lost one
+    assert broker.machine.led(R1, [told]) == [routed(route("t", T, 0, R1, epoch=1))]
+
+
+def test_without_a_spare_a_successor_is_started() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.serve()
+    assert broker.machine.replica_lost(R0, 0) == [
+        unrouted((T, 0)),
+        ReportLost([(T, 0)]),
+        SpawnReplica(R1),
+    ]
+    assert broker.ready(R1) == [OpenPartitions(R1, [opening("t", T, 0)])]
+
+
+def test_a_lost_spare_is_replaced() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    assert broker.machine.replica_lost(R0, 0) == [SpawnReplica(R1)]
+    assert broker.machine.replica_lost(R0, 0) == []
+    assert broker.ready(R0) == [EndReplica(R0)]  # it was given up meanwhile
+
+
+def test_processes_that_keep_dying_are_started_ever_more_slowly() -> None:
+    broker = Broker(spares=1)
+    (effect,) = broker.begin()
+    delays = []
+    for at in range(LOSSES_AT_ONCE + 3):
+        assert isinstance(effect, SpawnReplica)
+        (effect,) = broker.machine.replica_lost(effect.name, 1_000 + at)
+        assert isinstance(effect, SpawnReplica)
+        delays.append(effect.delay_ms)
+    assert delays == [0] * LOSSES_AT_ONCE + [1_000, 2_000, 3_000]
+    (later,) = broker.machine.replica_lost(effect.name, 100_000)
+    assert later == SpawnReplica("c/replica/0/9", 0)
+
+
+def test_a_log_that_cannot_be_opened_is_tried_again_and_keeps_nobody_waiting() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic(partitions=2)
+    broker.ready(R0)
+    effects = broker.machine.opened(
+        R0, [OpenedPartition(T, 0, error="broken"), OpenedPartition(T, 1)]
+    )
+    incarnation = f"i-{R0}@b.2"
+    assert effects == [
+        ReportLost([(T, 0)]),
+        ReportOpened([OpenedReplica(T, 1, incarnation)]),
+        RetryLater(RETRY_OPEN_MS),
+    ]
+    broker.confirmed((T, 1))
+    assert broker.machine.is_settled
+    assert broker.machine.retry() == [OpenPartitions(R0, [opening("t", T, 0)])]
+    assert not broker.machine.is_settled
+    assert broker.machine.retry() == []
+
+
+# ---- going away ------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_closed_and_its_directory_removed() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.serve()
+    assert broker.records(TopicDeleted(T)) == [
+        unrouted((T, 0)),
+        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
+        EndReplica(R0),
+    ]
+    assert broker.machine.partitions == {}
+
+
+def test_a_partition_deleted_while_it_opens_is_closed_behind_that() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.topic()
+    assert broker.records(TopicDeleted(T)) == [
+        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)])
+    ]
+    assert broker.opened(R0, (T, 0)) == []
+
+
+def test_a_partition_deleted_before_it_opens_is_only_removed() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic()
+    assert broker.records(TopicDeleted(T)) == [RemoveDirectories([directory("t", T, 0)])]
+    assert broker.ready(R0) == [EndReplica(R0)]
+
+
+def test_a_partition_that_moved_to_another_broker_is_removed() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.serve()
+    effects = broker.records(PartitionChanged(T, 0, leader=1, isr=(1,), replicas=(1,)))
+    assert effects == [
+        unrouted((T, 0)),
+        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
+    ]
+
+
+def test_a_topic_that_comes_back_under_its_name_has_another_directory() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.serve()
+    broker.records(TopicDeleted(T))
+    assert broker.topic("t", U) == [OpenPartitions(R0, [opening("t", U, 0)])]
+    assert directory("t", U, 0) != directory("t", T, 0)
+
+
+def test_a_snapshot_is_compared_with_what_is_here() -> None:
+    broker = Broker(actors_max=2)
+    broker.begin()
+    broker.serve("t", T)
+    broker.serve("u", U)
+    records: list[Record] = [
+        TopicCreated(U, "u"),
+        PartitionCreated(U, 0, (0,), (0,), 0, 4, 9, {0: broker.incarnations()[(U, 0)]}),
+        PartitionCreated(U, 1, (0,), (0,), 0),
+    ]
+    told = leadership(U, 0, epoch=4, partition_epoch=9)
+    assert broker.machine.apply(MetadataUpdate(-1, 50, records)) == [
+        unrouted((T, 0)),
+        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
+        OpenPartitions(R0, [opening("u", U, 1)]),
+        LeadPartitions(R1, [told]),
+        ConfigurePartitions(R1, [(U, CONFIG)]),
+        ConfigurePartitions(R0, [(U, CONFIG)]),
+    ]
+
+
+# ---- settings --------------------------------------------------------------------------------
+
+
+def test_changed_settings_reach_the_processes_that_hold_the_topic() -> None:
+    broker = Broker(actors_max=2)
+    broker.begin()
+    broker.serve("t", T)
+    broker.serve("u", U)
+    change = ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5")
+    assert broker.records(change) == [
+        ConfigurePartitions(R0, [(T, {**CONFIG, "retention.ms": "5"})])
+    ]
+    for_all = ConfigChanged(ResourceType.BROKER, "", "log.retention.ms", "6")
+    assert broker.records(for_all) == [
+        ConfigurePartitions(R0, [(T, {**CONFIG, "retention.ms": "5"})]),
+        ConfigurePartitions(R1, [(U, {**CONFIG, "retention.ms": "6"})]),
+    ]
+    assert broker.records(ConfigChanged(ResourceType.TOPIC, "gone", "retention.ms", "5")) == []
+    assert broker.records(ConfigChanged(ResourceType.GROUP, "t", "x", "5")) == []
+
+
+def test_a_topic_is_opened_with_its_own_settings() -> None:
+    broker = Broker(actors_max=1, spares=1)
+    broker.begin()
+    broker.ready(R0)
+    effects = broker.records(
+        TopicCreated(T, "t"),
+        ConfigChanged(ResourceType.TOPIC, "t", "raylog.replica.dedicated", "true"),
+        PartitionCreated(T, 0, (0,), (0,), 0),
+    )
+    config = {**CONFIG, "raylog.replica.dedicated": "true"}
+    assert effects[1] == OpenPartitions(R0, [opening("t", T, 0, config)])
+    assert broker.machine.pool.slots[R0].dedicated
+
+
+def test_a_long_name_is_cut_to_fit_a_file_name() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    name = "n" * 249
+    (_, opens) = broker.topic(name)
+    assert isinstance(opens, OpenPartitions)
+    file_name = opens.partitions[0].directory.rpartition("/")[2]
+    assert len(file_name) < 255
+    assert file_name.endswith(f"-0.{to_base64(T)}")
+
+
+# ---- a broker process that restarted ---------------------------------------------------------
+
+
+def status(partition: int, *, topic_id: TopicId = T, offline: bool = False) -> PartitionStatus:
+    return PartitionStatus(topic_id, "t", partition, 3, True, 0, 0, 0, 0, 1, offline)
+
+
+def known(broker: Broker, *incarnations: str) -> None:
+    """Metadata with a topic whose partitions were opened as these incarnations."""
+    broker.records(
+        TopicCreated(T, "t"),
+        *(
+            PartitionCreated(T, at, (0,), (0,), 0, 3, 1, {0: incarnation})
+            for at, incarnation in enumerate(incarnations)
+        ),
+    )
+
+
+def test_surviving_processes_go_on_serving_without_a_new_incarnation() -> None:
+    broker = Broker()
+    known(broker, "i@old.1", "i@old.2")
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    told = [leadership(T, at, epoch=3) for at in range(2)]
+    assert broker.machine.begin([(R0, [status(0), status(1)])]) == [LeadPartitions(R0, told)]
+    assert broker.machine.is_settled
+    assert broker.machine.led(R0, told) == [
+        routed(route("t", T, 0, R0, epoch=3), route("t", T, 1, R0, epoch=3))
+    ]
+
+
+def test_an_opening_that_was_not_reported_yet_is_reported_now() -> None:
+    broker = Broker()
+    known(broker, "earlier@old.1")
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    assert broker.machine.begin([(R0, [status(0)])]) == [
+        ReportOpened([OpenedReplica(T, 0, "i@b.1")])
+    ]
+
+
+def test_what_no_process_kept_open_is_opened_again() -> None:
+    broker = Broker()
+    known(broker, "i@old.1", "gone@old.1")
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    assert broker.machine.begin([(R0, [status(0)])]) == [
+        OpenPartitions(R0, [opening("t", T, 1)]),
+        LeadPartitions(R0, [leadership(T, 0, epoch=3)]),
+    ]
+
+
+def test_what_a_process_has_open_and_the_metadata_no_more_is_closed() -> None:
+    broker = Broker(spares=1)
+    known(broker)
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    assert broker.machine.begin([(R0, [status(0, topic_id=U)])]) == [
+        ClosePartitions(R0, [(U, 0)], [directory("t", U, 0)])
+    ]
+
+
+def test_a_log_that_is_offline_stays_so_until_it_is_opened_again() -> None:
+    broker = Broker()
+    known(broker, "i@old.1")
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    assert broker.machine.begin([(R0, [status(0, offline=True)])]) == [ReportLost([(T, 0)])]
+    assert broker.machine.partitions[(T, 0)].phase is Phase.FAILED
+
+
+def test_under_a_new_broker_epoch_what_may_be_lost_is_reported_again() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic(partitions=2)
+    broker.ready(R0)
+    broker.opened(R0, (T, 0), (T, 1))
+    broker.confirmed((T, 0))
+    assert broker.machine.registered() == [ReportOpened([OpenedReplica(T, 1, f"i-{R0}@b.2")])]
+
+
+@pytest.mark.parametrize("held", [[], [status(7)]])
+def test_directories_of_no_partition_here_are_strays(held: list[PartitionStatus]) -> None:
+    broker = Broker()
+    broker.records(BrokerRegistered(0, 0, "h", 1, None, "d", "i", fenced=False))
+    known(broker, "i@old.1")
+    names = [directory("t", T, at).rpartition("/")[2] for at in (0, 7)]
+    strays = broker.machine.strays([*names, "rubbish"], held)
+    expected = ["/data/topics/rubbish", directory("t", T, 7)]
+    assert strays == (expected if not held else expected[:1])

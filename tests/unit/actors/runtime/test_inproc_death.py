@@ -1,0 +1,84 @@
+"""What the end of an actor means to those that deal with it, in the in-process runtime."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
+
+
+class Sleeper:
+    """Answers when told to; notes what it was told of others."""
+
+    def __init__(self, runtime: Runtime, **_: object) -> None:
+        self.runtime = runtime
+        self.lost: list[str] = []
+        self.woken = asyncio.Event()
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    async def answer(self) -> str:
+        await self.woken.wait()
+        return "awake"
+
+    async def watch(self, name: str) -> None:
+        ref = await self.runtime.find(name)
+        self.runtime.watch(ref, lambda peer: self.lost.append(peer.name))
+
+
+def tell(story: Callable[[InprocWorld, InprocRuntime], Awaitable[Any]]) -> None:
+    async def told() -> None:
+        world = InprocWorld(lambda _: Sleeper)  # type: ignore[arg-type,return-value]  # no links
+        runtime = world.runtime()
+        for name in ("a", "b"):
+            await runtime.spawn(ActorSpec(name, "sleeper"))
+        await story(world, runtime)
+
+    asyncio.run(told())
+
+
+def test_calls_that_an_actor_has_not_answered_end_with_it() -> None:
+    async def story(world: InprocWorld, runtime: InprocRuntime) -> None:
+        call = asyncio.ensure_future(runtime.call("a", "answer", timeout_ms=60_000))
+        await asyncio.sleep(0)
+        await runtime.kill(await runtime.find("a"))
+        with pytest.raises(PeerLost, match="a ended during answer"):
+            await call
+
+    tell(story)
+
+
+def test_a_caller_that_is_cancelled_is_cancelled_and_not_lost() -> None:
+    async def story(world: InprocWorld, runtime: InprocRuntime) -> None:
+        call = asyncio.ensure_future(runtime.call("a", "answer", timeout_ms=60_000))
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    tell(story)
+
+
+def test_a_late_answer_is_a_timeout() -> None:
+    async def story(world: InprocWorld, runtime: InprocRuntime) -> None:
+        with pytest.raises(PeerTimeout, match="answer of a took over 1 ms"):
+            await runtime.call("a", "answer", timeout_ms=1)
+
+    tell(story)
+
+
+def test_the_dead_watch_nobody() -> None:
+    async def story(world: InprocWorld, runtime: InprocRuntime) -> None:
+        await runtime.call("a", "watch", "b", timeout_ms=1_000)
+        watcher = world.resident("a").actor
+        assert isinstance(watcher, Sleeper)
+        await runtime.kill(await runtime.find("a"))
+        await runtime.kill(await runtime.find("b"))
+        assert watcher.lost == []
+
+    tell(story)
