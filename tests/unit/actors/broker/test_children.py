@@ -1,0 +1,220 @@
+"""A child is told things in order; the controller is asked until it answers."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.broker.children import Child
+from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.names import controller_name
+from raylog.actors.runtime.base import ActorSpec, Runtime
+from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
+from raylog.wire.errors import (
+    InvalidRequest,
+    KafkaError,
+    NotController,
+    StaleBrokerEpoch,
+)
+from tests.support.brokers import Silent
+
+
+class Listener(Silent):
+    """Notes what it is told; slow or failing if asked."""
+
+    def __init__(self, runtime: Runtime, **_: object) -> None:
+        self.heard: list[Any] = []
+        self.failures: list[KafkaError] = []
+
+    async def hear(self, what: Any) -> Any:
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        self.heard.append(what)
+        return what
+
+
+class World:
+    def __init__(self) -> None:
+        self.world = InprocWorld(lambda _: Listener)
+        self.runtime: InprocRuntime = self.world.runtime()
+
+    async def spawn(self, name: str) -> Listener:
+        await self.runtime.spawn(ActorSpec(name, "listener"))
+        actor = self.world.resident(name).actor
+        assert isinstance(actor, Listener)
+        return actor
+
+
+def tell(story: Callable[[World], Awaitable[None]]) -> None:
+    async def told() -> None:
+        world = World()
+        await story(world)
+        assert world.world.failures == []
+
+    asyncio.run(told())
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+# ---- children --------------------------------------------------------------------------------
+
+
+def test_calls_are_made_one_after_the_other_in_order() -> None:
+    async def story(world: World) -> None:
+        listener = await world.spawn("a")
+        child = Child(world.runtime, await world.runtime.find("a"), lambda _: None)
+        answers: list[int] = []
+
+        def answered(value: int) -> None:
+            answers.append(value)
+            if value < 3:
+                child.post("hear", value + 10, answered=answered)
+
+        for value in range(3):
+            child.post("hear", value, answered=answered)
+        assert not child.is_idle
+        await settle()
+        assert listener.heard == answers == [0, 1, 2, 10, 11, 12]
+        assert child.is_idle
+
+    tell(story)
+
+
+def test_it_is_idle_when_the_last_answer_is_told() -> None:
+    async def story(world: World) -> None:
+        await world.spawn("a")
+        child = Child(world.runtime, await world.runtime.find("a"), lambda _: None)
+        idle: list[bool] = []
+        for value in range(2):
+            child.post("hear", value, answered=lambda _: idle.append(child.is_idle))
+        await settle()
+        assert idle == [False, True]
+
+    tell(story)
+
+
+def test_a_lost_child_is_reported_once_and_told_nothing_more() -> None:
+    async def story(world: World) -> None:
+        await world.spawn("a")
+        lost: list[Child] = []
+        child = Child(world.runtime, await world.runtime.find("a"), lost.append)
+        child.post("hear", 1)
+        await world.runtime.kill(child.ref)
+        await settle()
+        child.post("hear", 2)
+        await settle()
+        assert lost == [child]
+
+    tell(story)
+
+
+def test_a_child_that_fails_a_call_is_ended() -> None:
+    async def story(world: World) -> None:
+        listener = await world.spawn("a")
+        listener.failures.append(InvalidRequest("no"))
+        lost: list[Child] = []
+        child = Child(world.runtime, await world.runtime.find("a"), lost.append)
+        child.post("hear", 1)
+        child.post("hear", 2)
+        await settle()
+        assert lost == [child]
+        assert listener.heard == []
+        assert "a" not in world.world._residents
+
+    tell(story)
+
+
+def test_a_child_that_does_not_answer_is_ended() -> None:
+    class Deaf(Listener):
+        async def hear(self, what: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async def told() -> None:
+        world = World()
+        world.world = InprocWorld(lambda _: Deaf)
+        world.runtime = world.world.runtime()
+        await world.spawn("a")
+        lost: list[Child] = []
+        child = Child(world.runtime, await world.runtime.find("a"), lost.append)
+        child.post("hear", 1, timeout_ms=1)
+        await asyncio.sleep(0.02)
+        assert lost == [child]
+
+    asyncio.run(told())
+
+
+def test_a_forgotten_child_may_end() -> None:
+    async def story(world: World) -> None:
+        await world.spawn("a")
+        lost: list[Child] = []
+        child = Child(world.runtime, await world.runtime.find("a"), lost.append)
+        child.forget()
+        await world.runtime.kill(child.ref)
+        await settle()
+        assert lost == []
+
+    tell(story)
+
+
+# ---- the controller --------------------------------------------------------------------------
+
+
+class Port(World):
+    """A port to a controller that `ensure` starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ensured = 0
+        self.port = ControllerPort(self.runtime, "c", self.ensure)
+
+    async def ensure(self) -> None:
+        self.ensured += 1
+        if controller_name("c") not in self.world._residents:
+            await self.spawn(controller_name("c"))
+
+    async def controller(self) -> Listener:
+        return await self.spawn(controller_name("c"))
+
+
+def test_a_missing_controller_is_started_and_asked_again() -> None:
+    async def told() -> None:
+        world = Port()
+        assert await world.port.insist("hear", 7, timeout_ms=1_000) == 7
+        assert world.ensured == 1
+
+    asyncio.run(told())
+
+
+def test_what_may_pass_is_tried_again_and_a_refusal_is_raised() -> None:
+    async def told() -> None:
+        world = Port()
+        controller = await world.controller()
+        controller.failures += [NotController("not yet"), NotController("not yet")]
+        assert await world.port.insist("hear", 7, timeout_ms=1_000) == 7
+        controller.failures.append(InvalidRequest("never"))
+        with pytest.raises(InvalidRequest, match="never"):
+            await world.port.insist("hear", 8, timeout_ms=1_000)
+        assert world.ensured == 0
+
+    asyncio.run(told())
+
+
+def test_reports_arrive_in_order_and_stale_ones_are_dropped() -> None:
+    async def told() -> None:
+        world = Port()
+        controller = await world.controller()
+        controller.failures += [NotController("not yet"), StaleBrokerEpoch("old")]
+        for value in range(3):
+            world.port.report("hear", value, 1_000)
+        await asyncio.sleep(0.05)
+        assert controller.heard == [1, 2]
+        world.port.report("hear", 3, 1_000)
+        await settle()
+        assert controller.heard == [1, 2, 3]
+
+    asyncio.run(told())

@@ -1,0 +1,88 @@
+"""A broker's data directory."""
+
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.broker.identity import (
+    DataDirectory,
+    Identity,
+    LastProcess,
+    boot_id,
+    read_identity,
+)
+from raylog.wire.errors import KafkaStorageError
+
+WANTED = Identity("c", 3, "d3", ((3, "d3"),))
+
+
+def test_a_new_directory_is_formatted_once(tmp_path: Path) -> None:
+    assert read_identity(tmp_path / "data") is None
+    first = DataDirectory(tmp_path / "data", WANTED, fsync=True)
+    assert first.identity == WANTED
+    assert first.identity.is_voter
+    assert first.topics.is_dir()
+    first.close()
+    again = DataDirectory(tmp_path / "data", Identity("c", 3, "other"), fsync=False)
+    assert again.identity == WANTED
+    again.close()
+    assert read_identity(tmp_path / "data") == WANTED
+
+
+def test_a_voter_is_known_by_number_and_directory() -> None:
+    assert not Identity("c", 3, "d3").is_voter
+    assert not Identity("c", 3, "d4", ((3, "d3"),)).is_voter
+
+
+def test_one_process_has_it_open(tmp_path: Path) -> None:
+    first = DataDirectory(tmp_path, WANTED, fsync=False)
+    with pytest.raises(KafkaStorageError, match="in use"):
+        DataDirectory(tmp_path, WANTED, fsync=False)
+    first.close()
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"version": 1, "cluster_id": "c"}'])
+def test_a_damaged_identity_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(KafkaStorageError, match="damaged"):
+        read_identity(tmp_path)
+    with pytest.raises(KafkaStorageError, match="damaged"):
+        DataDirectory(tmp_path, WANTED, fsync=False)
+    (tmp_path / "meta.json").unlink()
+    DataDirectory(tmp_path, WANTED, fsync=False).close()  # the lock was let go
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    meta = tmp_path / "meta.json"
+    meta.write_text(meta.read_text().replace('"version": 1', '"version": 2'))
+    with pytest.raises(KafkaStorageError, match="has format 2, this build knows 1"):
+        read_identity(tmp_path)
+
+
+def test_the_next_process_learns_of_the_last(tmp_path: Path) -> None:
+    first = DataDirectory(tmp_path, WANTED, fsync=True)
+    assert first.last == LastProcess()
+    assert not first.kept_running
+    last = LastProcess(7, boot_id(), clean=True, starts=2)
+    first.remember(last, durable=True)
+    first.remember_epoch(9)
+    first.remember_children({"c/replica/3/4": "b", "c/gateway/3/12": "b"})
+    first.remember_children({"c/replica/3/4": "b"})
+    first.close()
+    second = DataDirectory(tmp_path, WANTED, fsync=True)
+    assert second.last == LastProcess(9, boot_id(), True, 2, 13, {"c/replica/3/4": "b"})
+    assert second.kept_running
+    second.remember(LastProcess(boot_id="another"))
+    assert not second.kept_running
+    second.close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"unknown": 1}'])
+def test_without_notes_the_last_process_counts_as_crashed(tmp_path: Path, text: str) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    (tmp_path / "state.json").write_text(text)
+    again = DataDirectory(tmp_path, WANTED, fsync=False)
+    assert again.last == LastProcess()
+    again.close()
