@@ -98,9 +98,9 @@ class CleanEnd:
     The first append after it lengthens the file, so that the mark never outlives its truth.
     """
 
-    segment: str  # name of the last one; empty if there was none
+    segment: str  # name of the last one
     size: int
-    log_end_offset: int
+    next_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,7 @@ class StateFile:
             "recovery_point": state.recovery_point,
             "generation": state.generation,
             "epochs": [list(entry) for entry in state.epochs],
-            "clean_end": clean_end
-            and [clean_end.segment, clean_end.size, clean_end.log_end_offset],
+            "clean_end": clean_end and [clean_end.segment, clean_end.size, clean_end.next_offset],
             "written": written and [written.offset, written.boot_id],
         }
         data = encode(STATE_KIND, _STATE_VERSION, contents)

@@ -465,7 +465,7 @@ class Log(LogWriter):
         self.end_flush(job)
         if last is not None:
             self._write_last(last)
-            self._clean_end = CleanEnd(last.name, last.file_size, self._end)
+            self._clean_end = CleanEnd(last.name, last.file_size, last.next_offset)
         self._written = None
         checkpoint = self._checkpoint(
             self._state(),

@@ -173,7 +173,7 @@ class Recovery:
         if end is None or end.segment != last.name or end.size != self._file_size(last):
             return False
         head = self._files.read_head(last)
-        return head is not None and head.summary.next_offset == end.log_end_offset
+        return head is not None and head.summary.next_offset == end.next_offset
 
     # -- segments ------------------------------------------------------------------------------
 

@@ -177,6 +177,19 @@ def test_truncation_below_the_start_begins_the_log_anew(disk: FaultyDisk) -> Non
     assert append(log, batch()).segment_id == "00000000000000000009-2.log"
 
 
+def test_truncation_into_a_gap_around_the_log_start(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    log.append_verbatim(batch(3) + batch(offset=5) + batch(offset=8), NOW_MS)
+    log.delete_records_to(7)
+    log.truncate_to(8, NOW_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+    log.close()
+    log = open_log(disk)
+    assert log.report.clean
+    assert (log.log_start_offset, log.log_end_offset, log.segments) == (7, 7, [])
+    assert append(log, batch()).base_offset == 7
+
+
 def test_truncation_takes_producers_back(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=300)
     for sequence in range(8):
