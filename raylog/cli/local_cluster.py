@@ -47,6 +47,19 @@ class Wanted:
     metrics: bool = False
 
 
+def count_brokers(data: Path, asked: int | None) -> int:
+    """How many brokers to start: as many as were asked for, and never fewer than have data."""
+    from raylog.actors.cluster import identities
+
+    known = sorted(identities(data.absolute()))
+    if asked is not None and asked < len(known):
+        raise CommandFailed(
+            f"{data} holds the brokers {', '.join(map(str, known))}, {asked} were asked for",
+            f"Leave --brokers out, or give at least {len(known)}",
+        )
+    return asked or len(known) or 1
+
+
 def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
     run = run_directory(wanted.data)

@@ -22,7 +22,10 @@ _LOOK_S = 2.0
 
 
 def up(
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, help="How many.")] = 1,
+    brokers: Annotated[
+        int | None,
+        typer.Option("--brokers", "-n", min=1, help="Default: those on the data, at least one."),
+    ] = None,
     port: Annotated[
         int, typer.Option("--port", "-p", min=0, max=65_535, help="Of the first; the next follow.")
     ] = 9092,
@@ -60,11 +63,11 @@ def up(
     Data that is there already is served again. See all settings with: raylog configs
     """
     from raylog.cli.broker_settings import read_settings
-    from raylog.cli.local_cluster import Wanted, start
+    from raylog.cli.local_cluster import Wanted, count_brokers, start
 
     wanted = Wanted(
         data=data,
-        brokers=brokers,
+        brokers=count_brokers(data, brokers),
         host=host,
         port=port,
         first_broker_id=first_broker_id,

@@ -241,7 +241,8 @@ class Core:
     ) -> T:
         """Run an attempt until it succeeds, fails for good, or time is up.
 
-        The last failure is raised. Attempts must be harmless to repeat.
+        The last failure is raised. Attempts must be harmless to repeat. As long as no broker
+        was ever reached there is nothing to wait for: that is raised at once.
         """
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
@@ -252,6 +253,8 @@ class Core:
                 return await attempt()
             except (KafkaError, ClientError) as error:
                 if not is_retriable(error) or self.io.now_ms() + backoff_ms >= deadline_ms:
+                    raise
+                if isinstance(error, NotConnected) and not self.cluster.nodes:
                     raise
             await self.io.pause(backoff_ms)
             backoff_ms = min(2 * backoff_ms, self.settings.retry_backoff_max_ms)

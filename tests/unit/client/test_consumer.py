@@ -1,0 +1,264 @@
+"""Positions, fetches and what follows a refusal."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer import Consumer
+from raylog.client.io import run_blocking
+from raylog.client.offsets import EARLIEST, LATEST
+from raylog.client.settings import ConsumerSettings
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, OffsetOutOfRange, TopicAuthorizationFailed
+from raylog.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from raylog.wire.records import Record, encode_batch
+from tests.support.fake_cluster import LOST, FakeCluster, core_of
+
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass
+class Logs:
+    """Partitions whose records are their offsets, ten to a batch."""
+
+    cluster: FakeCluster
+    start: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+    refuse: dict[int, list[object]] = field(default_factory=dict)
+    """Error codes for a partition's next fetches; LOST ends the connection."""
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.cluster.handlers[ApiKey.FETCH] = self.fetch
+        self.cluster.handlers[ApiKey.LIST_OFFSETS] = self.list_offsets
+
+    def fetch(self, broker: int, request: object) -> object:
+        assert isinstance(request, FetchRequest)
+        response = FetchResponse()
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                answer = self.read(broker, asked, request.isolation_level)
+                if not isinstance(answer, PartitionData):
+                    return answer
+                answers.append(answer)
+            response.responses.append(
+                FetchableTopicResponse(
+                    topic=topic.topic, topic_id=topic.topic_id, partitions=answers
+                )
+            )
+        return response
+
+    def read(self, broker: int, asked: FetchPartition, isolation: int) -> object:
+        """One partition's answer."""
+        index = asked.partition
+        refusals = self.refuse.get(index)
+        if refusals:
+            code = refusals.pop(0)
+            if code is LOST:
+                return LOST
+            return PartitionData(partition_index=index, error_code=int(str(code)))
+        if self.cluster.topics["t"][index] != broker:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return PartitionData(partition_index=index, error_code=code)
+        first, end = self.start.get(index, 0), self.end.get(index, 0)
+        if not first <= asked.fetch_offset <= end:
+            return PartitionData(partition_index=index, error_code=ErrorCode.OFFSET_OUT_OF_RANGE)
+        base = asked.fetch_offset - asked.fetch_offset % 10
+        batches = b"".join(
+            encode_batch(
+                [Record(0, 1000, None, b"%d" % offset, []) for offset in range(at, at + 10)],
+                base_offset=at,
+            )
+            for at in range(base, min(end, base + 50), 10)
+        )
+        return PartitionData(
+            partition_index=index,
+            high_watermark=end,
+            records=batches if asked.fetch_offset < end else b"",
+            aborted_transactions=self.aborted if isolation else None,
+        )
+
+    def list_offsets(self, broker: int, request: object) -> object:
+        assert isinstance(request, ListOffsetsRequest)
+        (topic,) = request.topics
+        answers = []
+        for asked in topic.partitions:
+            index = asked.partition_index
+            offset = {EARLIEST: self.start.get(index, 0), LATEST: self.end.get(index, 0)}.get(
+                asked.timestamp, asked.timestamp if asked.timestamp < 1000 else -1
+            )
+            answers.append(ListOffsetsPartitionResponse(partition_index=index, offset=offset))
+        return ListOffsetsResponse(
+            topics=[ListOffsetsTopicResponse(name=topic.name, partitions=answers)]
+        )
+
+
+def rig(
+    settings: ConsumerSettings | None = None, *, end: int = 100, brokers: int = 1
+) -> tuple[Logs, Consumer]:
+    cluster = FakeCluster(2, {"t": {0: 1, 1: brokers}})
+    logs = Logs(cluster, end={0: end, 1: end})
+    return logs, Consumer(core_of(cluster), settings or ConsumerSettings())
+
+
+def offsets(consumer: Consumer, count: int, max_records: int = 1000) -> dict[int, list[int]]:
+    """Poll until that many records came."""
+    found: dict[int, list[int]] = {}
+    for _ in range(200):
+        for group in run_blocking(consumer.poll(200, max_records)):
+            log = found.setdefault(group.partition, [])
+            for record in group.records:
+                assert record.value == b"%d" % record.offset
+                log.append(record.offset)
+        if sum(map(len, found.values())) >= count:
+            break
+    return found
+
+
+@pytest.mark.parametrize("newest", [4, 11, 12, 13, 18])
+def test_every_record_comes_once_and_in_order(newest: int) -> None:
+    logs, consumer = rig()
+    logs.cluster.newest[ApiKey.FETCH] = newest
+    consumer.assign({ZERO: EARLIEST, ONE: 35})
+    assert offsets(consumer, 165) == {0: list(range(100)), 1: list(range(35, 100))}
+    assert run_blocking(consumer.position(ZERO)) == 100
+    assert consumer.high_watermark(ONE) == 100
+
+
+def test_partitions_of_several_leaders_are_fetched_from_each() -> None:
+    logs, consumer = rig(brokers=2)
+    consumer.assign({ZERO: 0, ONE: 0})
+    assert offsets(consumer, 200) == {0: list(range(100)), 1: list(range(100))}
+    fetched = {broker for broker, request in logs.cluster.seen if isinstance(request, FetchRequest)}
+    assert fetched == {1, 2}
+
+
+def test_the_end_and_a_time_are_looked_up() -> None:
+    logs, consumer = rig()
+    consumer.assign({ZERO: LATEST, ONE: 0})
+    assert run_blocking(consumer.position(ZERO)) == 100
+    run_blocking(consumer.seek_to_timestamp([ONE], 42))
+    assert run_blocking(consumer.position(ONE)) == 42
+    run_blocking(consumer.seek_to_timestamp([ONE], 5000))
+    assert run_blocking(consumer.position(ONE)) == 100, "no record is as young"
+    logs.end[0] = 110
+    assert offsets(consumer, 10) == {0: list(range(100, 110))}
+
+
+def test_a_poll_returns_about_as_much_as_was_asked_for() -> None:
+    _, consumer = rig()
+    consumer.assign({ZERO: 0})
+    groups = run_blocking(consumer.poll(1000, 15))
+    assert [len(group.records) for group in groups] == [20]
+    assert run_blocking(consumer.position(ZERO)) == 20
+    assert offsets(consumer, 80) == {0: list(range(20, 100))}
+
+
+def test_a_poll_waits_no_longer_than_it_may() -> None:
+    _, consumer = rig(end=0)
+    consumer.assign({ZERO: 0})
+    before = consumer._core.io.now_ms()
+    assert run_blocking(consumer.poll(300, 10)) == []
+    assert 300 <= consumer._core.io.now_ms() - before < 310
+
+
+def test_a_seek_forgets_what_was_fetched_and_what_is_on_its_way() -> None:
+    _, consumer = rig()
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.poll(1000, 1))
+    consumer.seek(ZERO, 70)
+    assert offsets(consumer, 30) == {0: list(range(70, 100))}
+
+
+def test_a_new_assignment_replaces_the_old_one() -> None:
+    _, consumer = rig()
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.poll(1000, 1))
+    consumer.assign({ONE: 90})
+    assert consumer.assignment() == [ONE]
+    assert offsets(consumer, 10) == {1: list(range(90, 100))}
+
+
+def test_a_moved_leader_is_followed() -> None:
+    logs, consumer = rig()
+    consumer.assign({ZERO: 0})
+    run_blocking(consumer.poll(1000, 1))
+    logs.cluster.topics["t"][0] = 2
+    logs.cluster.epochs["t"] = 1
+    assert offsets(consumer, 90) == {0: list(range(10, 100))}
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.KAFKA_STORAGE_ERROR],
+)
+def test_what_a_repeat_cures_is_repeated(refusal: ErrorCode) -> None:
+    logs, consumer = rig()
+    logs.refuse[0] = [int(refusal)] * 3
+    consumer.assign({ZERO: 0, ONE: 0})
+    assert offsets(consumer, 200) == {0: list(range(100)), 1: list(range(100))}
+
+
+def test_a_lost_connection_loses_no_record() -> None:
+    logs, consumer = rig()
+    logs.refuse[0] = [LOST]
+    consumer.assign({ZERO: 0})
+    assert offsets(consumer, 100) == {0: list(range(100))}
+
+
+def test_what_no_repeat_cures_is_raised() -> None:
+    logs, consumer = rig()
+    logs.refuse[0] = [int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)]
+    consumer.assign({ZERO: 0})
+    with pytest.raises(TopicAuthorizationFailed, match="t-0 at offset 0"):
+        run_blocking(consumer.poll(1000, 1))
+
+
+def test_a_position_outside_the_log_is_reset() -> None:
+    for reset, first in (("earliest", [40]), ("latest", [])):
+        logs, consumer = rig(ConsumerSettings(reset=reset))
+        logs.start[0] = 40
+        consumer.assign({ZERO: 0})
+        found = run_blocking(consumer.poll(500, 1))
+        assert [group.records[0].offset for group in found] == first
+        assert run_blocking(consumer.position(ZERO)) == (50 if first else 100)
+
+
+def test_a_position_outside_the_log_may_be_an_error() -> None:
+    logs, consumer = rig(ConsumerSettings(reset="none"))
+    logs.start[0] = 40
+    consumer.assign({ZERO: 0})
+    with pytest.raises(OffsetOutOfRange, match="t-0 at offset 0"):
+        run_blocking(consumer.poll(1000, 1))
+
+
+def test_no_more_is_fetched_than_the_application_takes() -> None:
+    logs, consumer = rig(end=1000)
+    consumer.assign({ZERO: 0})
+    for _ in range(5):
+        run_blocking(consumer.poll(100, 10))
+    assert len(logs.cluster.requests(FetchRequest)) <= 4, "50 records a fetch, two fetches ahead"
+
+
+def test_isolation_is_asked_for() -> None:
+    logs, consumer = rig(ConsumerSettings(read_committed=True))
+    consumer.assign({ZERO: EARLIEST})
+    assert offsets(consumer, 100) == {0: list(range(100))}
+    (first, *_) = logs.cluster.requests(FetchRequest)
+    assert isinstance(first, FetchRequest)
+    assert first.isolation_level == 1

@@ -1,0 +1,106 @@
+"""Decoding what a fetch brought."""
+
+import pytest
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.fetched import FetchedBatches
+from raylog.wire.errors import MessageTooLarge
+from raylog.wire.records import Codec, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+
+KEY = TopicPartition("t", 0)
+
+
+def batch(base: int, *values: bytes, producer: int = -1, codec: Codec = Codec.NONE) -> bytes:
+    records = [Record(0, 1000, None, value, []) for value in values]
+    return encode_batch(
+        records,
+        base_offset=base,
+        codec=codec,
+        producer_id=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        base_sequence=0 if producer >= 0 else -1,
+        is_transactional=producer >= 0,
+    )
+
+
+def marker(base: int, producer: int, *, commit: bool) -> bytes:
+    return encode_end_txn_marker(
+        EndTxnMarker(is_commit=commit, coordinator_epoch=1),
+        producer_id=producer,
+        producer_epoch=0,
+        timestamp_ms=1000,
+        base_offset=base,
+    )
+
+
+def fetched(
+    data: bytes, start: int = 0, aborted: list[tuple[int, int]] | None = None
+) -> FetchedBatches:
+    return FetchedBatches(
+        KEY,
+        memoryview(data),
+        from_offset=start,
+        high_watermark=100,
+        aborted=aborted,
+        decompressed_bytes_max=10_000,
+    )
+
+
+def values(block: FetchedBatches) -> list[bytes | None]:
+    found = []
+    while not block.is_empty:
+        found += [record.value for record in block.take()]
+    return found
+
+
+def test_batches_are_decoded_one_by_one() -> None:
+    block = fetched(batch(5, b"a", b"b") + batch(7, b"c", codec=Codec.LZ4), start=5)
+    assert block.end_offset == 8
+    assert [(record.offset, record.value) for record in block.take()] == [(5, b"a"), (6, b"b")]
+    assert block.next_offset == 7
+    assert values(block) == [b"c"]
+    assert block.next_offset == 8
+
+
+def test_a_cut_batch_is_left_for_the_next_fetch() -> None:
+    whole = batch(0, b"a") + batch(1, b"b" * 100)
+    for cut in range(1, 100):
+        block = fetched(whole[:-cut])
+        assert (values(block), block.end_offset) == ([b"a"], 1)
+
+
+def test_what_lies_before_the_position_is_left_out() -> None:
+    block = fetched(batch(0, b"old") + batch(1, b"a", b"b", b"c"), start=2)
+    assert values(block) == [b"b", b"c"]
+
+
+def test_control_batches_move_the_position_only() -> None:
+    block = fetched(batch(0, b"a", producer=1) + marker(1, 1, commit=True) + batch(2, b"b"))
+    assert values(block) == [b"a", b"b"]
+    assert block.next_offset == 3
+
+
+def test_aborted_records_are_left_out_up_to_their_marker() -> None:
+    data = (
+        batch(0, b"other", producer=2)
+        + batch(1, b"committed", producer=1)
+        + marker(2, 1, commit=True)
+        + batch(3, b"aborted", producer=1)
+        + batch(4, b"plain")
+        + marker(5, 1, commit=False)
+        + batch(6, b"later", producer=1)
+        + marker(7, 2, commit=True)
+    )
+    assert values(fetched(data, aborted=[(1, 3)])) == [b"other", b"committed", b"plain", b"later"]
+    assert len(values(fetched(data))) == 5, "read_uncommitted sees all"
+
+
+def test_an_aborted_transaction_may_begin_before_the_fetch() -> None:
+    data = batch(10, b"aborted", producer=1) + marker(11, 1, commit=False)
+    assert values(fetched(data, start=10, aborted=[(1, 3)])) == []
+
+
+def test_a_decompression_bomb_is_refused() -> None:
+    block = fetched(batch(0, b"\0" * 50_000, codec=Codec.GZIP))
+    with pytest.raises(MessageTooLarge):
+        block.take()
