@@ -31,7 +31,6 @@ from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     BrokerHeartbeat,
-    BrokerHeartbeatAnswer,
     Follow,
     MetadataUpdate,
     RegisterBroker,
@@ -267,6 +266,7 @@ class BrokerActor:
     async def stop(self) -> None:
         """Close the directory; what was not shut down counts as crashed."""
         self._state = "shut down"
+        self._controller.close()
         if self._voter is not None:
             self._voter.close()
         if self._reservation is not None:
@@ -285,9 +285,7 @@ class BrokerActor:
         deadline_ms = self._runtime.monotonic_ms() + HAND_OVER_MS
         while self._runtime.monotonic_ms() < deadline_ms:
             try:
-                answer: BrokerHeartbeatAnswer = await self._controller.call(
-                    "heartbeat", asked, timeout_ms=CALL_TIMEOUT_MS
-                )
+                answer = await self._controller.heartbeat(asked, CALL_TIMEOUT_MS)
             except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
                 log.warning("stopping without the controller: %s", failure)
                 return
@@ -365,7 +363,7 @@ class BrokerActor:
             offset = self._machine.image.offset if settled else -1
             asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset)
             try:
-                await self._controller.call("heartbeat", asked, timeout_ms=CALL_TIMEOUT_MS)
+                await self._controller.heartbeat(asked, CALL_TIMEOUT_MS)
             except StaleBrokerEpoch as stale:
                 log.warning("registering anew: %s", stale)
                 await self._register_anew()

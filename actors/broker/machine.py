@@ -200,6 +200,7 @@ class BrokerMachine:
         batch = _Batch()
         for key in sorted(slot.partitions):
             self._reconcile(key, batch)
+        self._keep_spares(batch)
         return [*batch.effects(), *self._surplus()]
 
     def replica_lost(self, name: str, now_ms: int) -> list[Effect]:
@@ -487,7 +488,9 @@ class BrokerMachine:
             self._reconcile(key, batch)
 
     def _keep_spares(self, batch: _Batch) -> None:
-        batch.spawns.extend(self.pool.missing_spares())
+        """Start missing spares, once no partition waits for a process that is being started."""
+        if not self.pool.is_waited_for:
+            batch.spawns.extend(self.pool.missing_spares())
 
     def _surplus(self) -> list[Effect]:
         return [EndReplica(slot.name) for slot in self.pool.surplus()]

@@ -100,6 +100,11 @@ class ReplicaPool:
             slot.partitions.discard(key)
             slot.dedicated = slot.dedicated and bool(slot.partitions)
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether a partition's process is still being started."""
+        return any(slot.partitions and not slot.is_ready for slot in self.slots.values())
+
     def missing_spares(self) -> list[ReplicaSlot]:
         """New slots so that there are as many spares as wanted."""
         empty = sum(not slot.partitions for slot in self.slots.values())

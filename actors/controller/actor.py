@@ -12,11 +12,12 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TypeVar
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
+    HEARTBEAT,
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -44,7 +45,7 @@ from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, decode_record, encode_record
 from raylog.actors.runtime.base import LinkRequest, Runtime
-from raylog.wire.errors import InvalidRequest, NotController
+from raylog.wire.errors import InvalidRequest, KafkaError, NotController
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -103,8 +104,19 @@ class ControllerActor:
         self._resign("the controller stops")
 
     def link_received(self, request: LinkRequest) -> None:
-        """No link requests are served."""
-        request.fail(InvalidRequest(f"the controller serves no {request.kind} over links"))
+        """Heartbeats come over links; nothing else does."""
+        if request.kind != HEARTBEAT:
+            request.fail(InvalidRequest(f"the controller serves no {request.kind} over links"))
+            return
+        self._runtime.start(self._heartbeat_over_link(request), HEARTBEAT)
+
+    async def _heartbeat_over_link(self, request: LinkRequest) -> None:
+        try:
+            answer = await self.heartbeat(BrokerHeartbeat(*request.header))
+        except KafkaError as refused:
+            request.fail(refused)
+        else:
+            request.reply(list(astuple(answer)))
 
     def link_lost(self, peer: int) -> None:
         """Nothing is kept for links."""

@@ -21,7 +21,8 @@ serve (yet, or any more) raises NotController, which is retriable.
 | describe_quorum        | nothing               | QuorumDescription            |
 | ping                   | nothing               | dict                         |
 
-The answers to changes leave once the change is committed.
+The answers to changes leave once the change is committed. Heartbeats may also come over a link:
+kind `heartbeat`, header and answer the fields of the two classes in order.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import ZERO_UUID
 
 NO_TOPIC = TopicId(ZERO_UUID)
+HEARTBEAT = "heartbeat"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,16 @@ import pytest
 
 from raylog.actors.broker.children import Child
 from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.names import controller_name
-from raylog.actors.runtime.base import ActorSpec, Runtime
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorSpec,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
 from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
 from raylog.wire.errors import (
     InvalidRequest,
@@ -216,5 +224,80 @@ def test_reports_arrive_in_order_and_stale_ones_are_dropped() -> None:
         world.port.report("hear", 3, 1_000)
         await settle()
         assert controller.heard == [1, 2, 3]
+
+    asyncio.run(told())
+
+
+class Beating(Listener):
+    """A controller that answers heartbeats over links as told."""
+
+    deaf = False
+
+    def link_received(self, request: LinkRequest) -> None:
+        self.heard.append(request.header)
+        if self.failures:
+            request.fail(self.failures.pop(0))
+        elif not self.deaf:
+            request.reply([False, False, 9])
+
+    async def heartbeat(self, asked: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
+        self.heard.append(asked)
+        return BrokerHeartbeatAnswer(True, False, 8)
+
+
+BEAT = BrokerHeartbeat(0, 5, 7)
+
+
+async def beating() -> tuple[Port, Beating]:
+    world = Port()
+    world.world = InprocWorld(lambda _: Beating)
+    world.runtime = world.world.runtime()
+    world.port = ControllerPort(world.runtime, "c", world.ensure)
+    controller = await world.controller()
+    assert isinstance(controller, Beating)
+    return world, controller
+
+
+def test_heartbeats_go_over_a_link() -> None:
+    async def told() -> None:
+        world, controller = await beating()
+        for _ in range(2):
+            answer = await world.port.heartbeat(BEAT, 1_000)
+            assert answer == BrokerHeartbeatAnswer(False, False, 9)
+        assert controller.heard == [[0, 5, 7, False]] * 2
+        controller.failures.append(StaleBrokerEpoch("old"))
+        with pytest.raises(StaleBrokerEpoch):
+            await world.port.heartbeat(BEAT, 1_000)
+        controller.deaf = True
+        with pytest.raises(PeerTimeout):
+            await world.port.heartbeat(BEAT, 1)
+        world.port.close()
+
+    asyncio.run(told())
+
+
+def test_a_link_is_opened_anew_to_the_next_controller() -> None:
+    async def told() -> None:
+        world, _ = await beating()
+        await world.port.heartbeat(BEAT, 1_000)
+        await world.runtime.kill(await world.runtime.find(controller_name("c")))
+        with pytest.raises(ActorGone):
+            await world.port.heartbeat(BEAT, 1_000)
+        await world.controller()
+        assert (await world.port.heartbeat(BEAT, 1_000)).offset == 9
+
+    asyncio.run(told())
+
+
+def test_without_a_link_heartbeats_are_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told() -> None:
+        world, controller = await beating()
+
+        async def unreachable(*_: object) -> None:
+            raise PeerLost("another node")
+
+        monkeypatch.setattr(world.runtime, "connect", unreachable)
+        assert (await world.port.heartbeat(BEAT, 1_000)).offset == 8
+        assert controller.heard == [BEAT]
 
     asyncio.run(told())

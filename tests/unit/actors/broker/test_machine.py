@@ -183,8 +183,15 @@ def test_many_partitions_are_few_calls() -> None:
 def test_nothing_is_done_before_the_metadata_is_caught_up() -> None:
     broker = Broker(spares=1)
     assert broker.topic() == []
-    assert broker.begin() == [SpawnReplica(R0), SpawnReplica(R1)]
     assert not broker.machine.is_settled
+    assert broker.begin() == [SpawnReplica(R0)]
+
+
+def test_spares_are_started_once_no_partition_waits_for_a_process() -> None:
+    broker = Broker(spares=1)
+    broker.topic()
+    broker.begin()
+    assert broker.ready(R0) == [SpawnReplica(R1), OpenPartitions(R0, [opening("t", T, 0)])]
 
 
 def test_partitions_of_other_brokers_are_none_of_ours() -> None:

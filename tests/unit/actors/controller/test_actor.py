@@ -9,6 +9,7 @@ import pytest
 from raylog.actors.config import ResourceType
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
+    HEARTBEAT,
     AllocateProducerIds,
     AlterConfigs,
     AlterOp,
@@ -36,7 +37,7 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import BrokerFenced, BrokerRegistered, LeaderChanged
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec
-from raylog.wire.errors import NotController, StaleBrokerEpoch
+from raylog.wire.errors import InvalidRequest, NotController, StaleBrokerEpoch
 from tests.support.voters import CLUSTER, VoterWorld
 
 NAME = controller_name(CLUSTER)
@@ -303,5 +304,22 @@ def test_the_log_begins_with_the_controllers_own_record() -> None:
         assert update.records[0] == LeaderChanged(1)
         assert any(isinstance(record, BrokerRegistered) for record in update.records)
         await world.voters.world.stop()
+
+    scenario(story)
+
+
+def test_heartbeats_come_over_links_and_nothing_else_does() -> None:
+    async def story(world: World) -> None:
+        epoch = await world.broker()
+        link = await world.voters.runtime.connect(NAME)
+        offset = (await world.image()).offset
+        assert await link.ask(HEARTBEAT, [0, epoch, offset, False]) == [False, False, offset]
+        with pytest.raises(StaleBrokerEpoch):
+            await link.ask(HEARTBEAT, [0, epoch + 1, offset, False])
+        assert await link.ask(HEARTBEAT, [0, epoch, offset, True]) == [True, True, offset]
+        assert (await world.image()).brokers[0].fenced
+        with pytest.raises(InvalidRequest, match="serves no produce over links"):
+            await link.ask("produce")
+        link.close()
 
     scenario(story)
