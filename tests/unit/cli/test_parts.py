@@ -1,0 +1,187 @@
+"""What the commands are made of."""
+
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from raylog.cli.broker_settings import read_settings
+from raylog.cli.cluster_record import (
+    ClusterRecord,
+    forget_record,
+    read_record,
+    run_directory,
+    secret_path,
+)
+from raylog.cli.consume import parse_time
+from raylog.cli.failures import CommandFailed, explain
+from raylog.cli.local_cluster import count_brokers
+from raylog.cli.output import human_bytes
+from raylog.cli.produce import read_lines
+from raylog.cli.status import _actor_rows, _partition_rows
+from raylog.client.errors import NotConnected, RequestTimedOut
+from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
+
+
+def test_settings_come_from_a_file_and_then_the_command_line(tmp_path: Path) -> None:
+    toml = tmp_path / "raylog.toml"
+    toml.write_text(
+        'num.partitions = 3\n"auto.create.topics.enable" = false\n[log]\nretention.ms = 5\n'
+    )
+    assert read_settings(toml, ["num.partitions=4"]) == {
+        "num.partitions": "4",
+        "auto.create.topics.enable": "false",
+        "log.retention.ms": "5",
+    }
+    properties = tmp_path / "server.properties"
+    properties.write_text("# comment\n\nnum.partitions = 3\n!old\n")
+    assert read_settings(properties, None) == {"num.partitions": "3"}
+
+
+def test_bad_settings_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions\n")
+    with pytest.raises(CommandFailed, match=r"line 1: expected KEY=VALUE, found 'num\.partitions'"):
+        read_settings(file, None)
+    broken = tmp_path / "broken.toml"
+    broken.write_text("= 1")
+    with pytest.raises(CommandFailed, match=r"broken\.toml"):
+        read_settings(broken, None)
+    with pytest.raises(InvalidConfig, match=r"did you mean num\.partitions"):
+        read_settings(None, ["num.partition=3"])
+    with pytest.raises(CommandFailed, match="differs from broker to broker"):
+        read_settings(None, ["broker.id=3"])
+
+
+def test_the_record_of_a_cluster(tmp_path: Path) -> None:
+    run = run_directory(tmp_path / "data")
+    assert read_record(run) is None
+    record = ClusterRecord("id", [0, 1], ["h:1", "h:2"], "127.0.0.1:6379", None, "secret")
+    record.write(run)
+    assert read_record(run) == record
+    forget_record(run)
+    forget_record(run)
+    assert read_record(run) is None
+
+
+def test_secrets_are_for_their_owner_only(tmp_path: Path) -> None:
+    run = run_directory(tmp_path / "data")
+    path = secret_path(run)
+    assert (path.stat().st_mode & 0o777, run.stat().st_mode & 0o777) == (0o600, 0o700)
+    before = path.read_bytes()
+    assert len(before) == 32
+    assert secret_path(run).read_bytes() == before
+
+
+def test_as_many_brokers_start_as_have_data(tmp_path: Path) -> None:
+    assert count_brokers(tmp_path, None) == 1
+    assert count_brokers(tmp_path, 3) == 3
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(-1, "?"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")],
+)
+def test_sizes_for_people(size: int, text: str) -> None:
+    assert human_bytes(size) == text
+
+
+def test_times() -> None:
+    assert parse_time("@123") == 123
+    assert parse_time("1970-01-01T00:00:01+00:00") == 1_000
+    assert parse_time("1970-01-01T01:00:01.5+01:00") == 1_500
+
+
+def test_failures_of_broker_client_and_system_are_explained() -> None:
+    found = explain(UnknownTopicOrPartition("topic 'x'"))
+    assert found is not None
+    assert found.message == "UNKNOWN_TOPIC_OR_PARTITION: topic 'x'"
+    assert "raylog topics list" in str(found.hint)
+    found = explain(NotConnected("h:1 refused"))
+    assert found is not None
+    assert found.exit_code == 3
+    for error in (RequestTimedOut("late"), OSError("disk"), BrokenPipeError()):
+        found = explain(error)
+        assert found is not None
+        assert found.exit_code == 1
+    assert explain(ZeroDivisionError()) is None, "our own bug keeps its traceback"
+
+
+def test_lines_are_sent_when_the_input_falls_silent() -> None:
+    reader, writer = os.pipe()
+    said: list[bytes] = []
+
+    def idle() -> None:
+        said.append(b"idle")
+        os.write(writer, b"e\nlast")
+        os.close(writer)
+
+    os.write(writer, b"one\r\ntwo\nthre")
+    with os.fdopen(reader, "rb") as source:
+        for line in read_lines(source, idle):
+            said.append(line)  # noqa: PERF402 - the order between lines and idleness is the point
+    assert said == [b"one", b"two", b"idle", b"three", b"last"]
+
+
+def test_an_empty_input_has_no_lines(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    with empty.open("rb") as source:
+        assert isinstance(source, io.BufferedReader)
+        assert list(read_lines(source, lambda: None)) == []
+
+
+def test_actors_and_partitions_are_put_together() -> None:
+    from raylog.actors.broker.api import BrokerStatus, ChildStatus
+    from raylog.actors.ports import PartitionStatus, TopicId
+    from raylog.actors.runtime.ray_node import ActorEntry
+    from raylog.cli.local_cluster import Standing
+
+    node = "a" * 56
+    at = PartitionStatus(
+        topic_id=TopicId(b"i" * 16),
+        topic="t",
+        partition=0,
+        leader_epoch=3,
+        is_leader=True,
+        log_start_offset=1,
+        high_watermark=5,
+        log_end_offset=6,
+        size_bytes=100,
+        segments=1,
+    )
+    broker = BrokerStatus(
+        broker_id=1,
+        cluster_id="c",
+        broker_epoch=9,
+        host="h",
+        port=1,
+        directory="d",
+        pid=11,
+        state="running",
+        restarts=0,
+        metadata_offset=4,
+        is_voter=True,
+        children=[ChildStatus("c/replica/1/3", "replica", 12, node, "spare", 2)],
+        partitions=[at],
+    )
+    actors = [
+        ActorEntry("c/broker/1/0", "ALIVE", 11, node, 4),
+        ActorEntry("c/broker/2/0", "RESTARTING", 0, "", 5),
+        ActorEntry("c/controller", "ALIVE", 13, node, 0),
+        ActorEntry("c/replica/1/3", "ALIVE", 12, node, 0),
+    ]
+    rows = _actor_rows(Standing(actors, [broker], {2: "gone"}))
+    assert [
+        (row["role"], row["broker"], row["state"], row["restarts"], row["partitions"])
+        for row in rows
+    ] == [
+        ("broker", 1, "running", 4, 1),
+        ("broker", 2, "restarting", 5, None),
+        ("controller", None, "running", 0, None),
+        ("replica", 1, "spare", 2, 0),
+    ]
+    (led, leaderless) = _partition_rows([broker], {("t", 0): (1, [1]), ("t", 1): (-1, [])})
+    assert (led["leader"], led["high_watermark"], led["size_bytes"]) == (1, 5, 100)
+    assert (leaderless["leader"], leaderless["high_watermark"]) == (None, None)

@@ -1,0 +1,113 @@
+"""The command line starts fast, tells failures apart, and finds its way without Ray."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
+    environment.pop("RAYLOG_DATA", None)
+    return subprocess.run(
+        [sys.executable, "-m", "raylog.cli", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+
+
+def imported(code: str) -> set[str]:
+    """Modules that are loaded after some code ran in a fresh interpreter."""
+    listing = f"{code}\nimport sys\nprint(*sys.modules)"
+    result = subprocess.run(
+        [sys.executable, "-c", listing], capture_output=True, text=True, check=True, timeout=60
+    )
+    return set(result.stdout.split())
+
+
+def test_help_loads_neither_ray_nor_the_client() -> None:
+    modules = imported("import raylog.cli.app")
+    assert not modules & {"ray", "raylog.client", "raylog.wire.errors", "asyncio", "pydantic"}
+
+
+def test_help_comes_at_once() -> None:
+    times = []
+    for _ in range(3):
+        before = time.perf_counter()
+        result = run("--help")
+        times.append(time.perf_counter() - before)
+        assert result.returncode == 0
+        for command in ("up", "down", "status", "topics", "produce", "consume", "configs"):
+            assert command in result.stdout
+    assert min(times) < 2.0, "0.4 s on a quiet machine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (
+            ("topics", "list", "-b", "127.0.0.1:1"),
+            3,
+            "Error: no broker can be reached: 127.0.0.1:1",
+            "raylog up",
+        ),
+        (("topics", "list", "-b", "nowhere"), 3, "nowhere:9092", "--bootstrap"),
+        (("topics", "list", "-b", "a:b"), 2, "expected host:port, found 'a:b'", ""),
+        (("status", "--data", "nothing"), 3, "no cluster is running on nothing", "raylog up"),
+        (("down", "--data", "nothing"), 1, "no cluster was started on nothing", "--data"),
+        (("up", "--set", "retention=1"), 1, "Unknown configuration key 'retention'", "configs"),
+        (("up", "--set", "num.partitions=0"), 1, "must lie between 1", "raylog configs"),
+        (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
+        (("up", "--config", "missing.toml"), 2, "missing.toml", ""),
+        (("up", "--brokers", "0"), 2, "--brokers", ""),
+    ],
+)
+def test_failures_say_what_to_do(
+    tmp_path: Path, arguments: tuple[str, ...], code: int, message: str, hint: str
+) -> None:
+    result = run(*arguments, cwd=tmp_path)
+    assert result.returncode == code, result.stderr
+    assert message in " ".join(result.stderr.split())
+    assert hint in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
+
+
+def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run("up", "--port", str(port), "--data", "data", cwd=tmp_path)
+    assert result.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
+    assert "--port" in result.stderr
+
+
+def test_shell_completion_knows_the_commands() -> None:
+    environment = {
+        **os.environ,
+        "_RAYLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": "raylog to",
+        "COMP_CWORD": "1",
+    }
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; sys.argv[0] = 'raylog'\nfrom raylog.cli import main\nmain()",
+        ],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    assert "topics" in result.stdout

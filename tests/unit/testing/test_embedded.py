@@ -1,0 +1,108 @@
+"""The embedded broker and its pytest fixture."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from raylog.client import EARLIEST, BlockingClient, TopicPartition
+from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import InvalidConfig
+
+
+def write(bootstrap: str, topic: str, count: int) -> None:
+    with BlockingClient(bootstrap) as client, client.producer() as producer:
+        for number in range(count):
+            producer.send(topic, b"%d" % number, partition=0)
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
+    values: list[bytes | None] = []
+    with BlockingClient(bootstrap) as client:
+        consumer = client.consumer()
+        consumer.assign({TopicPartition(topic, 0): EARLIEST})
+        for _ in range(50):
+            values += (r.value for group in consumer.poll(200) for r in group.records)
+            if len(values) >= count:
+                break
+    return values
+
+
+def test_three_brokers_in_one_process_know_nothing_of_one_another() -> None:
+    with EmbeddedBroker() as a, EmbeddedBroker() as b, EmbeddedBroker() as c:
+        brokers = [a, b, c]
+        assert len({broker.bootstrap for broker in brokers}) == 3
+        for number, broker in enumerate(brokers):
+            write(broker.bootstrap, f"topic-{number}", 10)
+        for number, broker in enumerate(brokers):
+            with BlockingClient(broker.bootstrap) as client:
+                assert set(client.metadata().topics) == {f"topic-{number}"}
+            assert len(read(broker.bootstrap, f"topic-{number}", 10)) == 10
+
+
+def test_a_cluster_of_brokers_shares_its_topics() -> None:
+    with EmbeddedBroker(brokers=3, first_broker_id=5) as cluster:
+        assert len(cluster.bootstrap_servers) == 3
+        write(cluster.bootstrap_servers[0], "t", 10)
+        assert read(cluster.bootstrap_servers[2], "t", 10) == [b"%d" % n for n in range(10)]
+        with BlockingClient(cluster.bootstrap) as client:
+            assert sorted(client.metadata([]).nodes) == [5, 6, 7]
+
+
+def test_data_that_was_given_is_found_again(tmp_path: Path) -> None:
+    with EmbeddedBroker(data=tmp_path) as broker:
+        write(broker.bootstrap, "kept", 100)
+    with EmbeddedBroker(data=tmp_path) as broker:
+        assert len(read(broker.bootstrap, "kept", 100)) == 100
+    assert tmp_path.exists()
+
+
+def test_settings_are_those_of_a_broker() -> None:
+    with (
+        EmbeddedBroker(settings={"num.partitions": "4"}) as broker,
+        BlockingClient(broker.bootstrap) as client,
+    ):
+        with client.producer() as producer:
+            producer.send("t", b"v")
+        assert len(client.describe_topic("t").partitions) == 4
+    with (
+        pytest.raises(InvalidConfig, match=r"did you mean num\.partitions"),
+        EmbeddedBroker(settings={"num.partition": "4"}),
+    ):
+        pass
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = threading.active_count()
+    broker = EmbeddedBroker().start()
+    write(broker.bootstrap, "t", 1)
+    assert list(tmp_path.iterdir())
+    broker.stop()
+    broker.stop()
+    assert not list(tmp_path.iterdir())
+    assert threading.active_count() == before
+
+
+def test_the_fixture_is_a_running_broker(raylog_broker: EmbeddedBroker) -> None:
+    write(raylog_broker.bootstrap, "t", 3)
+    assert read(raylog_broker.bootstrap, "t", 3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import raylog.testing.plugin", ("ray", "uvloop", "asyncio", "raylog.actors")),
+        ("import raylog.testing", ("ray", "uvloop", "raylog.actors")),
+        ("from raylog.testing import EmbeddedBroker as E; E().start().stop()", ("ray", "pydantic")),
+    ],
+)
+def test_no_more_is_imported_than_needed(code: str, absent: tuple[str, ...]) -> None:
+    known = "import pytest, sys; before = set(sys.modules)"
+    check = f"{known}\n{code}\nprint(*(set(sys.modules) - before))"
+    result = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not set(result.stdout.split()) & set(absent)
