@@ -396,12 +396,7 @@ class Log(LogWriter):
 
     def _begin_truncation(self) -> None:
         """Use up the names given so far, even if a crash follows, and remove what expired."""
-        while self._pending_snapshots:  # they stand for records that expired, too
-            snapshot = self._pending_snapshots[0]
-            path = self._files.path(producers_name(snapshot.offset))
-            write_file(self._disk, path, snapshot.contents, durable=True)
-            self._snapshots = sorted({*self._snapshots, snapshot.offset})
-            del self._pending_snapshots[0]
+        self._write_snapshots()  # they stand for records that expired, too
         self._generation += 1
         self._save()
         for _, name in self._doomed:
@@ -429,7 +424,18 @@ class Log(LogWriter):
         self.producers = producers_at(
             self._disk, self._files, self._segments, self._snapshots, offset, now_ms
         )
+        self._keep_snapshot()
+        self._write_snapshots()
         self._save()
+
+    def _write_snapshots(self) -> None:
+        """Write now what the next checkpoint would. Blocking."""
+        while self._pending_snapshots:
+            snapshot = self._pending_snapshots[0]
+            path = self._files.path(producers_name(snapshot.offset))
+            write_file(self._disk, path, snapshot.contents, durable=True)
+            self._snapshots = sorted({*self._snapshots, snapshot.offset})
+            del self._pending_snapshots[0]
 
     def _drop_snapshots_above(self, offset: int) -> None:
         self._pending_snapshots = [e for e in self._pending_snapshots if e.offset <= offset]
