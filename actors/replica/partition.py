@@ -39,6 +39,7 @@ from raylog.wire.errors import (
     KafkaStorageError,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    PolicyViolation,
 )
 from raylog.wire.records import read_header, set_log_append_time
 
@@ -187,6 +188,10 @@ class Partition:
         figures = (*self.key, 0, self.machine.high_watermark, stable, log.log_start_offset)
         if interest.last_fetched_epoch >= 0:
             epoch, end = log.epochs.end_offset_for(interest.last_fetched_epoch, log.log_end_offset)
+            if epoch < 0:
+                raise OffsetOutOfRange(
+                    f"where epoch {interest.last_fetched_epoch} ended is not known here"
+                )
             if epoch < interest.last_fetched_epoch or end < offset:
                 return FetchedPartition(*figures, diverging=[epoch, end])
         if not log.log_start_offset <= offset <= log.log_end_offset:
@@ -234,6 +239,8 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); returns the log start."""
         self.machine.require_leader()
+        if not self.config.delete:
+            raise PolicyViolation("the topic's cleanup.policy does not delete records")
         target = self.high_watermark if offset == -1 else offset
         if not self.log.log_start_offset <= target <= self.high_watermark:
             if target > self.high_watermark or target < 0:

@@ -36,6 +36,7 @@ from raylog.wire.messages.describe_producers import DescribeProducersRequest
 from raylog.wire.messages.describe_producers import TopicRequest as ProducersOf
 from raylog.wire.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from raylog.wire.messages.describe_topic_partitions import TopicRequest as PartitionsOf
+from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from raylog.wire.messages.list_config_resources import ListConfigResourcesRequest
 from raylog.wire.messages.list_offsets import (
@@ -57,6 +58,7 @@ TIMEOUT_MS = 10_000
 TOPIC, BROKER, GROUP = 2, 4, 32
 Ids = dict[str, bytes]
 """Topic ids by name, as Metadata told them."""
+Request = Callable[[Ids], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Step:
     """
 
     label: str
-    request: Callable[[Ids], Any]
+    request: Request
     versions: Iterable[int]
     until: Callable[[Any], bool] = lambda _answer: True
 
@@ -99,7 +101,7 @@ def _new(name: str, partitions: int = 1, replicas: int = 1, **more: Any) -> Crea
 
 
 def _creating() -> Iterator[Step]:
-    def create(*topics: CreatableTopic, **more: Any) -> Callable[[Ids], Any]:
+    def create(*topics: CreatableTopic, **more: Any) -> Request:
         return lambda _ids: CreateTopicsRequest(topics=list(topics), timeout_ms=TIMEOUT_MS, **more)
 
     def config(name: str, value: str | None) -> list[CreatableTopicConfig]:
@@ -114,9 +116,11 @@ def _creating() -> Iterator[Step]:
         return _new("placed", **fields, assignments=assignments)
 
     every = versions(ApiKey.CREATE_TOPICS)
-    yield Step(
-        "create a, b", create(_new("a", 2), _new("b", 4, configs=config("retention.ms", "5"))), [7]
-    )
+    kept = _new("a", 2, configs=config("retention.ms", "-1"))  # its records are from 1970
+    brief = _new("b", 4, configs=config("retention.ms", "5"))
+    yield Step("create a, b", create(kept, brief), [7])
+    compacted = _new("compacted", configs=config("cleanup.policy", "compact"))
+    yield Step("create compacted", create(compacted), [7])
     for version in every:
         yield Step("create one of its version", create(_new(f"version-{version}")), [version])
     refused = [
@@ -149,7 +153,7 @@ def _creating() -> Iterator[Step]:
 
 
 def _growing() -> Iterator[Step]:
-    def grow(*topics: tuple[str, int, list[list[int]] | None], **more: Any) -> Callable[[Ids], Any]:
+    def grow(*topics: tuple[str, int, list[list[int]] | None], **more: Any) -> Request:
         asked = [
             CreatePartitionsTopic(
                 name=name,
@@ -177,10 +181,10 @@ def _growing() -> Iterator[Step]:
 
 
 def _deleting() -> Iterator[Step]:
-    def by_name(*names: str) -> Callable[[Ids], Any]:
+    def by_name(*names: str) -> Request:
         return lambda _ids: DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS)
 
-    def by_state(*states: Callable[[Ids], DeleteTopicState]) -> Callable[[Ids], Any]:
+    def by_state(*states: Callable[[Ids], DeleteTopicState]) -> Request:
         return lambda ids: DeleteTopicsRequest(
             topics=[state(ids) for state in states], timeout_ms=TIMEOUT_MS
         )
@@ -222,11 +226,11 @@ def _until_partitions(name: str, count: int) -> Step:
 
 
 def _metadata() -> Iterator[Step]:
-    def names(*asked: str, **more: Any) -> Callable[[Ids], Any]:
+    def names(*asked: str, **more: Any) -> Request:
         topics = [MetadataRequestTopic(name=name) for name in asked]
         return lambda _ids: MetadataRequest(topics=topics, allow_auto_topic_creation=False, **more)
 
-    def of_ids(*asked: Callable[[Ids], MetadataRequestTopic]) -> Callable[[Ids], Any]:
+    def of_ids(*asked: Callable[[Ids], MetadataRequestTopic]) -> Request:
         return lambda ids: MetadataRequest(
             topics=[one(ids) for one in asked], allow_auto_topic_creation=False
         )
@@ -263,9 +267,7 @@ def _metadata() -> Iterator[Step]:
 
 
 def _pages() -> Iterator[Step]:
-    def page(
-        *names: str, limit: int = 2000, cursor: tuple[str, int] | None = None
-    ) -> Callable[[Ids], Any]:
+    def page(*names: str, limit: int = 2000, cursor: tuple[str, int] | None = None) -> Request:
         return lambda _ids: DescribeTopicPartitionsRequest(
             topics=[PartitionsOf(name=name) for name in names],
             response_partition_limit=limit,
@@ -299,21 +301,50 @@ def _pages() -> Iterator[Step]:
 # ---- records ---------------------------------------------------------------------------------
 
 
+def _batch(first_timestamp: int, count: int, key: bytes | None = b"k") -> bytes:
+    return encode_batch([Record(n, first_timestamp + n, key, b"v%d" % n, []) for n in range(count)])
+
+
 def _writing() -> Iterator[Step]:
-    def write(topic: str, partition: int, first_timestamp: int, count: int) -> Callable[[Ids], Any]:
-        batch = encode_batch(
-            [Record(n, first_timestamp + n, b"k%d" % n, b"v%d" % n, []) for n in range(count)]
-        )
+    def write(topic: str, partition: int, batch: bytes, acks: int = -1) -> Request:
         data = [PartitionProduceData(index=partition, records=batch)]
-        return lambda _ids: ProduceRequest(
-            acks=-1,
+        return lambda ids: ProduceRequest(
+            acks=acks,
             timeout_ms=TIMEOUT_MS,
-            topic_data=[TopicProduceData(name=topic, partition_data=data)],
+            topic_data=[
+                TopicProduceData(
+                    name=topic, topic_id=ids.get(topic, b"u" * 16), partition_data=data
+                )
+            ],
         )
 
-    yield Step("write", write("a", 0, 1000, 5), [9])
-    yield Step("write more", write("a", 0, 2000, 5), [9])
-    yield Step("write elsewhere", write("a", 1, 5000, 3), [9])
+    yield Step("write", write("a", 0, _batch(1000, 5)), [9])
+    yield Step("write more", write("a", 0, _batch(2000, 5)), [9])
+    yield Step("write elsewhere", write("a", 1, _batch(5000, 3)), [9])
+    every = versions(ApiKey.PRODUCE)
+    yield Step("write in each version", write("placed", 0, _batch(3000, 2)), every)
+    yield Step("write with acks 1", write("placed", 1, _batch(3000, 2), acks=1), every)
+    sound = _batch(3000, 2)
+    refused = {
+        "no bytes": write("placed", 0, b""),
+        "two batches": write("placed", 0, sound + sound),
+        "a wrong checksum": write("placed", 0, sound[:-1] + bytes([sound[-1] ^ 1])),
+        "a cut batch": write("placed", 0, sound[:-1]),
+        "an old format": write("placed", 0, sound[:16] + b"\x01" + sound[17:]),
+        "no key to a compacted topic": write("compacted", 0, _batch(3000, 2, key=None)),
+        "too much": write("placed", 0, encode_batch([Record(0, 1, None, bytes(1 << 20), [])])),
+        "tomorrow": write("placed", 0, _batch(1 << 50, 1)),
+        "acks 2": write("placed", 0, sound, acks=2),
+        "to no partition": write("placed", 9, sound),
+        "to no topic": write("none", 0, sound),
+    }
+    for label, request in refused.items():
+        yield Step(f"write {label}", request, every)
+    yield from _producers()
+    yield from _reading()
+
+
+def _producers() -> Iterator[Step]:
     ok = lambda answer: answer.error_code != 14  # noqa: E731 - Kafka fetches its first block late
     for version in versions(ApiKey.INIT_PRODUCER_ID):
         plain = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
@@ -329,10 +360,47 @@ def _writing() -> Iterator[Step]:
     yield Step("producers", lambda _ids: DescribeProducersRequest(topics=asked), [0])
 
 
+def _reading() -> Iterator[Step]:
+    def read(
+        topic: str, partition: int, offset: int, *, level: int = 0, now: int = -1, last: int = -1
+    ) -> Request:
+        asked = FetchPartition(
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=1 << 20,
+            current_leader_epoch=now,
+            last_fetched_epoch=last,
+        )
+        return lambda ids: FetchRequest(
+            max_wait_ms=0,
+            min_bytes=1,
+            isolation_level=level,
+            topics=[
+                FetchTopic(topic=topic, topic_id=ids.get(topic, b"u" * 16), partitions=[asked])
+            ],
+        )
+
+    every, with_epochs = versions(ApiKey.FETCH), versions(ApiKey.FETCH, 9)
+    yield Step("read all", read("a", 0, 0), every)
+    yield Step("read from the middle of a batch", read("a", 0, 7), every)
+    yield Step("read what is committed", read("a", 0, 0, level=1), every)
+    yield Step("read at the end", read("a", 0, 10), every)
+    yield Step("read past the end", read("a", 0, 11), every)
+    yield Step("read before the start", read("a", 0, -1), every)
+    yield Step("read of an empty log", read("b", 0, 0), every)
+    yield Step("read of no partition", read("a", 9, 0), every)
+    yield Step("read of no topic", read("none", 0, 0), every)
+    yield Step("read in the epoch", read("a", 0, 0, now=0), with_epochs)
+    yield Step("read in a later epoch", read("a", 0, 0, now=3), with_epochs)
+    for epoch in (0, 1):
+        after = read("a", 0, 5, last=epoch)
+        yield Step(f"read after epoch {epoch}", after, versions(ApiKey.FETCH, 12))
+
+
 def _offsets() -> Iterator[Step]:
     def offsets(
         *timestamps: int, topic: str = "a", partition: int = 0, epoch: int = -1, level: int = 0
-    ) -> Callable[[Ids], Any]:
+    ) -> Request:
         asked = [
             ListOffsetsPartition(
                 partition_index=partition, timestamp=time, current_leader_epoch=epoch
@@ -357,7 +425,7 @@ def _offsets() -> Iterator[Step]:
     yield Step("offset in a later epoch", offsets(-1, epoch=3), versions(ApiKey.LIST_OFFSETS, 4))
     yield Step("committed offset", offsets(-1, level=1), versions(ApiKey.LIST_OFFSETS, 2))
 
-    def epochs(topic: str, partition: int, epoch: int, current: int) -> Callable[[Ids], Any]:
+    def epochs(topic: str, partition: int, epoch: int, current: int) -> Request:
         asked = OffsetForLeaderPartition(
             partition=partition, leader_epoch=epoch, current_leader_epoch=current
         )
@@ -374,7 +442,7 @@ def _offsets() -> Iterator[Step]:
     yield Step("end of an epoch of no topic", epochs("none", 0, 0, -1), all_epochs)
     yield Step("end of an epoch of no partition", epochs("a", 9, 0, -1), all_epochs)
 
-    def delete(topic: str, partition: int, offset: int) -> Callable[[Ids], Any]:
+    def delete(topic: str, partition: int, offset: int) -> Request:
         asked = [DeleteRecordsPartition(partition_index=partition, offset=offset)]
         return lambda _ids: DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=topic, partitions=asked)], timeout_ms=TIMEOUT_MS
@@ -384,6 +452,7 @@ def _offsets() -> Iterator[Step]:
     for offset in (2, 1, 100, -2):
         yield Step(f"delete records to {offset}", delete("a", 0, offset), every)
     yield Step("delete all records", delete("a", 1, -1), every)
+    yield Step("delete records of a compacted topic", delete("compacted", 0, 0), every)
     yield Step("delete records of no topic", delete("none", 0, 0), every)
     yield Step("delete records of no partition", delete("a", 9, 0), every)
     for time in (-1, -2, -3, 1000):
@@ -428,9 +497,7 @@ def _configs() -> Iterator[Step]:
 def _altering(
     describe: Callable[..., Iterator[Step]], has: Callable[[str], Callable[[Any], bool]]
 ) -> Iterator[Step]:
-    def change(
-        kind: int, name: str, *ops: tuple[str, int, str | None], **more: Any
-    ) -> Callable[[Ids], Any]:
+    def change(kind: int, name: str, *ops: tuple[str, int, str | None], **more: Any) -> Request:
         configs = [
             incremental_alter_configs.AlterableConfig(name=key, config_operation=op, value=value)
             for key, op, value in ops
@@ -442,7 +509,7 @@ def _altering(
             resources=[resource], **more
         )
 
-    def put(name: str, *pairs: tuple[str, str | None], **more: Any) -> Callable[[Ids], Any]:
+    def put(name: str, *pairs: tuple[str, str | None], **more: Any) -> Request:
         configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in pairs]
         resource = alter_configs.AlterConfigsResource(
             resource_type=TOPIC, resource_name=name, configs=configs

@@ -335,6 +335,7 @@ class _Fetch:
             high_watermark=part.high_watermark,
             last_stable_offset=part.last_stable_offset,
             log_start_offset=part.log_start_offset,
+            aborted_transactions=None,
             records=b"",
         )
         if part.error_code and self._context.version >= HINTS_SINCE:
