@@ -95,7 +95,8 @@ def write_file(disk: Disk, path: str, data: bytes, *, durable: bool) -> None:
 class CleanEnd:
     """What a clean close left: nothing needs a scan while the last segment is still this long.
 
-    The first append after it lengthens the file, so that the mark never outlives its truth.
+    The first append after it lengthens the file, so that the mark never outlives its truth. There
+    is no mark where bytes follow the data, that is after damage or some truncations.
     """
 
     segment: str  # name of the last one

@@ -471,7 +471,8 @@ class Log(LogWriter):
         self.end_flush(job)
         if last is not None:
             self._write_last(last)
-            self._clean_end = CleanEnd(last.name, last.file_size, last.next_offset)
+            if last.file_size == last.size:
+                self._clean_end = CleanEnd(last.name, last.size, last.next_offset)
         self._written = None
         checkpoint = self._checkpoint(
             self._state(),

@@ -233,9 +233,10 @@ class LogMachine(RuleBasedStateMachine):
     def close_and_open(self) -> None:
         self.log.close(self.end)
         assert self.disk.open_descriptors == 0
+        last = self.log._segments[-1:]
+        hole = any(len(self.disk.contents(f"{DIRECTORY}/{s.name}")) > s.size for s in last)
         self.open()
-        assert self.log.report.clean
-        assert self.log.report.scanned_bytes == 0
+        assert self.log.report.clean != hole
         self.synced, self.saved_start = self.end, self.start
 
     @rule()

@@ -190,6 +190,22 @@ def test_truncation_into_a_gap_around_the_log_start(disk: FaultyDisk) -> None:
     assert append(log, batch()).base_offset == 7
 
 
+def test_appends_after_a_truncation_and_two_openings_are_found_again(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=400)
+    for sequence in range(3):
+        append(log, batch(producer_id=1, sequence=sequence))
+    assert log.segment_count == 2
+    log.close()
+    log = open_log(disk, segment_bytes=400)
+    log.truncate_to(2, NOW_MS)  # what is last now has a hole behind its data
+    log.close()
+    config = LogConfig(segment_bytes=600)
+    log = Log.open(DIRECTORY, config, disk, now_ms=NOW_MS, clean=False)
+    append(log, batch(producer_id=1, sequence=2, size=10))
+    disk.kill()
+    assert open_log(disk).log_end_offset == 3
+
+
 def test_truncation_takes_producers_back(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=300)
     for sequence in range(8):
