@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 
-.PHONY: help demo test check fmt lint types layers unit property cluster conformance bench micro \
+.PHONY: help demo test check fmt lint types layers unit property sim cluster conformance bench micro \
         golden lock clean install
 
 help: ## this list
@@ -34,7 +34,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## start a cluster, write and read a real event log through it
 	$(PY) -m raylog.demo
 
-test: check unit property cluster conformance ## everything that must pass; within 20 minutes
+test: check unit property sim cluster conformance ## everything that must pass; within 20 minutes
 
 check: lint types layers ## style, types, layers
 
@@ -58,6 +58,9 @@ unit: $(STAMP) ## machines, codecs, storage: no Ray
 
 property: $(STAMP) ## Hypothesis
 	$(PYTEST) tests/property tests/golden
+
+sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
+	SEED=$(SEED) $(PYTEST) tests/sim
 
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) tests/cluster

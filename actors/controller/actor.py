@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from raylog.actors.config import BrokerSettings
@@ -71,7 +71,7 @@ class _Term:
     commit_waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
     """(offset, done when it is committed), by offset."""
     more: asyncio.Event = field(default_factory=asyncio.Event)
-    followers: set[asyncio.Future[None]] = field(default_factory=set)
+    followers: dict[asyncio.Future[None], None] = field(default_factory=dict)
     """Done when anything is committed."""
     follower_offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Broker id to (offset asked for, when in ms)."""
@@ -116,7 +116,7 @@ class ControllerActor:
         except KafkaError as refused:
             request.fail(refused)
         else:
-            request.reply(list(astuple(answer)))
+            request.reply(list(answer))
 
     def link_lost(self, peer: int) -> None:
         """Nothing is kept for links."""
@@ -330,13 +330,13 @@ class ControllerActor:
     async def _news(self, term: _Term, max_wait_ms: int) -> None:
         """Wait until something is committed, but not for long."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        term.followers.add(news)
+        term.followers[news] = None
         timer = self._runtime.call_later(max_wait_ms, lambda: _finish(news))
         try:
             await news
         finally:
             timer.cancel()
-            term.followers.discard(news)
+            term.followers.pop(news, None)
         if self._term is not term:
             raise NotController("the controller's term is over")
 

@@ -37,7 +37,7 @@ NODE_ID = "inproc"
 
 
 @dataclass(slots=True)
-class _Resident:
+class Resident:
     """One living actor of the world."""
 
     ref: ActorRef
@@ -45,7 +45,7 @@ class _Resident:
     runtime: InprocRuntime
     watchers: list[Callable[[], None]] = field(default_factory=list)
     links: list[InprocLink] = field(default_factory=list)
-    calls: set[asyncio.Future[Any]] = field(default_factory=set)
+    calls: dict[asyncio.Future[Any], None] = field(default_factory=dict)
     """Calls it has not answered."""
 
 
@@ -60,7 +60,7 @@ class InprocWorld:
         self.failures: list[BaseException] = []
         self.link_numbers = itertools.count(1)
         self._role_class = role_class
-        self._residents: dict[str, _Resident] = {}
+        self._residents: dict[str, Resident] = {}
         self._instances = itertools.count(1)
 
     def runtime(self) -> InprocRuntime:
@@ -83,7 +83,7 @@ class InprocWorld:
         runtime = self.runtime_for(instance, spec.name)
         actor = self._role_class(spec.role)(runtime, **spec.args)
         ref = ActorRef(spec.name, spec.role, f"inproc:{instance}", os.getpid(), NODE_ID, instance)
-        self._residents[spec.name] = _Resident(ref, actor, runtime)
+        self._residents[spec.name] = Resident(ref, actor, runtime)
         try:
             await actor.start()
         except BaseException:
@@ -91,7 +91,11 @@ class InprocWorld:
             raise
         return ref
 
-    def resident(self, peer: ActorRef | str) -> _Resident:
+    def residents(self) -> list[Resident]:
+        """Who lives here, in the order of their starts."""
+        return list(self._residents.values())
+
+    def resident(self, peer: ActorRef | str) -> Resident:
         """The living actor of a ref, name or address; raises ActorGone."""
         if isinstance(peer, ActorRef):
             found = self._residents.get(peer.name)
@@ -162,7 +166,7 @@ class InprocRuntime(LoopRuntime):
         except ActorGone as gone:
             raise PeerLost(str(gone)) from gone
         answering = asyncio.ensure_future(getattr(resident.actor, method)(*args))
-        resident.calls.add(answering)
+        resident.calls[answering] = None
         try:
             async with asyncio.timeout(timeout_ms / 1000.0):
                 return await answering
@@ -174,7 +178,7 @@ class InprocRuntime(LoopRuntime):
                 raise
             raise PeerLost(f"{resident.ref.name} ended during {method}") from None
         finally:
-            resident.calls.discard(answering)
+            resident.calls.pop(answering, None)
 
     async def kill(self, peer: ActorRef) -> None:
         """End the actor as a crash would."""

@@ -24,7 +24,7 @@ class LoopRuntime:
         self.random = random.Random()  # noqa: S311 - chance for jitter, not for secrets
         self.instance = instance
         self._on_broken = on_broken
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats
         self._threads: ThreadPoolExecutor | None = None
 
     def now_ms(self) -> int:
@@ -46,12 +46,12 @@ class LoopRuntime:
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
         """Run a background task; an exception that leaves it ends the actor."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._task_ended)
         return task
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         failure = task.exception()
