@@ -157,7 +157,7 @@ class Cluster:
         while True:
             interest = Interest(topic_id, partition, offset, 1 << 20, -1, -1)
             ask = FetchAsk(partition + 1, True, True, 0, 1 << 20, 0, False, [interest], [])
-            route, answer = await self.ask(topic_id, partition, FETCH, lambda _: ask, [])
+            route, answer = await self.ask(topic_id, partition, FETCH, lambda _, ask=ask: ask, [])
             part = FetchedPartition(*answer[0])
             if part.error_code:
                 await self.runtime.sleep(0.05)
