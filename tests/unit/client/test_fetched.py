@@ -4,8 +4,9 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.fetched import FetchedBatches
+from raylog.wire.compression import Codec
 from raylog.wire.errors import MessageTooLarge
-from raylog.wire.records import Codec, EndTxnMarker, Record, encode_batch, encode_end_txn_marker
+from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker
 
 KEY = TopicPartition("t", 0)
 

@@ -268,16 +268,20 @@ def test_no_more_requests_are_in_flight_than_allowed() -> None:
     assert test.logs.values == {("t", 0): [b"0", *numbers(5)]}
 
 
+def is_full(test: Rig) -> bool:
+    return test.producer.is_full
+
+
 def test_a_full_buffer_makes_room_or_says_why_not() -> None:
     settings = ProducerSettings(batch_bytes=1000, buffer_bytes=3000, max_block_ms=2_000)
     test = rig(settings)
-    while not test.producer.is_full:
+    while not is_full(test):
         test.producer.append("t", b"x" * 500, partition=0)
     run_blocking(test.producer.make_room())
-    assert not test.producer.is_full
+    assert not is_full(test)
     test.flush()
     test.logs.cluster.handlers[ApiKey.PRODUCE] = lambda *_: NOTHING
-    while not test.producer.is_full:
+    while not is_full(test):
         test.producer.append("t", b"x" * 500, partition=0)
     with pytest.raises(BufferExhausted, match="unacknowledged for 2000 ms"):
         run_blocking(test.producer.make_room())

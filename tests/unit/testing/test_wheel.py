@@ -70,9 +70,9 @@ def test_the_wheel_runs_beside_folders_of_the_same_names(wheel: Path, tmp_path: 
         (here / name / "__init__.py").write_text("raise AssertionError('a folder of the user')")
     (here / "script.py").write_text(SCRIPT)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    for command in (["script.py"], ["-c", SCRIPT]):
+    for arguments in (["script.py"], ["-c", SCRIPT]):
         result = subprocess.run(
-            [python, *command],
+            [str(python), *arguments],
             cwd=here,
             env=environment,
             capture_output=True,
@@ -81,7 +81,7 @@ def test_the_wheel_runs_beside_folders_of_the_same_names(wheel: Path, tmp_path: 
             timeout=60,
         )
         assert result.stdout == "from the wheel\n", result.stderr
-    command = [python.parent / "raylog", "--version"]
+    command = [str(python.parent / "raylog"), "--version"]
     version = subprocess.run(command, cwd=here, env=environment, capture_output=True, check=True)
     assert version.stdout == b"0.1.0\n"
 

@@ -1,0 +1,161 @@
+"""`raylog up`, `status` and `down` as people run them."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.runtime.processes import is_running
+from raylog.actors.runtime.ray_node import running_nodes, stop_nodes
+from raylog.client import EARLIEST, BlockingClient, TopicPartition
+
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
+BROKERS = 2
+
+
+class Shell:
+    """Runs `raylog` on a data directory."""
+
+    def __init__(self, data: Path, port: int) -> None:
+        self.data = data
+        self.port = port
+
+    def run(self, command: str, *arguments: str, code: int = 0) -> str:
+        """Run a command to its end; returns its standard output."""
+        process = self.start(command, *arguments)
+        output, errors = process.communicate(timeout=180)
+        assert process.returncode == code, errors.decode()
+        assert b"Traceback" not in errors
+        return output.decode()
+
+    def start(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a command."""
+        ours = [sys.executable, "-m", "raylog.cli", command, "--data", str(self.data)]
+        return subprocess.Popen([*ours, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def up(self, *arguments: str) -> str:
+        """Start the cluster and return its bootstrap servers."""
+        return self.run("up", "--detach", "--port", str(self.port), *arguments).strip()
+
+
+def free_ports(count: int) -> int:
+    """The first of some ports in a row that nobody has."""
+    for start in range(21_000, 30_000, count):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+            for port in range(start, start + count):
+                held.enter_context(socket.create_server(("127.0.0.1", port)))
+            return start
+    raise AssertionError("no free ports")
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path / "data", free_ports(BROKERS))
+    yield shell
+    assert stop_nodes(shell.data / "run") == []
+
+
+def write(bootstrap: str, start: int, count: int) -> None:
+    with BlockingClient(bootstrap) as client, client.producer() as producer:
+        for number in range(start, start + count):
+            producer.send("kept", b"%d" % number, partition=number % BROKERS)
+
+
+def read(bootstrap: str, count: int) -> list[int]:
+    """All records, sorted."""
+    numbers: list[int] = []
+    with BlockingClient(bootstrap) as client:
+        consumer = client.consumer()
+        consumer.assign({TopicPartition("kept", index): EARLIEST for index in range(BROKERS)})
+        for _ in range(100):
+            numbers += (int(r.value or b"") for group in consumer.poll(200) for r in group.records)
+            if len(numbers) >= count:
+                break
+    return sorted(numbers)
+
+
+def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> None:
+    bootstrap = shell.up("--brokers", str(BROKERS), "--set", f"num.partitions={BROKERS}")
+    assert bootstrap == f"127.0.0.1:{shell.port},127.0.0.1:{shell.port + 1}"
+    shell.run("up", "--detach", code=1)
+    write(bootstrap, 0, 1_000)
+
+    status = json.loads(shell.run("status", "--json"))
+    assert status["failures"] == []
+    roles = [(actor["role"], actor["broker"]) for actor in status["actors"]]
+    assert sorted(set(roles), key=str) == sorted(
+        [("controller", None)]
+        + [(role, broker) for role in ("broker", "gateway", "replica") for broker in (0, 1)],
+        key=str,
+    )
+    assert all(actor["pid"] for actor in status["actors"])
+    partitions = {at["partition"]: at for at in status["partitions"]}
+    assert {at["leader"] for at in partitions.values()} == {0, 1}
+    assert sum(at["high_watermark"] for at in partitions.values()) == 1_000
+    assert "kept" in shell.run("status")
+
+    processes = [
+        process for node in running_nodes(shell.data / "run") for process in node.processes
+    ]
+    pids = [actor["pid"] for actor in status["actors"]]
+    shell.run("down")
+    assert not any(is_running(process) for process in processes)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    shell.run("down", code=1)
+    shell.run("status", code=3)
+
+    assert shell.up() == bootstrap, "as many brokers as have data"
+    assert read(bootstrap, 1_000) == list(range(1_000))
+    for pid in pids_of(shell):
+        os.kill(pid, signal.SIGKILL)
+    shell.run("status", code=3)
+
+    assert shell.up() == bootstrap
+    assert read(bootstrap, 1_000) == list(range(1_000))
+    write(bootstrap, 1_000, 10)
+    assert read(bootstrap, 1_010) == list(range(1_010))
+    shell.run("down")
+
+
+def pids_of(shell: Shell) -> list[int]:
+    """Every process of a cluster: Ray's own, and those of the actors."""
+    from raylog.actors.runtime.processes import descendants
+
+    own = [process for node in running_nodes(shell.data / "run") for process in node.processes]
+    return [process.pid for process in (*own, *descendants(own)) if is_running(process)]
+
+
+def test_in_the_foreground_a_signal_stops_everything(shell: Shell) -> None:
+    process = shell.start("up", "--port", str(shell.port))
+    assert process.stdout is not None
+    line = process.stdout.readline().decode()
+    assert line == f"bootstrap servers: 127.0.0.1:{shell.port}\n"
+    with BlockingClient(f"127.0.0.1:{shell.port}") as client:
+        assert list(client.metadata([]).nodes) == [0]
+    pids = pids_of(shell)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors.decode()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_failed_start_leaves_nothing_running(shell: Shell) -> None:
+    shell.data.mkdir()
+    (shell.data / "broker-0").mkdir()
+    (shell.data / "broker-0" / "meta.json").write_text("{damaged")
+    process = shell.start("up", "--detach", "--port", str(shell.port))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"meta.json is damaged" in errors
+    assert running_nodes(shell.data / "run") == []
