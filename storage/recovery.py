@@ -103,6 +103,8 @@ class Recovery:
         start, end = self._bounds(state.log_start_offset)
         self._epochs.truncate_from_end(end + 1 if self._report.clean else end)
         self._drop_snapshots(lambda offset: offset > end)
+        if self._report.removed_segments:
+            self._disk.fsync_dir(self._directory)  # or they come back among what is written next
         if self._producers_offset != end:
             self._producers = self._producers_at(len(self._segments), end)
         return Recovered(
