@@ -68,6 +68,10 @@ _ENVIRONMENT = {
     "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
     "RAY_core_worker_internal_heartbeat_ms": "5000",
     "RAY_free_objects_period_milliseconds": "10000",
+    "RAY_worker_niceness": "0",  # actors serve clients; Ray's default puts them behind all else
+    # Fixed, or glibc raises them after the first big buffer and keeps the next ones for good.
+    "MALLOC_MMAP_THRESHOLD_": "1048576",
+    "MALLOC_TRIM_THRESHOLD_": "1048576",
 }
 
 
