@@ -68,6 +68,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection; answers that come later go nowhere."""
         self._slots.clear()
+        self._buffer = ReceiveBuffer(0)  # collected late where answers are still on their way
         self._gateway.disconnected(self)
 
     @property

@@ -25,6 +25,9 @@ from raylog.wire.errors import DecodeError
 LINK_VERSION = 1
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
+PROMISED_BYTES_MAX = 4 << 20
+"""Room that is made for a frame before a byte of it is there."""
+
 _LENGTHS = struct.Struct(">II")
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
@@ -66,9 +69,13 @@ class ReceiveBuffer:
         return self._end - self._start
 
     def writable(self, needed: int) -> memoryview:
-        """Free space to receive into; room for a frame of `needed` bytes from the unread start."""
-        if self._start + needed > len(self._chunk) or self._end == len(self._chunk):
-            self._renew(needed)
+        """Free space to receive into, for a frame of `needed` bytes from the unread start.
+
+        A frame that only promises to be large gets its room as it arrives.
+        """
+        believed = min(needed, PROMISED_BYTES_MAX)
+        if self._start + believed > len(self._chunk) or self._end == len(self._chunk):
+            self._renew(min(needed, max(believed, 2 * self.unread)))
         return self._view[self._end :]
 
     def _renew(self, needed: int) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raylog.actors.runtime.frames import FRAME_BYTES_MAX, ReceiveBuffer, frame, take_frames
+from raylog.actors.runtime.frames import (
+    FRAME_BYTES_MAX,
+    PROMISED_BYTES_MAX,
+    ReceiveBuffer,
+    frame,
+    take_frames,
+)
 from raylog.wire.errors import DecodeError
 
 
@@ -73,6 +81,20 @@ def test_lies_are_decode_errors(data: bytes) -> None:
     received(buffer, data)
     with pytest.raises(DecodeError):
         list(take_frames(buffer))
+
+
+def test_a_promise_of_much_is_given_room_only_as_bytes_arrive() -> None:
+    buffer = ReceiveBuffer(64)
+    needed = 20 * PROMISED_BYTES_MAX
+    rooms = []
+    for _ in range(40):
+        room = buffer.writable(needed)
+        rooms.append(len(room))
+        buffer.received(min(len(room), 1 << 20))
+    assert buffer.unread == 40 << 20
+    assert rooms[0] == PROMISED_BYTES_MAX
+    assert max(rooms) <= buffer.unread
+    assert sum(later > before for before, later in pairwise(rooms)) <= 5
 
 
 def test_a_frame_over_the_limit_is_not_sent() -> None:
