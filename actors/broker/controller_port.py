@@ -6,7 +6,6 @@ import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for an a
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import astuple
 from typing import Any
 
 from raylog.actors.controller.api import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatAnswer
@@ -52,7 +51,7 @@ class ControllerPort:
             return answer
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                fields = await link.ask(HEARTBEAT, list(astuple(asked)))
+                fields = await link.ask(HEARTBEAT, list(asked))
         except TimeoutError as late:
             raise PeerTimeout(f"the controller did not answer within {timeout_ms} ms") from late
         return BrokerHeartbeatAnswer(*fields)

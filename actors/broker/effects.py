@@ -5,9 +5,10 @@ Effects for one Replica are carried out one after the other; so are those for th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.actors.controller.api import OpenedReplica
+from raylog.actors.plain import distinct
 from raylog.actors.ports import (
     OpenPartition,
     PartitionKey,
@@ -17,47 +18,47 @@ from raylog.actors.ports import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class SpawnReplica:
+@distinct
+class SpawnReplica(NamedTuple):
     """Start a Replica process; answered by `replica_ready`."""
 
     name: str
     delay_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EndReplica:
+@distinct
+class EndReplica(NamedTuple):
     """End a Replica process that holds nothing."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class OpenPartitions:
+@distinct
+class OpenPartitions(NamedTuple):
     """Open logs; answered by `opened`."""
 
     replica: str
     partitions: list[OpenPartition]
 
 
-@dataclass(frozen=True, slots=True)
-class LeadPartitions:
+@distinct
+class LeadPartitions(NamedTuple):
     """Tell a Replica who leads; answered by `led`."""
 
     replica: str
     leaderships: list[PartitionLeadership]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigurePartitions:
+@distinct
+class ConfigurePartitions(NamedTuple):
     """Tell a Replica changed settings of topics it holds partitions of."""
 
     replica: str
     configs: list[tuple[TopicId, dict[str, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class ClosePartitions:
+@distinct
+class ClosePartitions(NamedTuple):
     """Close logs and remove their directories."""
 
     replica: str
@@ -65,36 +66,36 @@ class ClosePartitions:
     directories: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveDirectories:
+@distinct
+class RemoveDirectories(NamedTuple):
     """Remove directories of partitions that nobody has open."""
 
     directories: list[str]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOpened:
+@distinct
+class ReportOpened(NamedTuple):
     """Tell the controller of new openings; its records come back with the metadata."""
 
     opened: list[OpenedReplica]
 
 
-@dataclass(frozen=True, slots=True)
-class ReportLost:
+@distinct
+class ReportLost(NamedTuple):
     """Tell the controller that these replicas serve nothing for now."""
 
     keys: list[PartitionKey]
 
 
-@dataclass(frozen=True, slots=True)
-class SendRoutes:
+@distinct
+class SendRoutes(NamedTuple):
     """Tell every gateway."""
 
     update: RouteUpdate
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLater:
+@distinct
+class RetryLater(NamedTuple):
     """Call `retry` after a while: some logs could not be opened."""
 
     delay_ms: int

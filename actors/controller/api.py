@@ -23,15 +23,20 @@ serve (yet, or any more) raises NotController, which is retriable.
 
 The answers to changes leave once the change is committed. Heartbeats may also come over a link:
 kind `heartbeat`, header and answer the fields of the two classes in order.
+
+The classes are named tuples (`actors.plain`) where their fields allow it: a tuple has a `count`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from raylog.actors.config import DescribedConfig
 from raylog.actors.metadata.records import Record
+from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import ZERO_UUID
@@ -40,8 +45,8 @@ NO_TOPIC = TopicId(ZERO_UUID)
 HEARTBEAT = "heartbeat"
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBroker:
+@distinct
+class RegisterBroker(NamedTuple):
     """A broker process started and wants a broker epoch."""
 
     broker_id: int
@@ -64,8 +69,8 @@ class RegisterBroker:
     """Whether that last process shut down cleanly."""
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerHeartbeat:
+@distinct
+class BrokerHeartbeat(NamedTuple):
     """A sign of life."""
 
     broker_id: int
@@ -75,8 +80,8 @@ class BrokerHeartbeat:
     wants_shutdown: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerHeartbeatAnswer:
+@distinct
+class BrokerHeartbeatAnswer(NamedTuple):
     """What the controller thinks of the broker."""
 
     fenced: bool
@@ -85,8 +90,8 @@ class BrokerHeartbeatAnswer:
     """Committed end of the metadata log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Follow:
+@distinct
+class Follow(NamedTuple):
     """Ask for metadata from `offset` on; answered when there is some, or after `max_wait_ms`."""
 
     broker_id: int
@@ -94,8 +99,8 @@ class Follow:
     max_wait_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class MetadataUpdate:
+@distinct
+class MetadataUpdate(NamedTuple):
     """Committed records that take an image from one offset to the next.
 
     A `from_offset` of -1 is a snapshot that replaces the image. Nothing new: both are equal.
@@ -106,8 +111,8 @@ class MetadataUpdate:
     records: list[Record]
 
 
-@dataclass(frozen=True, slots=True)
-class OpenedReplica:
+@distinct
+class OpenedReplica(NamedTuple):
     """A partition replica whose log is open."""
 
     topic_id: TopicId
@@ -115,8 +120,8 @@ class OpenedReplica:
     incarnation: str
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionsOpened:
+@distinct
+class PartitionsOpened(NamedTuple):
     """Logs were opened, each as a new incarnation that may lead only under a new leader epoch."""
 
     broker_id: int
@@ -124,8 +129,8 @@ class PartitionsOpened:
     opened: list[OpenedReplica]
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicasLost:
+@distinct
+class ReplicasLost(NamedTuple):
     """A Replica process ended: its partitions should be led by others, where there are any."""
 
     broker_id: int
@@ -133,8 +138,8 @@ class ReplicasLost:
     lost: list[tuple[TopicId, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class AlterPartition:
+@distinct
+class AlterPartition(NamedTuple):
     """A leader asks for other in-sync replicas."""
 
     broker_id: int
@@ -147,8 +152,8 @@ class AlterPartition:
     """(broker id, incarnation the leader saw it fetch as)"""
 
 
-@dataclass(frozen=True, slots=True)
-class NewTopic:
+@distinct
+class NewTopic(NamedTuple):
     """A topic to be made."""
 
     name: str
@@ -156,13 +161,13 @@ class NewTopic:
     """-1: num.partitions."""
     replication_factor: int = -1
     """-1: default.replication.factor."""
-    assignments: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    assignments: Mapping[int, tuple[int, ...]] = {}
     """Partition to broker ids, if not left to the controller; then both counts must be -1."""
-    configs: dict[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class CreateTopics:
+@distinct
+class CreateTopics(NamedTuple):
     """Make topics, each on its own: one that fails does not keep the others."""
 
     topics: list[NewTopic]
@@ -188,16 +193,16 @@ class MorePartitions:
     """Broker ids of each new partition, if not left to the controller."""
 
 
-@dataclass(frozen=True, slots=True)
-class CreatePartitions:
+@distinct
+class CreatePartitions(NamedTuple):
     """Add partitions to topics, each on its own."""
 
     topics: list[MorePartitions]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TopicOutcome:
+@distinct
+class TopicOutcome(NamedTuple):
     """What became of one topic of a request."""
 
     name: str | None
@@ -206,7 +211,7 @@ class TopicOutcome:
     message: str | None = None
     num_partitions: int = -1
     replication_factor: int = -1
-    configs: list[DescribedConfig] = field(default_factory=list)
+    configs: Sequence[DescribedConfig] = ()
 
 
 class AlterOp(IntEnum):
@@ -218,8 +223,8 @@ class AlterOp(IntEnum):
     SUBTRACT = 3
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOp:
+@distinct
+class ConfigOp(NamedTuple):
     """One change of one setting."""
 
     name: str
@@ -227,8 +232,8 @@ class ConfigOp:
     value: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigAlteration:
+@distinct
+class ConfigAlteration(NamedTuple):
     """Changes of one resource."""
 
     resource_type: int
@@ -238,16 +243,16 @@ class ConfigAlteration:
     """Whether settings that are not named go back to their default (the older AlterConfigs)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlterConfigs:
+@distinct
+class AlterConfigs(NamedTuple):
     """Change settings, each resource on its own."""
 
     alterations: list[ConfigAlteration]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigOutcome:
+@distinct
+class ConfigOutcome(NamedTuple):
     """What became of one resource of a request."""
 
     resource_type: int
@@ -264,8 +269,8 @@ class FeatureUpgradeType(IntEnum):
     UNSAFE_DOWNGRADE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureUpdate:
+@distinct
+class FeatureUpdate(NamedTuple):
     """A feature level to be finalized; 0 removes the feature."""
 
     name: str
@@ -273,16 +278,16 @@ class FeatureUpdate:
     upgrade_type: FeatureUpgradeType = FeatureUpgradeType.UPGRADE
 
 
-@dataclass(frozen=True, slots=True)
-class UpdateFeatures:
+@distinct
+class UpdateFeatures(NamedTuple):
     """Change finalized feature levels: all of them or none."""
 
     updates: list[FeatureUpdate]
     validate_only: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureOutcome:
+@distinct
+class FeatureOutcome(NamedTuple):
     """What became of one feature of a request."""
 
     name: str
@@ -290,8 +295,8 @@ class FeatureOutcome:
     message: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AllocateProducerIds:
+@distinct
+class AllocateProducerIds(NamedTuple):
     """A broker has used up its block of producer ids."""
 
     broker_id: int
@@ -306,8 +311,8 @@ class ProducerIdBlock:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumReplica:
+@distinct
+class QuorumReplica(NamedTuple):
     """A copy of the metadata log."""
 
     broker_id: int
@@ -317,8 +322,8 @@ class QuorumReplica:
     """Wall-clock time, -1 unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuorumDescription:
+@distinct
+class QuorumDescription(NamedTuple):
     """Who holds the metadata log, and how far (DescribeQuorum)."""
 
     leader_id: int

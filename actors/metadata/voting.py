@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.plain import distinct
 
 
-@dataclass(frozen=True, slots=True)
-class VoterState:
+@distinct
+class VoterState(NamedTuple):
     """How far a voter's copy of the log goes."""
 
     broker_id: int
@@ -27,16 +28,16 @@ class VoterState:
         return self.last_epoch, self.next_offset
 
 
-@dataclass(frozen=True, slots=True)
-class VoterLog:
+@distinct
+class VoterLog(NamedTuple):
     """Part of a voter's log: from a snapshot on, if the beginning was asked for."""
 
     snapshot: LogSnapshot | None
     entries: list[LogEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class VoterAppend:
+@distinct
+class VoterAppend(NamedTuple):
     """Entries to be synced, if the log so far is the controller's."""
 
     epoch: int
@@ -47,8 +48,8 @@ class VoterAppend:
     entries: list[LogEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class VoterAppended:
+@distinct
+class VoterAppended(NamedTuple):
     """Outcome of VoterAppend."""
 
     matched: bool

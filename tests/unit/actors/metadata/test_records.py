@@ -6,6 +6,7 @@ import msgpack
 import pytest
 
 from raylog.actors.metadata.records import (
+    _NUMBERS,
     BrokerRegistered,
     ConfigChanged,
     LeaderChanged,
@@ -47,7 +48,7 @@ def test_a_record_reads_as_it_was_written(record: Record) -> None:
 
 
 def test_every_record_type_has_its_own_number() -> None:
-    numbers = [kind.type_id for kind in get_args(Record)]
+    numbers = [_NUMBERS[kind] for kind in get_args(Record)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
 
