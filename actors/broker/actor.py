@@ -149,6 +149,7 @@ class BrokerActor:
 
     async def _open(self, *, fsync: bool) -> list[ActorRef]:
         """Everything that can be refused; returns the children that outlived the last process."""
+        log.info("broker %d starts in %s", self._broker_id, self._path)
         self._open_voter(fsync=fsync)
         self._last = self._data.last
         self._kept_running = self._data.kept_running

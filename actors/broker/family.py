@@ -6,7 +6,7 @@ import asyncio  # noqa: TID251 - part of the broker's shell: children end side b
 import itertools
 import logging
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,37 +76,53 @@ class Family:
 
     async def survivors(self) -> list[ActorRef]:
         """Children of the last process that still live and run this build; others are ended."""
-        found = []
-        for name, build in self._data.last.children.items():
-            try:
-                ref = await self._runtime.find(name)
-                await self._runtime.call(ref, "ping", timeout_ms=CALL_TIMEOUT_MS)
-            except (ActorGone, PeerLost, PeerTimeout) as failure:
-                log.info("%s did not outlive its broker: %s", name, failure)
-                continue
-            if build == BUILD:
-                found.append(ref)
-            else:
-                log.info("%s runs build %s, not %s", name, build, BUILD)
-                await self._runtime.kill(ref)
-        return found
+        last = self._data.last.children.items()
+        found = await asyncio.gather(*(self._survivor(name, build) for name, build in last))
+        return [ref for ref in found if ref is not None]
 
-    async def adopt(self, refs: Iterable[ActorRef]) -> list[tuple[str, list[PartitionStatus]]]:
+    async def _survivor(self, name: str, build: str) -> ActorRef | None:
+        try:
+            ref = await self._runtime.find(name)
+            await self._runtime.call(ref, "ping", timeout_ms=CALL_TIMEOUT_MS)
+        except (ActorGone, PeerLost, PeerTimeout) as failure:
+            log.info("%s did not outlive its broker: %s", name, failure)
+            return None
+        if build != BUILD:
+            log.info("%s runs build %s, not %s", name, build, BUILD)
+            await self._runtime.kill(ref)
+            return None
+        return ref
+
+    async def adopt(self, refs: Sequence[ActorRef]) -> list[tuple[str, list[PartitionStatus]]]:
         """Take children over; returns what each replica among them has open."""
-        held = []
+        replicas = [ref for ref in refs if ref.role == REPLICA]
         for ref in refs:
-            log.info("adopting %s (pid %d)", ref.name, ref.pid)
             if ref.role == GATEWAY:
+                log.info("adopting %s (pid %d)", ref.name, ref.pid)
                 self._add_gateway(ref, restarts=0)
-                continue
+        held = []
+        for ref, statuses in zip(
+            replicas, await asyncio.gather(*map(self._held, replicas)), strict=True
+        ):
+            if statuses is not None:
+                log.info("adopting %s (pid %d)", ref.name, ref.pid)
+                number = int(ref.name.rpartition("/")[2])
+                self._machine.pool.adopt(ref.name, number, ref.instance, ref.address)
+                self._replicas[ref.name] = Child(self._runtime, ref, self._replica_lost)
+                held.append((ref.name, statuses))
+        return held
+
+    async def _held(self, ref: ActorRef) -> list[PartitionStatus] | None:
+        """What a replica has open; one that does not say is ended."""
+        try:
             statuses: list[PartitionStatus] = await self._runtime.call(
                 ref, "describe", timeout_ms=CALL_TIMEOUT_MS
             )
-            number = int(ref.name.rpartition("/")[2])
-            self._machine.pool.adopt(ref.name, number, ref.instance, ref.address)
-            self._replicas[ref.name] = Child(self._runtime, ref, self._replica_lost)
-            held.append((ref.name, statuses))
-        return held
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.warning("%s is not adopted: %s", ref.name, failure)
+            await self._runtime.kill(ref)
+            return None
+        return statuses
 
     def start_gateways(self, listening: Endpoint) -> None:
         """Start as many gateways as are wanted and not there."""

@@ -21,6 +21,7 @@ from raylog.actors.controller.api import (
     NewTopic,
 )
 from raylog.actors.names import broker_name, controller_name
+from raylog.actors.ports import PartitionStatus
 from raylog.actors.runtime.base import ActorGone
 from raylog.wire.errors import (
     BrokerNotAvailable,
@@ -252,6 +253,25 @@ def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
         status = await cluster.describe()
         assert (status.restarts, status.port) == (1, port)
         assert len(status.partitions) == 3
+
+    tell(story, tmp_path)
+
+
+def test_a_replica_that_does_not_say_what_it_has_open_is_not_adopted(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        before = dict(await cluster.routes(1))
+        (silent,) = [one for one in cluster.replicas() if one.open]
+
+        async def refuse() -> list[PartitionStatus]:
+            raise InvalidRequest("no")
+
+        silent.describe = refuse  # type: ignore[method-assign]  # only this one
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert silent not in cluster.replicas()
+        assert await cluster.routes(1) != before
 
     tell(story, tmp_path)
 
