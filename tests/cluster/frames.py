@@ -35,9 +35,14 @@ class Frame:
     data: bytes
 
     @property
-    def is_fetch(self) -> bool:
-        """Whether a broker would take it for a Fetch."""
-        return self.data[4:6] == struct.pack(">h", FETCH)
+    def is_whole(self) -> bool:
+        """Whether the length in front is that of what follows."""
+        return len(self.data) >= 4 and struct.unpack_from(">i", self.data)[0] == len(self.data) - 4
+
+    @property
+    def may_be_silent(self) -> bool:
+        """Whether chance may have asked for no answer, or for a late one (acks=0, a long wait)."""
+        return self.kind in ("flipped", "random body", "trailing")
 
 
 def uvarint(value: int) -> bytes:

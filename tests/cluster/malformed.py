@@ -27,6 +27,7 @@ from tests.cluster.frames import Frame, FrameSource, frames
 
 MEMORY_GROWTH_MAX_BYTES = 64 * 1_048_576
 ANSWER_TIMEOUT_S = 20.0
+WAIT_TIMEOUT_S = 3.0
 CONNECTIONS = 16
 ROUND = 20
 """Records of one round of the good client."""
@@ -120,6 +121,7 @@ class Report:
         """AssertionError naming the first promise that was broken."""
         silent = {kind: c["silence"] for kind, c in self.outcomes.items() if c["silence"]}
         assert not silent, f"no answer and no close within {ANSWER_TIMEOUT_S:.0f} s: {silent}"
+        assert set(self.outcomes.get("sound", {})) <= {"answer"}, self.outcomes["sound"]
         assert self.good_failures == []
         assert self.good_rounds > 0
         assert self.alive_after == self.alive_before
@@ -202,18 +204,20 @@ async def _campaign(
 
 
 async def _send(address: str, frame: Frame) -> str:
-    """Send, close our half, wait for the broker to close its own: `answer`, `close`, `silence`.
+    """Send one frame on its own connection and see: `answer`, `close`, `silence` or `wait`.
 
-    A fetch whose longest wait was changed may be silent by right: `wait`.
+    After a frame that is not whole we close our half, or the broker would wait by right.
     """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
+    patience = WAIT_TIMEOUT_S if frame.may_be_silent else ANSWER_TIMEOUT_S
     try:
         writer.write(frame.data)
-        writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(), ANSWER_TIMEOUT_S)
+        if not frame.is_whole:
+            writer.write_eof()
+        answer = await asyncio.wait_for(reader.read(4), patience)
     except TimeoutError:
-        return "wait" if frame.is_fetch else "silence"
+        return "wait" if frame.may_be_silent else "silence"
     except OSError:  # reset, or closed before our half could be
         return "close"
     finally:
