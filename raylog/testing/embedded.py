@@ -20,9 +20,12 @@ import uvloop
 
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.inproc import InprocWorld
 
+_CLASSES = {role: role_class(role) for role in (CONTROLLER, BROKER, GATEWAY, REPLICA)}
+"""Loaded with this module, so that starting a broker does not pay for it."""
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 60.0
 TEST_SETTINGS = {"metadata.log.fsync": "false", "replica.actors.spare": "0"}
@@ -125,7 +128,7 @@ class EmbeddedBroker:
                 shutil.rmtree(temporary)
 
     async def _live(self, data: Path) -> None:
-        world = InprocWorld(role_class)
+        world = InprocWorld(_CLASSES.__getitem__)
         runtime = world.runtime()
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
