@@ -152,7 +152,7 @@ class ControllerActor:
             machine.replay(map(decode_record, entry.records))
         term = _Term(machine, quorum)
         term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
-        first = machine.took_over(quorum.epoch, quorum.voters, self._runtime.now_ms())
+        first = machine.took_over(quorum.epoch, quorum.voters, self._session_ms())
         self._append(term, first)
         await self._write(term)
         self._term = term
@@ -247,22 +247,26 @@ class ControllerActor:
         while True:
             await self._runtime.sleep(interval_ms / 1000)
             while self._term is not None:
-                decision = self._term.machine.brokers.expire(self._runtime.now_ms())
+                decision = self._term.machine.brokers.expire(self._session_ms())
                 if not decision.records:
                     break
                 self._append(self._term, decision.records)
+
+    def _session_ms(self) -> int:
+        """The clock of sessions: a step of the wall clock must not end them."""
+        return int(self._runtime.monotonic_ms())
 
     # ---- brokers -------------------------------------------------------------------------
 
     async def register_broker(self, asked: RegisterBroker) -> int:
         """Give a broker its broker epoch."""
-        now_ms = self._runtime.now_ms()
+        now_ms = self._session_ms()
         return await self._decide(lambda machine: machine.brokers.register(asked, now_ms))
 
     async def heartbeat(self, asked: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
         """Keep a broker's session."""
         term = self._serving()
-        decision = term.machine.brokers.heartbeat(asked, self._runtime.now_ms(), term.committed)
+        decision = term.machine.brokers.heartbeat(asked, self._session_ms(), term.committed)
         if decision.records:
             self._append(term, decision.records)
             await self._committed(term, term.machine.image.offset)

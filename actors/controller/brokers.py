@@ -7,7 +7,7 @@
 | shutting down | heartbeat that wants it, with leadership to give | the next such heartbeat    |
 
 A fenced broker leads nothing and is given no replicas. Sessions are soft state: a new controller
-gives every broker a full session first.
+gives every broker a full session first. `now_ms` is a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -47,10 +47,12 @@ class BrokerControl:
         self._partitions = partitions
         self._session_timeout_ms = settings.number("broker.session.timeout.ms")
         self._last_contact_ms: dict[int, int] = {}
+        self._last_check_ms = 0
 
     def took_over(self, now_ms: int) -> None:
         """This controller begins to serve: every session starts anew."""
         self._last_contact_ms = dict.fromkeys(self._image.brokers, now_ms)
+        self._last_check_ms = now_ms
 
     def current(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:
         """The registration of that epoch; raises StaleBrokerEpoch."""
@@ -142,7 +144,13 @@ class BrokerControl:
         return self._fenced(broker), True
 
     def expire(self, now_ms: int) -> Decision[None]:
-        """Fence brokers that have been silent for too long."""
+        """Fence brokers that have been silent for too long.
+
+        A controller that was held up itself has heard nobody: every session starts anew then.
+        """
+        if now_ms - self._last_check_ms > self._session_timeout_ms // 2:
+            self.took_over(now_ms)
+        self._last_check_ms = now_ms
         records: list[Record] = []
         for broker in self._image.brokers.values():
             silent_ms = now_ms - self._last_contact_ms.setdefault(broker.broker_id, now_ms)

@@ -66,7 +66,7 @@ class ControllerHistory(RuleBasedStateMachine):
         decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
         self.carry(decision.records)
 
-    @rule(elapsed_ms=st.integers(0, 7_000))
+    @rule(elapsed_ms=st.integers(0, 3_000))
     def wait(self, elapsed_ms: int) -> None:
         self.world.now_ms += elapsed_ms
         while records := self.world.machine.brokers.expire(self.world.now_ms).records:

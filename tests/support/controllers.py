@@ -70,6 +70,16 @@ class Controlled:
         assert outcome.error == 0, outcome.message
         return outcome.topic_id
 
+    def pass_time(self, elapsed_ms: int, *alive: int) -> None:
+        """Let time pass in which these brokers are heard and the controller is awake."""
+        end_ms = self.now_ms + elapsed_ms
+        while self.now_ms < end_ms:
+            self.now_ms = min(end_ms, self.now_ms + 1_000)
+            for broker_id in alive:
+                self.beat(broker_id)
+            if self.now_ms < end_ms:
+                self.expire()
+
     def expire(self) -> list[Record]:
         """Records of sessions that have run out, replayed."""
         decision = self.machine.brokers.expire(self.now_ms)

@@ -62,7 +62,7 @@ def test_a_second_directory_cannot_be_a_live_broker() -> None:
     asked = world.registration(0, directory_id="other", incarnation="new")
     with pytest.raises(DuplicateBrokerRegistration, match="broker id 0"):
         world.machine.brokers.register(asked, 0)
-    world.now_ms += 60_000
+    world.pass_time(6_001)
     world.expire()
     offset = world.image.offset
     decision = world.machine.brokers.register(asked, 0)
@@ -134,8 +134,7 @@ def test_an_unclean_replica_leads_only_where_that_is_allowed() -> None:
     allowed = world.topic("allowed", (0, 1), configs={"unclean.leader.election.enable": "true"})
     denied = world.topic("denied", (0, 1))
     world.register(0, incarnation="new")  # out of sync: broker 1 leads
-    world.now_ms += 60_000
-    world.beat(0)
+    world.pass_time(6_001, 0)
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
         PartitionChanged(allowed, 0, leader=0, isr=(0,)),
@@ -148,7 +147,7 @@ def test_an_unclean_replica_that_comes_back_leads_where_that_is_allowed() -> Non
     topic_id = world.topic("t", (0, 1))
     denied = world.topic("denied", (0, 1), configs={"unclean.leader.election.enable": "false"})
     world.register(0, incarnation="new")
-    world.now_ms += 60_000
+    world.pass_time(6_001)
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
         PartitionChanged(topic_id, 0, leader=NO_LEADER),
@@ -176,7 +175,7 @@ def test_a_silent_broker_is_fenced_after_its_session() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1))
     alone = world.topic("alone", (1,))
-    world.now_ms += 6_000
+    world.pass_time(6_000)
     assert world.expire() == []
     world.beat(1)
     world.now_ms += 1
@@ -185,7 +184,7 @@ def test_a_silent_broker_is_fenced_after_its_session() -> None:
         PartitionChanged(topic_id, 0, leader=1, isr=(1,)),
     ]
     assert world.expire() == []
-    world.now_ms += 6_000
+    world.pass_time(6_000)
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
         PartitionChanged(topic_id, 0, leader=NO_LEADER),
@@ -196,7 +195,7 @@ def test_a_silent_broker_is_fenced_after_its_session() -> None:
 def test_brokers_are_fenced_one_after_the_other() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1))
-    world.now_ms += 60_000
+    world.pass_time(6_001)
     assert world.expire() == [
         BrokerFenced(0, world.epochs[0]),
         PartitionChanged(topic_id, 0, leader=1, isr=(1,)),
@@ -209,10 +208,22 @@ def test_brokers_are_fenced_one_after_the_other() -> None:
 
 def test_a_new_controller_gives_every_broker_a_session() -> None:
     world = Controlled(brokers=1)
-    world.now_ms += 60_000
+    world.pass_time(5_000)
     world.machine.took_over(2, ((0, "d0"),), world.now_ms)
+    world.pass_time(6_000)
     assert world.expire() == []
-    world.now_ms += 6_001
+    world.now_ms += 1
+    assert world.expire() == [BrokerFenced(0, world.epochs[0])]
+
+
+def test_a_controller_that_was_held_up_has_heard_nobody() -> None:
+    world = Controlled(brokers=1)
+    world.pass_time(5_000)
+    world.now_ms += 60_000
+    assert world.expire() == []
+    world.pass_time(6_000)
+    assert world.expire() == []
+    world.now_ms += 1
     assert world.expire() == [BrokerFenced(0, world.epochs[0])]
 
 

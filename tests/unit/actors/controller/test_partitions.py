@@ -226,9 +226,7 @@ def test_alterations_that_are_late_or_impossible_are_refused(
 
 def test_a_fenced_member_is_ineligible(pair: tuple[Controlled, TopicId]) -> None:
     world, topic_id = pair
-    world.now_ms += 60_000
-    world.beat(0)
-    world.beat(2)
+    world.pass_time(6_001, 0, 2)
     world.expire()
     asked = alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
     with pytest.raises(IneligibleReplica, match="broker 1 is not live as b"):

@@ -157,7 +157,7 @@ def test_impossible_replication_factors_are_refused(factor: int, said: str) -> N
 
 def test_nothing_is_created_while_all_brokers_are_fenced() -> None:
     world = Controlled(brokers=1)
-    world.now_ms += 60_000
+    world.pass_time(6_001)
     world.expire()
     assert refusal(world, NewTopic("t", 1, 1)) == (
         ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -240,9 +240,7 @@ def test_impossible_assignments_are_refused(topic: NewTopic, code: ErrorCode, sa
 
 def test_fenced_brokers_hold_replicas_but_are_not_in_sync() -> None:
     world = Controlled(brokers=3)
-    world.now_ms += 60_000
-    for broker_id in (0, 2):
-        world.beat(broker_id)
+    world.pass_time(6_001, 0, 2)
     world.expire()
     world.topic("t", (1, 0), (2, 1))
     topic = world.image.topic("t")
