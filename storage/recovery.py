@@ -85,6 +85,7 @@ class Recovery:
         self._unindexed: list[Segment] = []
         self._producers = ProducerStates()
         self._producers_offset = -1  # what `_producers` is the state of; -1: nothing yet
+        self._scan_began_blind = False  # not knowing the producers: a later snapshot knows more
         self._epochs = LeaderEpochs()
         self._generation = 0
 
@@ -105,7 +106,7 @@ class Recovery:
         self._drop_snapshots(lambda offset: offset > end)
         if self._report.removed_segments:
             self._disk.fsync_dir(self._directory)  # or they come back among what is written next
-        if self._producers_offset != end:
+        if self._producers_offset != end or self._scan_began_blind:
             self._producers = self._producers_at(len(self._segments), end)
         return Recovered(
             self._segments,
@@ -232,8 +233,11 @@ class Recovery:
         segment.clear()
         if self._producers_offset != segment.base_offset:
             self._producers = self._producers_at(index, segment.base_offset)
-        if index > 0 and segment.base_offset not in self._snapshots:
-            self._write_snapshot(segment.base_offset)  # the segments before may go
+        if segment.base_offset not in self._snapshots:
+            if index > 0:
+                self._write_snapshot(segment.base_offset)  # the segments before may go
+            elif segment.base_offset > 0:
+                self._scan_began_blind = True
 
     def _scan(self, segment: Segment, limit: int | None, *, epochs: bool) -> None:
         """Check all that follows what is known of a segment."""

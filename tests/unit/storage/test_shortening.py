@@ -80,6 +80,21 @@ def test_everything_can_expire_and_the_end_stays(disk: FaultyDisk) -> None:
     assert append(log, batch()).base_offset == 7
 
 
+def test_producers_of_expired_records_survive_a_kill(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=400, retention_bytes=0)
+    for sequence in range(3):
+        append(log, batch(producer_id=1 + sequence // 2, sequence=sequence % 2))
+    log.delete_records_to(2)
+    log.retention(NOW_MS, 2)
+    checkpoint(log, NOW_MS + HOUR_MS)
+    log.retention(NOW_MS, 3)
+    checkpoint(log)
+    assert log.segments == []
+    disk.kill()  # the last file is still there, the snapshot at its beginning is not
+    log = open_log(disk)
+    assert [info.producer_id for info in log.producers.describe()] == [1, 2]
+
+
 def test_expired_files_stay_for_a_while_then_go_after_the_state_was_saved(
     disk: FaultyDisk,
 ) -> None:
