@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from raylog.wire.records import Record
 
 _POLL_MS = 500
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 Format = Callable[[str, int, "Record"], bytes]
 
@@ -164,7 +165,7 @@ def format_json(topic: str, partition: int, record: Record) -> bytes:
             [name, None if value is None else value.decode("utf-8", "replace")]
             for name, value in record.headers
         ]
-    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return _encode(fields).encode() + b"\n"
 
 
 def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

@@ -25,6 +25,7 @@ _CHUNK_BYTES = 256 * 1024
 _LINGER_S = 0.05
 """Silence of the input after which what has come so far is sent."""
 _PROGRESS_S = 0.5
+_PROGRESS_RECORDS = 4_096
 _EXPECTED_JSON = "expected a JSON object a line"
 
 
@@ -47,7 +48,7 @@ class Acks(StrEnum):
 
 
 class Line(NamedTuple):
-    """One record as it was read."""
+    """One record as it was read, in the order of `BlockingProducer.send`."""
 
     value: bytes | None
     key: bytes | None = None
@@ -118,7 +119,7 @@ def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool)
             raise CommandFailed(f"expected {separator!r} after the key, found {line[:80]!r}")
     if null and not value:
         value = None
-    return fixed._replace(key=key, value=value)
+    return Line(value, key, fixed.headers, None, fixed.partition)
 
 
 def parse_json(line: bytes) -> Line:
@@ -195,11 +196,9 @@ class _Feed:
 
     def send(self, line: Line) -> None:
         """Hand one record to the producer."""
-        self._producer.send(
-            self._topic, line.value, line.key, line.headers, line.timestamp_ms, line.partition
-        )
+        self._producer.send(self._topic, *line)
         self._count += 1
-        if self._shows_progress and self._count % 1000 == 0:
+        if self._count % _PROGRESS_RECORDS == 0 and self._shows_progress:
             self._tell()
 
     def finish(self) -> None:
