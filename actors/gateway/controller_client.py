@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ from raylog.actors.names import controller_name
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import NotController, RequestTimedOut
 
+log = logging.getLogger(__name__)
 R = TypeVar("R")
 RETRY_MS = 100
 TIMEOUT_MIN_MS = 1_000
@@ -43,6 +45,7 @@ class ControllerClient:
                     raise RequestTimedOut(
                         f"the controller did not answer {method} within {timeout_ms} ms"
                     ) from absent
+                log.info("%s is asked again: %s", method, absent)
             except PeerTimeout as late:
                 raise RequestTimedOut(str(late)) from late
             await self._runtime.sleep(RETRY_MS / 1000)
