@@ -130,13 +130,6 @@ _NETWORK = (
         "Most partitions in one answer of DescribeTopicPartitions.",
         low=1,
     ),
-    _broker(
-        "request.timeout.ms",
-        _T.INT,
-        "30000",
-        "Time limit of calls between brokers and the controller.",
-        low=1,
-    ),
 )
 
 _CLUSTER = (

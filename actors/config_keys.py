@@ -8,8 +8,9 @@ Deviations from Kafka:
   a lost broker is noticed sooner.
 - Keys of tiered storage (`remote.*`, `local.retention.*`), of JVM security providers, of ZooKeeper
   and of thread pools do not exist: giving one is an error.
-- `log.roll.jitter.*` and `segment.jitter.ms` are Kafka's; `raylog.*`, `replica.actors.*`,
-  `gateway.actors` and `metadata.log.fsync` are ours.
+- `preallocate`, `segment.jitter.ms` and the lists of throttled replicas are accepted and have no
+  effect: segments take their space as they grow, and replication is not throttled.
+- `raylog.*`, `replica.actors.*`, `gateway.actors` and `metadata.log.fsync` are ours.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here
   it has that key's default itself.
 """

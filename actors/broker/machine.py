@@ -37,7 +37,7 @@ from raylog.actors.broker.effects import (
 from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
 from raylog.actors.config import BrokerSettings, ResourceType
 from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
-from raylog.actors.metadata.configs import broker_configs, topic_config
+from raylog.actors.metadata.configs import broker_configs, replica_config
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import (
     ConfigChanged,
@@ -507,7 +507,7 @@ class BrokerMachine:
         config = batch.configs.get(topic_id)
         if config is None:
             broker = broker_configs(self.image, self._settings, self.broker_id)
-            config = topic_config(self.image, self.image.topics[topic_id].name, broker)
+            config = replica_config(self.image, self.image.topics[topic_id].name, broker)
             batch.configs[topic_id] = config
         return config
 

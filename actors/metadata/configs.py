@@ -17,3 +17,14 @@ def broker_configs(
 def topic_config(image: MetadataImage, name: str, broker: BrokerConfigs) -> dict[str, str]:
     """Every topic key with the value in force for a topic."""
     return resolve_topic(image.configs_of(ResourceType.TOPIC, name), broker)
+
+
+def replica_config(image: MetadataImage, name: str, broker: BrokerConfigs) -> dict[str, str]:
+    """What a partition replica of a topic obeys: its topic keys, and broker keys its log needs."""
+    config = topic_config(image, name, broker)
+    for key in _BROKER_KEYS_OF_REPLICAS:
+        config[key] = broker.effective(key) or ""
+    return config
+
+
+_BROKER_KEYS_OF_REPLICAS = ("producer.id.expiration.ms",)

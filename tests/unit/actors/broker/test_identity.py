@@ -72,7 +72,8 @@ def test_the_next_process_learns_of_the_last(tmp_path: Path) -> None:
     first.remember_children({"c/replica/3/4": "b"})
     first.close()
     second = DataDirectory(tmp_path, WANTED, fsync=True)
-    assert second.last == LastProcess(9, boot_id(), True, 2, 13, {"c/replica/3/4": "b"})
+    children = {"c/replica/3/4": "b"}
+    assert second.last == LastProcess(9, boot_id(), True, 2, 13, children=children)
     assert second.kept_running
     second.remember(LastProcess(boot_id="another"))
     assert not second.kept_running

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from raylog.actors.broker.listeners import Endpoint, endpoints, reserve
+from raylog.actors.broker.listeners import Endpoint, endpoints, reserve, reserve_again
 from raylog.actors.config import BrokerSettings
 from raylog.wire.errors import InvalidConfig
 
@@ -110,3 +110,18 @@ def test_a_taken_port_is_named() -> None:
                 reserved(Endpoint("127.0.0.1", port), adopting=adopting),
             ):
                 pass
+
+
+def test_a_crashed_broker_comes_back_on_its_port_if_that_is_free() -> None:
+    with reserve(ANY, adopting=False) as holder:
+        port = holder.getsockname()[1]
+    with reserve_again(ANY, port, adopting=False) as again:
+        assert again.getsockname()[1] == port
+        with reserve_again(ANY, port, adopting=False) as other:
+            assert other.getsockname()[1] != port
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidConfig, match="cannot listen"):
+            reserve_again(ANY, port, adopting=True)
+        with pytest.raises(InvalidConfig, match="cannot listen"):
+            reserve_again(Endpoint("127.0.0.1", port), 1, adopting=False)

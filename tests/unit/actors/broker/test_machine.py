@@ -45,7 +45,7 @@ from raylog.wire.uuids import to_base64
 
 T = TopicId(b"t" * 16)
 U = TopicId(b"u" * 16)
-CONFIG = resolve_topic({}, BrokerConfigs())
+CONFIG = {**resolve_topic({}, BrokerConfigs()), "producer.id.expiration.ms": "86400000"}
 R0, R1, R2 = "c/replica/0/0", "c/replica/0/1", "c/replica/0/2"
 
 

@@ -35,7 +35,6 @@ _LOOSE = {
     "log.roll.jitter.ms",
     "log.roll.ms",
     "offset.metadata.max.bytes",
-    "request.timeout.ms",
 }
 """Keys whose range Kafka checks elsewhere or not at all."""
 
