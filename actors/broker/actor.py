@@ -23,7 +23,7 @@ from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.identity import DataDirectory, Identity, boot_id
-from raylog.actors.broker.listeners import Endpoint, endpoints, reserve
+from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool
 from raylog.actors.broker.voter import Voter
@@ -204,8 +204,10 @@ class BrokerActor:
         )
 
     def _hold_port(self, *, adopting: bool) -> None:
-        self._reservation = reserve(self._listening, adopting=adopting)
+        kept = 0 if self._last.clean else self._last.port
+        self._reservation = reserve_again(self._listening, kept, adopting=adopting)
         port = self._reservation.getsockname()[1]
+        self._data.remember(replace(self._data.last, port=port))
         self._listening = Endpoint(self._listening.host, port)
         self._advertised = Endpoint(self._advertised.host, self._advertised.port or port)
 

@@ -81,11 +81,18 @@ class Family:
         return [ref for ref in found if ref is not None]
 
     async def _survivor(self, name: str, build: str) -> ActorRef | None:
+        """The child, if it can be adopted. One that hangs must not come back to life later."""
         try:
             ref = await self._runtime.find(name)
+        except ActorGone as gone:
+            log.info("%s did not outlive its broker: %s", name, gone)
+            await self._runtime.end_for_good(name)
+            return None
+        try:
             await self._runtime.call(ref, "ping", timeout_ms=CALL_TIMEOUT_MS)
-        except (ActorGone, PeerLost, PeerTimeout) as failure:
-            log.info("%s did not outlive its broker: %s", name, failure)
+        except (PeerLost, PeerTimeout) as failure:
+            log.info("%s does not answer its new broker: %s", name, failure)
+            await self._runtime.kill(ref)
             return None
         if build != BUILD:
             log.info("%s runs build %s, not %s", name, build, BUILD)

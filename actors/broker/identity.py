@@ -55,6 +55,8 @@ class LastProcess:
     """Process starts since the last clean shutdown."""
     next_child: int = 0
     """A number no child has had."""
+    port: int = 0
+    """Where it listened."""
     children: dict[str, str] = field(default_factory=dict)
     """Names of children to the build they run."""
 

@@ -44,6 +44,21 @@ def _only_endpoint(settings: BrokerSettings, name: str) -> Endpoint:
     return Endpoint(host.strip("[]"), int(port))
 
 
+def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> socket.socket:
+    """Hold a port; where any will do, the one that a crashed process had, if it is free.
+
+    Its clients still look for it there, and its gateways (`adopting`) still listen there.
+    """
+    if endpoint.port or not last_port:
+        return reserve(endpoint, adopting=adopting)
+    try:
+        return reserve(Endpoint(endpoint.host, last_port), adopting=adopting)
+    except InvalidConfig:
+        if adopting:
+            raise
+        return reserve(endpoint, adopting=False)
+
+
 def reserve(endpoint: Endpoint, *, adopting: bool) -> socket.socket:
     """Hold a port without serving it, so that only gateways of this user can listen on it.
 

@@ -244,7 +244,7 @@ def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
         port = (await cluster.describe()).port
         children = [*cluster.gateways(), *cluster.replicas()]
         await cluster.kill(broker_name(CLUSTER, 0))
-        await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        await cluster.spawn()
         await cluster.ready()
         assert [*cluster.gateways(), *cluster.replicas()] == children
         assert await cluster.routes(3) == before
@@ -271,6 +271,28 @@ def test_a_replica_that_does_not_say_what_it_has_open_is_not_adopted(tmp_path: P
         await cluster.spawn()
         await cluster.ready()
         assert silent not in cluster.replicas()
+        assert await cluster.routes(1) != before
+
+    tell(story, tmp_path)
+
+
+def test_a_child_that_hangs_is_ended_and_not_left_to_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        before = dict(await cluster.routes(1))
+        (hanging,) = [one for one in cluster.replicas() if one.open]
+
+        async def never() -> dict[str, str]:
+            return await asyncio.get_running_loop().create_future()
+
+        hanging.ping = never  # type: ignore[method-assign]  # only this one
+        monkeypatch.setattr("raylog.actors.broker.family.CALL_TIMEOUT_MS", 50)
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert hanging not in cluster.replicas()
         assert await cluster.routes(1) != before
 
     tell(story, tmp_path)
