@@ -9,8 +9,14 @@ from raylog.actors.config import BrokerConfigs, BrokerSettings, ResourceType, re
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.compression import Codec
-from raylog.wire.errors import InvalidTimestamp, MessageTooLarge
-from raylog.wire.records import BatchHeader, reencode, validate_records
+from raylog.wire.errors import MessageTooLarge
+from raylog.wire.records import (
+    BatchHeader,
+    check_record_count,
+    check_timestamps,
+    reencode,
+    validate_records,
+)
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.cluster import ClusterView
@@ -47,25 +53,16 @@ class TopicRules:
                 f"a batch of {header.size} bytes: at most {self.max_message_bytes} "
                 "are allowed (max.message.bytes)"
             )
+        earliest, latest = now_ms - self.before_max_ms, now_ms + self.after_max_ms
         if self.create_time:
-            self._check_times(header, now_ms)
+            check_timestamps(header, earliest, latest)
         if self.compacted:
-            validate_records(batch, header, keys_required=True)
+            validate_records(batch, header, needs_keys=True, earliest_ms=earliest, latest_ms=latest)
+        else:
+            check_record_count(batch, header)
         if self.codec is not None and self.codec != header.codec:
             return memoryview(bytearray(reencode(batch, self.codec)))
         return batch
-
-    def _check_times(self, header: BatchHeader, now_ms: int) -> None:
-        if header.max_timestamp > now_ms + self.after_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {header.max_timestamp} is more than {self.after_max_ms} ms ahead of "
-                f"the broker's clock {now_ms} (message.timestamp.after.max.ms)"
-            )
-        if 0 <= header.base_timestamp < now_ms - self.before_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {header.base_timestamp} is more than {self.before_max_ms} ms behind "
-                f"the broker's clock {now_ms} (message.timestamp.before.max.ms)"
-            )
 
 
 def rules_of(config: dict[str, str]) -> TopicRules:
