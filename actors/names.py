@@ -1,4 +1,4 @@
-"""Names of actors: how those of one cluster find one another, whatever process they live in."""
+"""Names of actors, by which those of one cluster find one another, and of internal topics."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ CONTROLLER = "controller"
 BROKER = "broker"
 GATEWAY = "gateway"
 REPLICA = "replica"
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 def controller_name(cluster_id: str) -> str:

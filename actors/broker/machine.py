@@ -45,6 +45,7 @@ from raylog.actors.metadata.records import (
     PartitionCreated,
     TopicDeleted,
 )
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import (
     OpenedPartition,
     OpenPartition,
@@ -62,7 +63,7 @@ LOSSES_AT_ONCE = 5
 LOSSES_WINDOW_MS = 30_000
 _LOSS_DELAY_MS = 1_000
 _OPEN_AT_ONCE = 200
-_INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state")
+_INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 _NAME_IN_DIRECTORY_MAX = 200
 
 
