@@ -12,7 +12,11 @@ import pytest
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from raylog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from raylog.wire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
 from raylog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -55,8 +59,16 @@ def client(cluster: EmbeddedBroker) -> Iterator[WireClient]:
         yield connected
 
 
-def create(client: WireClient, name: str, partitions: int = 1) -> ErrorCode:
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+def create(client: WireClient, name: str, partitions: int = 1, **settings: str) -> ErrorCode:
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in settings.items()
+        ],
+    )
     answer = client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=30_000), 7)
     return ErrorCode(answer.topics[0].error_code)
 
@@ -231,6 +243,37 @@ def test_deleted_records_stay_deleted_over_a_restart(tmp_path: Path) -> None:
     with EmbeddedBroker(data=tmp_path) as broker, connect(broker) as client:
         assert (offset_at(client, "short", EARLIEST), offset_at(client, "short", LATEST)) == (2, 3)
         assert read(client, "short", 0, 2) == [b"c"]
+
+
+def test_records_of_a_compacted_topic_are_not_deleted(client: WireClient) -> None:
+    assert create(client, "compacted", 3, cleanup_policy="compact") is ErrorCode.NONE
+    mine = leaders(client, "compacted").index(0)
+    asked = [DeleteRecordsPartition(partition_index=mine, offset=0)]
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name="compacted", partitions=asked)], timeout_ms=10_000
+    )
+    (result,) = client.ask(request, 2).topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "expected"), [(0, ErrorCode.NONE), (1, ErrorCode.OFFSET_OUT_OF_RANGE)]
+)
+def test_a_fetch_after_an_epoch_that_the_log_does_not_know(
+    client: WireClient, epoch: int, expected: ErrorCode
+) -> None:
+    name = f"epoch-{epoch}"
+    assert create(client, name, 3) is ErrorCode.NONE
+    mine = leaders(client, name).index(0)
+    write(client, name, mine, b"x")
+    asked = [
+        FetchPartition(
+            partition=mine, fetch_offset=1, last_fetched_epoch=epoch, partition_max_bytes=1000
+        )
+    ]
+    request = FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic=name, partitions=asked)])
+    (found,) = client.ask(request, 12).responses[0].partitions
+    assert found.error_code == expected
 
 
 def test_log_directories_tell_the_sizes_of_partitions(client: WireClient) -> None:

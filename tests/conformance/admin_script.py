@@ -509,13 +509,6 @@ def _altering(
             resources=[resource], **more
         )
 
-    def put(name: str, *pairs: tuple[str, str | None], **more: Any) -> Request:
-        configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in pairs]
-        resource = alter_configs.AlterConfigsResource(
-            resource_type=TOPIC, resource_name=name, configs=configs
-        )
-        return lambda _ids: alter_configs.AlterConfigsRequest(resources=[resource], **more)
-
     every = versions(ApiKey.INCREMENTAL_ALTER_CONFIGS)
     refused = {
         "no topic": change(TOPIC, "none", ("retention.ms", 0, "1")),
@@ -546,6 +539,19 @@ def _altering(
     yield Step("take from a list", change(TOPIC, "b", ("cleanup.policy", 3, "compact")), every)
     yield Step("undo one", change(BROKER, "1", ("log.retention.ms", 1, None)), every)
     yield Step("undo all", change(BROKER, "", ("log.segment.bytes", 1, None)), every)
+    yield from _putting(describe, has)
+
+
+def _putting(
+    describe: Callable[..., Iterator[Step]], has: Callable[[str], Callable[[Any], bool]]
+) -> Iterator[Step]:
+    def put(name: str, *pairs: tuple[str, str | None], **more: Any) -> Request:
+        configs = [alter_configs.AlterableConfig(name=key, value=value) for key, value in pairs]
+        resource = alter_configs.AlterConfigsResource(
+            resource_type=TOPIC, resource_name=name, configs=configs
+        )
+        return lambda _ids: alter_configs.AlterConfigsRequest(resources=[resource], **more)
+
     every = versions(ApiKey.ALTER_CONFIGS)
     yield Step("put: no topic", put("none"), every)
     yield Step("put: no key", put("a", ("nope", "1")), every)

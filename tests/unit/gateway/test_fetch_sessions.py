@@ -1,0 +1,229 @@
+"""Fetch sessions of clients (KIP-227): what changed is told, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raylog.actors.metadata.records import TopicDeleted
+from raylog.actors.replica.api import FETCH, FETCH_END
+from raylog.wire.errors import ErrorCode
+from tests.support.fetching import (
+    CONTENT,
+    Cluster,
+    T,
+    errors,
+    fetch,
+    offsets,
+    opened,
+    part,
+    records,
+    told,
+)
+from tests.support.gateway_world import World, run
+
+
+def test_a_session_tells_and_is_told_only_what_changed(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch((0, 12), session=(session, 1)))
+        request = cluster.even.take(FETCH)
+        assert offsets(request) == {0: 12}
+        assert not request.header.complete
+        assert not request.header.once
+        request.reply([part(0, 20, end=15), part(1)])
+        assert set(told(cluster.answer())) == {0}
+        cluster.send(fetch((0, 15), session=(session, 2)))
+        cluster.even.take(FETCH).reply([part(0, end=15)])
+        answer = cluster.answer()
+        assert (answer.error_code, answer.responses) == (0, [])
+
+    run(scenario)
+
+
+def test_a_partition_that_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch(session=(session, 1), forgotten=(1,)))
+        request = cluster.even.take(FETCH)
+        assert request.header.forgotten == [(T, 1)]
+        assert request.header.changes == []
+        request.reply([part(0, end=20), part(1, end=20)])
+        assert set(told(cluster.answer())) == {0}
+
+    run(scenario)
+
+
+def test_a_partition_may_join_a_session(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch((1, 4), session=(session, 1)))
+        request = cluster.even.take(FETCH)
+        assert offsets(request) == {1: 4}
+        request.reply([part(1)])
+        assert set(told(cluster.answer())) == {1}
+
+    run(scenario)
+
+
+def test_wrong_ids_and_epochs_of_sessions(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch(session=(session + 1, 1)))
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        cluster.send(fetch(session=(session, 2)))
+        assert cluster.answer().error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        cluster.send(fetch(session=(session, 1)), 12)
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+    run(scenario)
+
+
+def test_a_session_ends_when_the_client_says_so(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch((0, 9), session=(session, -1)))
+        ended = cluster.even.take(FETCH_END)
+        assert ended.header[1] is True
+        cluster.even.take(FETCH).reply([part(0)])
+        assert cluster.answer().session_id == 0
+        cluster.send(fetch(session=(session, 1)))
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+def test_the_least_recently_used_session_makes_room(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        first = await opened(cluster, part(0, 20))
+        second = await opened(cluster, part(0, 20))
+        assert cluster.even.take(FETCH_END).header[1] is True
+        assert len(world.gateway.fetch_sessions) == 1
+        cluster.send(fetch(session=(first, 1)))
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        cluster.send(fetch((0, 9), session=(second, 1), max_wait_ms=0))
+        cluster.even.take(FETCH).reply([])
+        assert cluster.answer().error_code == 0
+
+    run(scenario, max_incremental_fetch_session_cache_slots="1")
+
+
+def test_without_room_for_sessions_every_fetch_is_full(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        cluster.send(fetch((0, 9), session=(0, 0)))
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert cluster.answer().session_id == 0
+
+    run(scenario, max_incremental_fetch_session_cache_slots="0")
+
+
+def test_a_partition_in_error_is_tried_again_with_every_fetch(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0, 20), part(1))
+        await world.unroute((T, 1))
+        cluster.send(fetch(session=(session, 1)))
+        cluster.even.take(FETCH).reply([part(1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        assert errors(cluster.answer()) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        cluster.send(fetch(session=(session, 2)))
+        cluster.even.take(FETCH).reply([])
+        assert errors(cluster.answer()) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        await cluster.route("odd", 1)
+        cluster.send(fetch(session=(session, 3)))
+        assert offsets(cluster.odd.take(FETCH)) == {1: 9}
+        cluster.even.take(FETCH).reply([])
+        cluster.odd.take(FETCH).reply([part(1, 20)])
+        assert records(cluster.answer()) == {1: CONTENT[10:30]}
+
+    run(scenario)
+
+
+def test_an_error_that_comes_too_late_is_not_lost(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch(session=(session, 1)))
+        cluster.even.take(FETCH).reply([])
+        cluster.odd.take(FETCH).reply([])
+        late = cluster.odd.take(FETCH)
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+        await world.unroute((T, 1))
+        late.reply([part(1, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        cluster.send(fetch(session=(session, 2)))
+        cluster.even.take(FETCH).reply([])
+        assert errors(cluster.answer()) == {1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    run(scenario)
+
+
+def test_a_lost_replica_of_a_session_is_followed_by_its_successor(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.even.lose()
+        cluster.send(fetch((0, 12), session=(session, 1)))
+        assert errors(cluster.answer()) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        await cluster.route("odd", 0)
+        cluster.send(fetch(session=(session, 2)))
+        request = cluster.odd.take(FETCH)
+        assert offsets(request) == {0: 12}
+        request.reply([part(0, 20)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+
+    run(scenario)
+
+
+def test_a_session_by_names_follows_a_topic_that_is_created_later(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await world.brokers(1)
+        cluster.send(fetch((0, 9), session=(0, 0)), 12)
+        answer = cluster.answer()
+        assert errors(answer) == {0: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        session = answer.session_id
+        await cluster.serve()
+        cluster.send(fetch(session=(session, 1)), 12)
+        request = cluster.even.take(FETCH)
+        assert [one.topic_id for one in request.header.changes] == [T]
+        request.reply([part(0, 20)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+
+    run(scenario)
+
+
+def test_a_session_by_names_follows_a_topic_that_is_created_anew(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20), version=12)
+        await world.apply(TopicDeleted(T))
+        await world.unroute((T, 0))
+        anew = await world.topic("t", id_of="anew")
+        await cluster.route("odd", 0, anew)
+        cluster.send(fetch(session=(session, 1)), 12)
+        cluster.even.take(FETCH).reply([part(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        assert errors(cluster.answer()) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        cluster.send(fetch((0, 0), session=(session, 2)), 12)
+        request = cluster.odd.take(FETCH)
+        assert [(one.topic_id, one.offset) for one in request.header.changes] == [(anew, 0)]
+        request.reply([part(0, 20, key=anew)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+
+    run(scenario)
