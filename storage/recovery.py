@@ -231,7 +231,8 @@ class Recovery:
         """Forget what is known of a segment, and find the producers as of its beginning."""
         segment = self._segments[index]
         segment.clear()
-        if self._producers_offset != segment.base_offset:
+        if self._producers_offset != segment.base_offset or segment.base_offset in self._snapshots:
+            # A snapshot is better than a scan: what lies before the log start may have holes.
             self._producers = self._producers_at(index, segment.base_offset)
         if segment.base_offset not in self._snapshots:
             if index > 0:

@@ -87,6 +87,8 @@ def test_producers_of_expired_records_survive_a_kill(disk: FaultyDisk) -> None:
     log.delete_records_to(2)
     log.retention(NOW_MS, 2)
     checkpoint(log, NOW_MS + HOUR_MS)
+    log.close()
+    log = open_log(disk, retention_bytes=0)
     log.retention(NOW_MS, 3)
     checkpoint(log)
     assert log.segments == []
