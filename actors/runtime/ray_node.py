@@ -223,6 +223,15 @@ def actors_named(prefix: str) -> list[ActorEntry]:
     )
 
 
+def nodes_here() -> list[str]:
+    """Ids of the live Ray nodes on this machine; this process must be a driver."""
+    import ray
+
+    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
+    return [n["NodeID"] for n in nodes if n["Alive"] and n["NodeManagerAddress"] == address]
+
+
 def disconnect() -> None:
     """Stop being a driver, if this process is one; detached actors live on."""
     if "ray" in sys.modules:

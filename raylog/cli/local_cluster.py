@@ -175,12 +175,15 @@ def check_free(wanted: Wanted, run: Path) -> None:
 
 
 def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
-    """Address, token file and node ids of a Ray of our own, or of the one to join."""
-    from raylog.actors.runtime.ray_node import connect, start_node
+    """Address, token file and node ids of a Ray of our own, or of the one to join.
+
+    Brokers are held to these nodes: their data and the links' secret are on this machine.
+    """
+    from raylog.actors.runtime.ray_node import connect, nodes_here, start_node
 
     if wanted.ray_address is not None:
         connect(wanted.ray_address)
-        return wanted.ray_address, None, []
+        return wanted.ray_address, None, nodes_here()
     head = start_node(run, metrics=wanted.metrics)
     others = [
         start_node(run, index=index, join=head.address, metrics=wanted.metrics)
@@ -206,7 +209,7 @@ async def _start_brokers(
         ports=[wanted.port + n if wanted.port else 0 for n in range(wanted.brokers)],
         first_broker_id=wanted.first_broker_id,
         settings=wanted.settings,
-        nodes=nodes if wanted.nodes > 1 else (),
+        nodes=nodes,
     )
     brokers = await start_cluster(runtime, plan)
     return ClusterRecord(

@@ -15,7 +15,7 @@ import pytest
 
 from raylog.actors.runtime.processes import is_running
 from raylog.actors.runtime.ray_node import running_nodes, stop_nodes
-from raylog.client import EARLIEST, BlockingClient, TopicPartition
+from raylog.client import EARLIEST, BlockingClient, NewTopic, TopicPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 BROKERS = 2
@@ -27,6 +27,7 @@ class Shell:
     def __init__(self, data: Path, port: int) -> None:
         self.data = data
         self.port = port
+        self.environment = dict(os.environ)
 
     def run(self, command: str, *arguments: str, code: int = 0) -> str:
         """Run a command to its end; returns its standard output."""
@@ -39,7 +40,12 @@ class Shell:
     def start(self, command: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a command."""
         ours = [sys.executable, "-m", "raylog.cli", command, "--data", str(self.data)]
-        return subprocess.Popen([*ours, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return subprocess.Popen(
+            [*ours, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment,
+        )
 
     def up(self, *arguments: str) -> str:
         """Start the cluster and return its bootstrap servers."""
@@ -159,3 +165,32 @@ def test_a_failed_start_leaves_nothing_running(shell: Shell) -> None:
     assert process.returncode == 1
     assert b"meta.json is damaged" in errors
     assert running_nodes(shell.data / "run") == []
+
+
+def test_a_ray_that_runs_already_is_joined_and_left_running(shell: Shell) -> None:
+    run = shell.data.parent / "ray"
+    script = (
+        "from pathlib import Path; from raylog.actors.runtime.ray_node import start_node; "
+        f"print(start_node(Path({str(run)!r})).address)"
+    )
+    started = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    try:
+        (node,) = running_nodes(run)
+        assert started.stdout.strip() == node.address
+        shell.environment |= {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": node.token_path,
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        }
+        bootstrap = shell.up("--ray-address", node.address)
+        with BlockingClient(bootstrap) as client:
+            client.create_topics([NewTopic("t")])
+        status = json.loads(shell.run("status", "--json"))
+        assert {actor["node"] for actor in status["actors"]} == {node.node_id[:8]}
+        shell.run("down")
+        assert node.is_running
+        shell.run("status", code=3)
+    finally:
+        assert stop_nodes(run) == []
