@@ -182,6 +182,7 @@ class NotingCluster:
         await self.runtime.kill(await self.runtime.find(name))
         if isinstance(actor, BrokerActor):  # what the end of its process would let go
             actor._data.close()
+            assert actor._reservation is not None
             actor._reservation.close()
 
     async def call(self, broker_id: int, method: str, *args: Any) -> Any:

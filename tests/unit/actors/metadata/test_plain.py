@@ -19,7 +19,8 @@ def test_equal_values_of_one_class_are_equal_and_of_two_are_not() -> None:
     assert Point(1) == Point(1, 0)
     assert not (Point(1) != Point(1))  # noqa: SIM202 - the operator itself is tested
     assert Point(1) != Point(2)
-    assert BrokerFenced(0, 1) != BrokerUnfenced(0, 1)
+    fenced: object = BrokerFenced(0, 1)
+    assert fenced != BrokerUnfenced(0, 1)
     assert Point(1, 0) != (1, 0)
     assert len({Point(1), Point(1, 0), BrokerFenced(1, 0), BrokerUnfenced(1, 0)}) == 3
 
