@@ -1,0 +1,95 @@
+"""Partitions in memory that check sequences as brokers do, for the client's producer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.wire.messages.produce import (
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from raylog.wire.records import decode_batch, read_header
+from tests.support.fake_cluster import NOTHING, FakeCluster, topic_id
+
+Answer = Callable[[int, str, int, bytes], PartitionProduceResponse | object]
+
+
+@dataclass
+class Logs:
+    """Partitions that check sequences as brokers do."""
+
+    cluster: FakeCluster
+    values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    expected: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    refuse: list[Answer] = field(default_factory=list)
+    """Asked first, one for each batch; None lets the batch pass."""
+    producer_ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.cluster.handlers[ApiKey.PRODUCE] = self.produce
+        self.cluster.handlers[ApiKey.INIT_PRODUCER_ID] = self.init_producer_id
+
+    def init_producer_id(self, broker: int, request: object) -> InitProducerIdResponse:
+        assert isinstance(request, InitProducerIdRequest)
+        assert request.transactional_id is None
+        self.producer_ids += 1
+        return InitProducerIdResponse(producer_id=self.producer_ids, producer_epoch=0)
+
+    def produce(self, broker: int, request: object) -> object:
+        assert isinstance(request, ProduceRequest)
+        response = ProduceResponse()
+        for topic in request.topic_data:
+            name = topic.name or {topic_id(t): t for t in self.cluster.topics}[topic.topic_id]
+            answers = []
+            for data in topic.partition_data:
+                assert data.records is not None
+                answer = self.append(broker, name, data.index, bytes(data.records))  # type: ignore[arg-type]  # decoded: a view
+                if not isinstance(answer, PartitionProduceResponse):
+                    return answer
+                answers.append(answer)
+            response.responses.append(
+                TopicProduceResponse(
+                    name=topic.name, topic_id=topic.topic_id, partition_responses=answers
+                )
+            )
+        return response if request.acks else NOTHING
+
+    def append(self, broker: int, topic: str, partition: int, batch: bytes) -> object:
+        """One batch: refused as told, as its sequence demands, or written."""
+        refusal = self.refuse.pop(0)(broker, topic, partition, batch) if self.refuse else None
+        if refusal is not None:
+            return refusal
+        if self.cluster.topics[topic][partition] != broker:
+            return refused(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self.write(topic, partition, batch)
+
+    def write(self, topic: str, partition: int, batch: bytes) -> PartitionProduceResponse:
+        """Write a batch unless its sequence does not follow."""
+        header = read_header(batch)
+        if header.producer_id >= 0:
+            key = (topic, partition, header.producer_id)
+            expected = self.expected.get(key, 0)
+            if header.base_sequence < expected:
+                return refused(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
+            if header.base_sequence > expected:
+                return refused(partition, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+            self.expected[key] = header.last_sequence + 1
+        log = self.values.setdefault((topic, partition), [])
+        base_offset = len(log)
+        log += (record.value or b"" for record in decode_batch(batch))
+        return PartitionProduceResponse(index=partition, base_offset=base_offset)
+
+
+def refused(partition: int, code: ErrorCode, **more: object) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=partition,
+        error_code=code,
+        base_offset=-1,
+        **more,  # type: ignore[arg-type]  # fields of the message
+    )
