@@ -10,13 +10,15 @@ import asyncio
 import logging
 import os
 import signal
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylog.actors.roles import role_class
@@ -37,6 +39,7 @@ from raylog.wire.errors import ErrorCode, KafkaError, error_of
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
+BEGIN_RETRY_S = 0.02
 LINK_TIMEOUT_S = 5.0
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
@@ -60,7 +63,8 @@ class Host:
         self._actor: Actor | None = None
         self._links: set[ServingLink] = set()
         self._server: asyncio.AbstractServer | None = None
-        self._itself = ray.get_runtime_context().current_actor.begin.remote()
+        itself = ray.get_runtime_context().current_actor
+        threading.Thread(target=_begin_unasked, args=(itself,), daemon=True).start()
 
     async def begin(self) -> tuple[int, Any]:
         """Start the shell once; every caller gets its ref, or what went wrong."""
@@ -225,6 +229,23 @@ class _LinkWatch:
         self._on_lost = None
         if self._link is not None:
             self._link.close()
+
+
+def _begin_unasked(host: Any) -> None:
+    """Have a host begin though nobody calls it, as after a restart by Ray.
+
+    Until Ray counts the new process as alive a call to it fails.
+    """
+    while True:
+        try:
+            ray.get(host.begin.remote(), timeout=START_TIMEOUT_S)
+        except ActorUnavailableError:
+            time.sleep(BEGIN_RETRY_S)
+        except RayError:
+            log.exception("the actor could not begin")
+            return
+        else:
+            return
 
 
 def _kill_and_wait(pid: int) -> None:

@@ -66,7 +66,6 @@ _ENVIRONMENT = {
     "RAY_raylet_check_gc_period_milliseconds": "1000",
     "RAY_kill_idle_workers_interval_ms": "2000",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
-    "RAY_core_worker_internal_heartbeat_ms": "5000",
     "RAY_free_objects_period_milliseconds": "10000",
     "RAY_worker_niceness": "0",  # actors serve clients; Ray's default puts them behind all else
     # Fixed, or glibc raises them after the first big buffer and keeps the next ones for good.
