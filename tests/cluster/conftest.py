@@ -6,11 +6,12 @@ import secrets
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from raylog.actors.runtime import ray_node
+from tests.support.ray_clusters import RayCluster
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -50,3 +51,19 @@ def driver(local_ray: Path) -> Callable[[], RayRuntime]:
     from raylog.actors.runtime.ray import RayRuntime
 
     return lambda: RayRuntime.of_driver(str(local_ray))
+
+
+@pytest.fixture
+def new_cluster(
+    driver: Callable[[], RayRuntime], tmp_path: Path
+) -> Iterator[Callable[..., RayCluster]]:
+    """Makes clusters on this test's data; whatever is left of them at the end is ended."""
+    made: list[RayCluster] = []
+
+    def new(data: str = "data", **options: Any) -> RayCluster:
+        made.append(RayCluster(driver(), tmp_path / data, **options))
+        return made[-1]
+
+    yield new
+    for cluster in made:
+        cluster.end()

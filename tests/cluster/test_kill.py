@@ -1,0 +1,68 @@
+"""One process of a cluster is killed, or stopped for a while, under load: it goes on by itself."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from tests.support.load import Reader, Writer, assert_nothing_lost
+from tests.support.ray_clusters import RayCluster, create, slowness
+
+SERVES_AGAIN_S = 5.0
+TOPIC, PARTITIONS = "load", 2
+SOME = 100
+"""Records for each partition, before and after."""
+PAUSE_S = 2.0
+
+NewCluster = Callable[..., RayCluster]
+
+
+@pytest.mark.parametrize("role", [GATEWAY, REPLICA, BROKER, CONTROLLER])
+def test_a_killed_process(
+    new_cluster: NewCluster, role: str, record_property: Callable[[str, object], None]
+) -> None:
+    cluster = new_cluster()
+    cluster.start()
+    create(cluster, TOPIC, PARTITIONS)
+    with (
+        Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
+        Writer(cluster.bootstrap, TOPIC, PARTITIONS) as writer,
+    ):
+        writer.until_acknowledged(SOME)
+        killed = cluster.kill(role)
+        began = time.monotonic()
+        written_s = writer.until_acknowledged()
+        create(cluster, "another")
+        served_s = time.monotonic() - began
+        cluster.until_succeeded(role, killed)
+        writer.until_acknowledged(SOME)
+        writer.finish()
+        assert_nothing_lost(writer, reader)
+    slow = slowness()
+    record_property("written_s", round(written_s, 2))
+    record_property("served_s", round(served_s, 2))
+    record_property("slowness", round(slow, 2))
+    assert max(written_s, served_s) < SERVES_AGAIN_S * slow
+
+
+def test_a_replica_that_stands_still_for_a_while(new_cluster: NewCluster) -> None:
+    cluster = new_cluster()
+    cluster.start()
+    create(cluster, TOPIC, PARTITIONS)
+    with (
+        Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
+        Writer(cluster.bootstrap, TOPIC, PARTITIONS) as writer,
+    ):
+        writer.until_acknowledged(SOME)
+        pid = cluster.pid(REPLICA)
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(PAUSE_S)  # not a wait for something: it is what is done to the process
+        os.kill(pid, signal.SIGCONT)
+        writer.until_acknowledged(SOME)
+        writer.finish()
+        assert_nothing_lost(writer, reader)
+    assert cluster.pid(REPLICA) == pid, "a pause is not an end"

@@ -1,0 +1,162 @@
+"""A cluster of brokers on Ray as a test sees it: started, looked at, hurt, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.cluster import (
+    ClusterPlan,
+    describe_cluster,
+    plan_cluster,
+    start_cluster,
+    stop_cluster,
+)
+from raylog.actors.names import BROKER, CONTROLLER, broker_name, controller_name
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.runtime.ray_node import ActorEntry, actors_named
+
+if TYPE_CHECKING:
+    from raylog.actors.runtime.ray import RayRuntime
+
+T = TypeVar("T")
+DEADLINE_S = 60.0
+LOOK_S = 0.02
+IMPORT_S = 0.7
+"""An interpreter's start and import of Ray on the idle reference machine."""
+
+
+def wait_until(look: Callable[[], T], what: str, timeout_s: float = DEADLINE_S) -> T:
+    """The first true value that `look` gives; fails after a while."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := look()):
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
+        time.sleep(LOOK_S)
+    return value
+
+
+def slowness() -> float:
+    """How many times longer the start of a process takes here and now than on an idle machine.
+
+    A restarted actor is such a process: where others take the processor's time, promises about
+    restarts are kept as much later as this says.
+    """
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import ray"], check=True)
+    return max(1.0, (time.monotonic() - began) / IMPORT_S)
+
+
+@dataclass(slots=True)
+class RayCluster:
+    """One cluster; its brokers keep their ports through stop and start."""
+
+    runtime: RayRuntime
+    data: Path
+    brokers: int = 1
+    settings: Mapping[str, str] = field(default_factory=dict)
+    nodes: Sequence[str] = ()
+    ports: list[int] = field(default_factory=list)
+    _plan: ClusterPlan | None = None
+
+    def start(self) -> float:
+        """Start all brokers, on the data that is there; returns the seconds until they serve."""
+        began = time.monotonic()
+        asyncio.run(self._start())
+        return time.monotonic() - began
+
+    async def _start(self) -> None:
+        self._plan = plan_cluster(
+            self.data,
+            self.runtime,
+            host="127.0.0.1",
+            ports=self.ports or [0] * self.brokers,
+            settings=self.settings,
+            nodes=self.nodes,
+        )
+        self.ports = [one.port for one in await start_cluster(self.runtime, self._plan)]
+
+    def stop(self) -> dict[int, str]:
+        """Stop all brokers cleanly; returns what did not end so."""
+        return asyncio.run(stop_cluster(self.runtime, self.cluster_id, self.broker_ids))
+
+    def end(self) -> None:
+        """End every actor that is left, however the cluster stands; Ray restarts none."""
+        if self._plan is not None:
+            asyncio.run(self._end())
+
+    async def _end(self) -> None:
+        # Who restarts others goes first.
+        actors = sorted(self.actors(), key=lambda one: f"/{BROKER}/" not in one.name)
+        for actor in actors:
+            await self.runtime.end_for_good(actor.name)
+
+    @property
+    def cluster_id(self) -> str:
+        """Its id."""
+        assert self._plan is not None, "the cluster was started"
+        return self._plan.cluster_id
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """Of all brokers that were started."""
+        assert self._plan is not None, "the cluster was started"
+        return [broker.broker_id for broker in self._plan.brokers]
+
+    @property
+    def bootstrap(self) -> str:
+        """Addresses of all brokers."""
+        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+
+    def actors(self) -> list[ActorEntry]:
+        """All actors of the cluster, as Ray knows them."""
+        return actors_named(f"{self.cluster_id}/")
+
+    def status(self, broker_id: int = 0) -> BrokerStatus:
+        """How a broker stands."""
+        return asyncio.run(describe_cluster(self.runtime, self.cluster_id, [broker_id]))[0]
+
+    def pid(self, role: str, broker_id: int = 0) -> int:
+        """The process of a role; of replicas, the one that holds most partitions. 0: none."""
+        try:
+            if role == CONTROLLER:
+                return asyncio.run(self.runtime.find(controller_name(self.cluster_id))).pid
+            if role == BROKER:
+                name = broker_name(self.cluster_id, broker_id)
+                return asyncio.run(self.runtime.find(name)).pid
+            children = [one for one in self.status(broker_id).children if one.role == role]
+        except (ActorGone, PeerLost, PeerTimeout):
+            return 0
+        return max(children, key=lambda one: (one.partitions, one.pid)).pid if children else 0
+
+    def kill(self, role: str, broker_id: int = 0) -> int:
+        """End a process of a role by SIGKILL; returns its pid."""
+        pid = self.pid(role, broker_id)
+        assert pid, f"broker {broker_id} has no {role}"
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def until_succeeded(self, role: str, pid: int, broker_id: int = 0) -> int:
+        """Wait until another process than `pid` plays a role; returns its pid."""
+
+        def successor() -> int:
+            found = self.pid(role, broker_id)
+            return found if found != pid else 0
+
+        return wait_until(successor, f"a successor of {role} {pid}")
+
+
+def create(cluster: RayCluster, topic: str, partitions: int = 1) -> None:
+    """Create a topic as a client does."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": "0"})
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(DEADLINE_S)
