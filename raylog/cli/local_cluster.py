@@ -68,7 +68,7 @@ def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     try:
         address, token, nodes = _start_ray(wanted, run)
         tell(f"starting {wanted.brokers} broker{'s' if wanted.brokers != 1 else ''}")
-        record = _run(_start_brokers(wanted, run, address, token, nodes))
+        record = _start_brokers(wanted, run, address, token, nodes)
         record.write(run)
     except BaseException:
         _end_ray(run)
@@ -193,11 +193,14 @@ def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
 
 
-async def _start_brokers(
+def _start_brokers(
     wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str]
 ) -> ClusterRecord:
     """Plan and start the actors."""
-    from raylog.actors.cluster import plan_cluster, start_cluster
+    from ray.exceptions import RayError
+
+    from raylog.actors.cluster import plan_cluster, start_cluster, stop_cluster
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
 
     secret = str(secret_path(run))
@@ -211,7 +214,17 @@ async def _start_brokers(
         settings=wanted.settings,
         nodes=nodes,
     )
-    brokers = await start_cluster(runtime, plan)
+    brokers: list[BrokerStatus] = []
+    try:
+        brokers = _run(start_cluster(runtime, plan))
+    except (PeerLost, PeerTimeout, RayError) as failure:
+        raise CommandFailed(
+            f"the brokers did not come up: {_last_line(failure)}",
+            f"Their logs are under {run / 'ray' / 'session_latest' / 'logs'}",
+        ) from failure
+    finally:
+        if wanted.ray_address is not None and not brokers:
+            _run(stop_cluster(runtime, plan.cluster_id, [one.broker_id for one in plan.brokers]))
     return ClusterRecord(
         cluster_id=plan.cluster_id,
         broker_ids=[status.broker_id for status in brokers],

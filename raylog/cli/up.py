@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import console, print_done
 from raylog.cli.progress import Progress
@@ -76,6 +77,7 @@ def up(
         ray_address=ray_address,
         metrics=metrics,
     )
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
     with Progress() as progress:
         record = start(wanted, progress.tell)
     if detach:
@@ -101,14 +103,17 @@ def _stay(record: ClusterRecord, data: Path) -> None:
         signal.signal(number, lambda *_: stopping.set())
     typer.echo(f"bootstrap servers: {','.join(record.bootstrap)}")
     print_done("Ctrl-C stops the cluster")
-    _watch(record, data, stopping)
+    ended = not _watch(record, data, stopping)
     with Progress() as progress:
-        for broker_id, failure in stop(data, progress.tell).items():
-            print_done(f"broker {broker_id} did not shut down cleanly: {failure}")
+        failures = stop(data, progress.tell)
+    if ended:
+        raise CommandFailed("Ray has ended by itself", f"Its logs are under {data / 'run' / 'ray'}")
+    for broker_id, failure in failures.items():
+        print_done(f"broker {broker_id} did not shut down cleanly: {failure}")
 
 
-def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> None:
-    """Keep a line about the cluster on a terminal."""
+def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> bool:
+    """Keep a line about the cluster on a terminal; returns whether it ran to the signal."""
     from raylog.cli.cluster_record import run_directory
     from raylog.cli.local_cluster import is_up
     from raylog.cli.status import summary
@@ -119,10 +124,10 @@ def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> None
     try:
         while not stopping.wait(_LOOK_S):
             if not is_up(run_directory(data)):
-                print_done("Ray has ended")
-                break
+                return False
             if line is not None:
                 line.update(summary(record))
     finally:
         if line is not None:
             line.stop()
+    return True
