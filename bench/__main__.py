@@ -5,6 +5,8 @@ over the pairs of candidate / baseline.
 """
 
 import json
+import signal
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -119,6 +121,11 @@ def chosen(workloads: Sequence[Workload], patterns: Sequence[str]) -> list[Workl
     return [w for w in workloads if any(fnmatch(w.name, pattern) for pattern in wanted)]
 
 
+def end_on_termination() -> None:
+    """A request to terminate ends what was started, as an interrupt does."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+
 def describe(names: tuple[str, str], pairs: int, seconds: float, circumstances: str) -> str:
     """What was run on what, for the head of the section."""
     return (
@@ -148,6 +155,7 @@ def main(
     json_file: Annotated[Path | None, typer.Option(help="Every sample as JSON.")] = None,
 ) -> None:
     """Compare two brokers and print the ratios."""
+    end_on_termination()
     sources = (parse_source(baseline, setting or []), parse_source(candidate, setting or []))
     names = (sources[0].name, sources[1].name)
     if quick:

@@ -13,6 +13,7 @@ import importlib.util
 import io
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -384,4 +385,6 @@ def demo(
 
 
 if __name__ == "__main__":
+    # A request to terminate ends the cluster, as an interrupt does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     typer.run(demo)

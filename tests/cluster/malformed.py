@@ -21,6 +21,7 @@ import typer
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench.__main__ import end_on_termination
 from bench.measure import usage
 from bench.peers import Peer, Raylog, Reachable
 from tests.cluster.frames import Frame, FrameSource, frames
@@ -244,6 +245,7 @@ def main(
     bootstrap: Annotated[str, typer.Option(help="Aim at this broker and start none.")] = "",
 ) -> None:
     """Run the campaign and print what happened."""
+    end_on_termination()
     target = Reachable("external", bootstrap) if bootstrap else SHIELDED
     with target.run() as peer:
         report = run(peer, count, seed, lambda: actor_processes(peer.data) if peer.data else None)
