@@ -93,7 +93,7 @@ def test_producers_of_expired_records_survive_a_kill(disk: FaultyDisk) -> None:
     checkpoint(log)
     assert log.segments == []
     disk.kill()  # the last file is still there, the snapshot at its beginning is not
-    log = open_log(disk)
+    log = Log.open(DIRECTORY, LogConfig(), disk, now_ms=NOW_MS, clean=False)
     assert [info.producer_id for info in log.producers.describe()] == [1, 2]
 
 
