@@ -27,9 +27,13 @@ from raylog.wire.messages.metadata import (
 )
 
 Handler = Callable[[int, object], object]
-"""(broker id, request) to response; NOTHING leaves it unanswered, LOST ends the connection."""
+"""(broker id, request) to response, or one of the three below."""
+SILENT = object()
+"""The request has no answer (acks=0); the connection goes on."""
 NOTHING = object()
+"""The broker hangs: neither this request nor what follows on the connection is answered."""
 LOST = object()
+"""The connection ends."""
 LATENCY_MS = 1.0
 
 
@@ -129,6 +133,7 @@ class FakeTransport:
         self.broker_id = broker_id
         self.connection = connection
         self.closed = False
+        self.hangs = False
 
     def send(self, chunks: list[Buffer]) -> None:
         """Answer one request."""
@@ -136,10 +141,14 @@ class FakeTransport:
         assert int.from_bytes(frame[:4], "big") == len(frame) - 4
         header, position = decode_request_header(memoryview(frame)[4:])
         request = decode_request(header, memoryview(frame)[4:], position)
+        if self.hangs:
+            return
         response = self.io.cluster.answer(self.broker_id, header, request)
         if response is LOST:
             self.io.later(LATENCY_MS, lambda: self.connection.end(ConnectionLost("gone")))
-        elif response is not NOTHING:
+        elif response is NOTHING:
+            self.hangs = True
+        elif response is not SILENT:
             assert isinstance(header.api_key, ApiKey)
             answer = encode_response(
                 header.api_key, header.api_version, header.correlation_id, response

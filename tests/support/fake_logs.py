@@ -15,7 +15,7 @@ from raylog.wire.messages.produce import (
     TopicProduceResponse,
 )
 from raylog.wire.records import decode_batch, read_header
-from tests.support.fake_cluster import NOTHING, FakeCluster, topic_id
+from tests.support.fake_cluster import SILENT, FakeCluster, topic_id
 
 Answer = Callable[[int, str, int, bytes], PartitionProduceResponse | object]
 
@@ -58,7 +58,7 @@ class Logs:
                     name=topic.name, topic_id=topic.topic_id, partition_responses=answers
                 )
             )
-        return response if request.acks else NOTHING
+        return response if request.acks else SILENT
 
     def append(self, broker: int, topic: str, partition: int, batch: bytes) -> object:
         """One batch: refused as told, as its sequence demands, or written."""
