@@ -20,7 +20,8 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -259,19 +260,33 @@ class Steps:
 
 
 @contextmanager
-def local_cluster(say: Console) -> Iterator[str]:
-    """One broker on Ray in a temporary directory; yields its address, stops and removes it."""
-    with TemporaryDirectory(prefix="raylog-demo-") as data:
+def local_cluster(say: Console) -> Iterator[Callable[[], str]]:
+    """One broker on Ray in a temporary directory, stopped and removed at the end.
+
+    It starts while the caller does something else; what is yielded waits and returns its address.
+    """
+    with TemporaryDirectory(prefix="raylog-demo-") as data, ThreadPoolExecutor(1) as pool:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        began = monotonic()
-        _raylog("up", "--detach", "--data", data, "--port", str(port))
-        say.print(f"one broker on 127.0.0.1:{port}, up in {monotonic() - began:.1f} s")
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        started = pool.submit(_start, data, address)
+
+        def ready() -> str:
+            say.print(f"one broker at {address}, up in {started.result():.1f} s")
+            return address
+
         try:
-            yield f"127.0.0.1:{port}"
+            yield ready
         finally:
-            _raylog("down", "--data", data)
+            if started.exception() is None:
+                _raylog("down", "--data", data)
+
+
+def _start(data: str, address: str) -> float:
+    """Seconds that it took."""
+    began = monotonic()
+    _raylog("up", "--detach", "--data", data, "--port", address.rpartition(":")[2])
+    return monotonic() - began
 
 
 def _raylog(*arguments: str) -> None:
@@ -315,12 +330,15 @@ def _check_reachable(bootstrap: str) -> None:
         raise DemoError(f"nothing answers at {bootstrap}: {failure.strerror}") from failure
 
 
-def run(bootstrap: str, partitions: int, limit: int | None, say: Console) -> bool:
-    """Write and read the flights at a broker; True if every partition's digest agrees."""
-    _check_reachable(bootstrap)
+def run(reach: Callable[[], str], partitions: int, limit: int | None, say: Console) -> bool:
+    """Write and read the flights at the broker whose address `reach` returns when it is there.
+
+    True if every partition's digest agrees.
+    """
     began = monotonic()
     events = load_flights(partitions, limit)
     say.print(f"{len(events):,} flights of 2013 prepared in {monotonic() - began:.1f} s")
+    bootstrap = reach()
     topic = f"flights-{os.getpid()}-{os.urandom(3).hex()}"
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with (
@@ -370,10 +388,11 @@ def demo(
     began = monotonic()
     try:
         if bootstrap:
-            agree = run(bootstrap, partitions, limit, say)
+            _check_reachable(bootstrap)
+            agree = run(lambda: bootstrap, partitions, limit, say)
         else:
-            with local_cluster(say) as address:
-                agree = run(address, partitions, limit, say)
+            with local_cluster(say) as reach:
+                agree = run(reach, partitions, limit, say)
     except ModuleNotFoundError as failure:
         say.print(f"[red]{failure.name} is missing:[/red] pip install confluent-kafka aiokafka")
         raise typer.Exit(2) from failure

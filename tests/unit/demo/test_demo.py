@@ -92,12 +92,13 @@ def broker() -> Iterator[str]:
 
 def test_a_round_trip_agrees(archive: Path, broker: str) -> None:
     said = StringIO()
-    assert demo.run(broker, 3, None, Console(file=said, width=120))
+    assert demo.run(lambda: broker, 3, None, Console(file=said, width=120))
     assert "the digests agree" in said.getvalue()
 
 
 def test_a_difference_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "run", lambda *_: False)
+    monkeypatch.setattr(demo, "_check_reachable", lambda _: None)
     answer = CliRunner().invoke(_app(), ["--bootstrap", "127.0.0.1:1"])
     assert answer.exit_code == 1
 
