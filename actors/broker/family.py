@@ -264,11 +264,13 @@ class Family:
             log.error("%s did not start: %s", name, failure)
             del self._starting[name]
             await self._runtime.sleep(RESPAWN_MS / 1000)
-            self.carry_out(self._machine.replica_lost(name, self._runtime.now_ms()))
+            if not self._ending:
+                self.carry_out(self._machine.replica_lost(name, self._runtime.now_ms()))
             return
-        del self._starting[name]
         if self._ending:
             await self._end(ref)
+        del self._starting[name]
+        if self._ending:
             return
         self._replicas[name] = Child(self._runtime, ref, self._replica_lost)
         self.carry_out(self._machine.replica_ready(name, ref.instance, ref.address))
@@ -316,9 +318,10 @@ class Family:
             if not self._ending:
                 self._start_gateway(restarts=restarts + 1)
             return
-        del self._starting[name]
         if self._ending:
             await self._end(ref)
+        del self._starting[name]
+        if self._ending:
             return
         self._add_gateway(ref, restarts=restarts)
 
@@ -348,6 +351,10 @@ class Family:
             for child in ending:
                 child.forget()
             await asyncio.gather(*(self._end(child.ref) for child in ending))
+        while self._starting:
+            for name in tuple(self._starting):
+                await self._runtime.end_for_good(name)
+            await self._runtime.sleep(RESPAWN_MS / 1000)
 
     async def _end(self, ref: ActorRef) -> None:
         try:

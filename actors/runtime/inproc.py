@@ -83,12 +83,14 @@ class InprocWorld:
         runtime = self.runtime_for(instance, spec.name)
         actor = self._role_class(spec.role)(runtime, **spec.args)
         ref = ActorRef(spec.name, spec.role, f"inproc:{instance}", os.getpid(), NODE_ID, instance)
-        self._residents[spec.name] = Resident(ref, actor, runtime)
+        resident = self._residents[spec.name] = Resident(ref, actor, runtime)
         try:
             await actor.start()
         except BaseException:
             self.drop(spec.name)
             raise
+        if self._residents.get(spec.name) is not resident:
+            raise PeerLost(f"{spec.name} was ended before it was ready")
         return ref
 
     def residents(self) -> list[Resident]:

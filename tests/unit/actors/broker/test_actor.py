@@ -20,7 +20,7 @@ from raylog.actors.controller.api import (
     DeleteTopics,
     NewTopic,
 )
-from raylog.actors.names import broker_name, controller_name
+from raylog.actors.names import REPLICA, broker_name, controller_name
 from raylog.actors.ports import PartitionStatus
 from raylog.actors.runtime.base import ActorGone
 from raylog.wire.errors import (
@@ -317,6 +317,31 @@ def test_children_of_another_build_are_ended(
         assert partition.leader_epoch == 1
 
     tell(story, tmp_path)
+
+
+def test_a_child_that_is_just_being_started_ends_with_its_broker(tmp_path: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path, replica_actors_spare="0")
+        await cluster.up()
+        may_start = asyncio.Event()
+
+        class Slow(NotingReplica):
+            async def start(self) -> None:
+                await may_start.wait()
+
+        cluster.roles[REPLICA] = Slow
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.until(lambda: bool(cluster.replicas()))
+        shutdown = asyncio.create_task(cluster.call(0, "shutdown"))
+        await cluster.until(lambda: not cluster.replicas())
+        assert not shutdown.done(), "the start may still come through"
+        may_start.set()
+        await shutdown
+        assert not [*cluster.gateways(), *cluster.replicas()]
+        await cluster.world.stop()
+        assert cluster.world.failures == []
+
+    asyncio.run(told())
 
 
 # ---- restarts --------------------------------------------------------------------------------
