@@ -25,6 +25,9 @@ from raylog.wire.errors import DecodeError
 LINK_VERSION = 1
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
+FIRST_CHUNK_BYTES = 8 << 10
+"""Memory of a connection that has not sent anything yet; chunks double from there."""
+
 PROMISED_BYTES_MAX = 4 << 20
 """Room that is made for a frame before a byte of it is there."""
 
@@ -58,7 +61,7 @@ class ReceiveBuffer:
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._chunk_bytes = chunk_bytes
-        self._chunk = bytearray(chunk_bytes)
+        self._chunk = bytearray(min(chunk_bytes, FIRST_CHUNK_BYTES))
         self._view = memoryview(self._chunk)
         self._start = 0
         self._end = 0
@@ -80,7 +83,8 @@ class ReceiveBuffer:
 
     def _renew(self, needed: int) -> None:
         rest = self._view[self._start : self._end]
-        fresh = bytearray(max(self._chunk_bytes, needed, len(rest) + 4096))
+        usual = min(self._chunk_bytes, 2 * len(self._chunk))
+        fresh = bytearray(max(usual, needed, len(rest) + 4096))
         fresh[: len(rest)] = rest
         self._chunk = fresh
         self._view = memoryview(fresh)
