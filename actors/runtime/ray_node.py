@@ -153,8 +153,10 @@ def stop_nodes(run: Path, *, grace_ms: int = 700) -> list[ProcessRecord]:
     nodes = running_nodes(run)
     processes = [process for node in reversed(nodes) for process in reversed(node.processes)]
     left = end([*processes, *descendants(processes)], grace_ms=grace_ms)
-    while _children:
-        _children.pop().poll()
+    ended = {process.pid for process in processes} - {process.pid for process in left}
+    for child in [child for child in _children if child.pid in ended]:
+        child.wait()  # a process counts as gone when its first thread is; others may take longer
+        _children.remove(child)
     if not left:
         for node in nodes:
             if Path(node.directory).parent != run:

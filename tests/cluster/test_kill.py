@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from tests.support.load import Reader, Writer, assert_nothing_lost
@@ -27,7 +26,7 @@ def test_a_killed_process(
 ) -> None:
     cluster = new_cluster()
     cluster.start()
-    create(cluster, TOPIC, PARTITIONS)
+    create(cluster.bootstrap, TOPIC, PARTITIONS)
     with (
         Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
         Writer(cluster.bootstrap, TOPIC, PARTITIONS) as writer,
@@ -36,7 +35,7 @@ def test_a_killed_process(
         killed = cluster.kill(role)
         began = time.monotonic()
         written_s = writer.until_acknowledged()
-        create(cluster, "another")
+        create(cluster.bootstrap, "another")
         served_s = time.monotonic() - began
         cluster.until_succeeded(role, killed)
         writer.until_acknowledged(SOME)
@@ -52,7 +51,7 @@ def test_a_killed_process(
 def test_a_replica_that_stands_still_for_a_while(new_cluster: NewCluster) -> None:
     cluster = new_cluster()
     cluster.start()
-    create(cluster, TOPIC, PARTITIONS)
+    create(cluster.bootstrap, TOPIC, PARTITIONS)
     with (
         Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
         Writer(cluster.bootstrap, TOPIC, PARTITIONS) as writer,

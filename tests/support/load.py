@@ -111,9 +111,8 @@ class Writer(_Client):
         if error is not None:
             self.failures.append(str(error))
             return
-        value, partition, offset = message.value(), message.partition(), message.offset()
-        assert value is not None and partition is not None and offset is not None
-        self.acknowledged[partition][offset] = int(value)
+        partition, offset, number = _numbers(message)
+        self.acknowledged[partition][offset] = number
 
     def until_acknowledged(self, more: int = 1) -> float:
         """Wait until so many records sent from now on were acknowledged in each partition.
@@ -159,9 +158,8 @@ class Reader(_Client):
             if error.code() not in _PASSING:
                 self.failures.append(str(error))
             return
-        value, partition, offset = message.value(), message.partition(), message.offset()
-        assert value is not None and partition is not None and offset is not None
-        self.seen[partition].append((offset, int(value)))
+        partition, offset, number = _numbers(message)
+        self.seen[partition].append((offset, number))
 
     def until_read(self, ends: Mapping[int, int]) -> None:
         """Wait until the record before each partition's end was read."""
@@ -169,6 +167,15 @@ class Reader(_Client):
             lambda: all(self.seen[p] and self.seen[p][-1][0] >= end - 1 for p, end in ends.items()),
             "all records to be read",
         )
+
+
+def _numbers(message: Message) -> tuple[int, int, int]:
+    """Partition, offset, and the number that the record holds."""
+    value, partition, offset = message.value(), message.partition(), message.offset()
+    assert value is not None
+    assert partition is not None
+    assert offset is not None
+    return partition, offset, int(value)
 
 
 def assert_nothing_lost(writer: Writer, reader: Reader) -> None:

@@ -156,7 +156,10 @@ class RayCluster:
         return wait_until(successor, f"a successor of {role} {pid}")
 
 
-def create(cluster: RayCluster, topic: str, partitions: int = 1) -> None:
+def create(
+    bootstrap: str, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+) -> None:
     """Create a topic as a client does."""
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": "0"})
-    admin.create_topics([NewTopic(topic, partitions)])[topic].result(DEADLINE_S)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": "0"})
+    new = NewTopic(topic, partitions, config=dict(settings or {}))
+    admin.create_topics([new])[topic].result(DEADLINE_S)
