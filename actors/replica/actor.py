@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
 UPKEEP_MS = 1_000
+CHECKPOINT_TICKS = 10
+"""A log that grew is checkpointed after as many looks."""
+BUSY_WAIT_S = 0.005
 SWEEP_SLICE = 50
 """Partitions looked at in one go by the retention sweep, so that no request waits for it."""
 
@@ -60,7 +63,8 @@ class ReplicaActor:
         self._disk = OsDisk()
         self._partitions: dict[PartitionKey, Partition] = {}
         self._sessions: dict[SessionKey, FetchSession] = {}
-        self._grown: dict[Partition, None] = {}
+        self._grown: dict[Partition, int] = {}
+        """Logs that grew, and how often upkeep has looked at them since."""
         self._upkeep: Timer | None = None
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
@@ -135,6 +139,8 @@ class ReplicaActor:
         closing = [p for key in keys if (p := self._partitions.pop(key, None)) is not None]
         for partition in closing:
             self._has_news(partition)
+        while any(partition.log.busy for partition in closing):
+            await self._runtime.sleep(BUSY_WAIT_S)
         await self._runtime.run_blocking(_close_logs, closing, delete)
 
     async def configure(self, configs: list[tuple[TopicId, dict[str, str]]]) -> None:
@@ -175,8 +181,7 @@ class ReplicaActor:
         partition.produce(request, epoch, acks, now_ms)
         if not partition.flush_running and partition.log.needs_flush(now_ms):
             self._flush(partition)
-        elif partition.flushes_by_time:
-            self._appended(partition)
+        self._appended(partition)
 
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header
@@ -294,28 +299,47 @@ class ReplicaActor:
         log = partition.log
         more = True
         while more:
-            job = log.begin_flush()
+            try:
+                job = log.begin_flush()
+            except KafkaStorageError as failure:
+                partition.fail_waiting(failure)
+                break
             await self._runtime.run_blocking(job.run)
             partition.end_flush(job, self._runtime.now_ms())
             more = not log.offline and log.recovery_point < partition.flush_target
         partition.flush_running = False
 
     def _appended(self, partition: Partition) -> None:
-        """Note that a log grew which is to be flushed by the clock (flush.ms)."""
-        self._grown[partition] = None
+        """Note that a log grew: it is looked after until it rests."""
+        self._grown[partition] = self._grown.get(partition, 0)
         if self._upkeep is None:
             self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up)
 
     def _keep_up(self) -> None:
-        """Flush what is due by the clock; rests when everything is flushed."""
+        """Flush what is due by the clock, checkpoint what grew; stops when every log rests."""
         now_ms = self._runtime.now_ms()
-        grown, self._grown = self._grown, {}
-        for partition in grown:
+        due = []
+        for partition, ticks in tuple(self._grown.items()):
             if not partition.flush_running and partition.log.needs_flush(now_ms):
                 self._flush(partition)
-            elif partition.log.recovery_point < partition.log.log_end_offset:
-                self._grown[partition] = None
+            if ticks + 1 < CHECKPOINT_TICKS:
+                self._grown[partition] = ticks + 1
+            else:
+                due.append(partition)
+                if not partition.flushes_by_time or partition.is_flushed:
+                    del self._grown[partition]
+        if due:
+            self._runtime.start(self._checkpoint_all(due), "checkpoints")
         self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up) if self._grown else None
+
+    async def _checkpoint_all(self, partitions: list[Partition]) -> None:
+        """Save where recovery may begin, so that a crash costs a scan of the last seconds only."""
+        for partition in partitions:
+            if partition.key in self._partitions:
+                try:
+                    await self._checkpoint(partition)
+                except KafkaStorageError:
+                    log.exception("checkpoint of %s-%d failed", partition.topic, partition.key[1])
 
     async def _sweep_forever(self) -> None:
         while True:

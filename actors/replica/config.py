@@ -31,6 +31,7 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
             flush_messages=int(config["flush.messages"]),
             flush_ms=int(config["flush.ms"]),
             file_delete_delay_ms=int(config["file.delete.delay.ms"]),
+            producer_expiration_ms=int(config["producer.id.expiration.ms"]),
         ),
         delete="delete" in config["cleanup.policy"],
         log_append_time=config["message.timestamp.type"] == "LogAppendTime",

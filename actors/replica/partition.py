@@ -74,6 +74,11 @@ class Partition:
         return self.config.log.flush_ms < NEVER_MS
 
     @property
+    def is_flushed(self) -> bool:
+        """Whether everything is durable."""
+        return self.log.recovery_point >= self.log.log_end_offset
+
+    @property
     def high_watermark(self) -> int:
         """Exclusive end of what readers see."""
         return self.machine.high_watermark
@@ -140,7 +145,7 @@ class Partition:
         try:
             self.log.end_flush(job, now_ms)
         except KafkaStorageError as failure:
-            self._fail_waiting(failure)
+            self.fail_waiting(failure)
         else:
             self._release()
 
@@ -150,7 +155,7 @@ class Partition:
                 case StartLeading(leader_epoch, start_offset):
                     self.log.epochs.assign(leader_epoch, start_offset)
                 case StopLeading():
-                    self._fail_waiting(NotLeaderOrFollower("leadership has moved"))
+                    self.fail_waiting(NotLeaderOrFollower("leadership has moved"))
                     self.news(self)
                 case ReleaseUpTo():
                     self._release()
@@ -162,7 +167,8 @@ class Partition:
             _, request, answer = waiting.popleft()
             request.reply(answer)
 
-    def _fail_waiting(self, failure: KafkaError) -> None:
+    def fail_waiting(self, failure: KafkaError) -> None:
+        """Answer every waiting writer with a failure."""
         waiting, self.waiting = self.waiting, deque()
         for _, request, _ in waiting:
             request.fail(failure)
@@ -254,7 +260,7 @@ class Partition:
 
     def close(self) -> None:
         """Fail who waits and close the log."""
-        self._fail_waiting(NotLeaderOrFollower("the replica is closed"))
+        self.fail_waiting(NotLeaderOrFollower("the replica is closed"))
         self.log.close()
 
     def status(self) -> PartitionStatus:
