@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from raylog.actors.runtime.frames import (
     FRAME_BYTES_MAX,
     PROMISED_BYTES_MAX,
+    Frame,
     ReceiveBuffer,
     frame,
     take_frames,
@@ -40,14 +41,14 @@ def test_a_frame_is_taken_only_when_whole() -> None:
     received(buffer, data[-1:])
     [(head, payload)] = take_frames(buffer)
     assert head == [7, "produce", [1, 2]]
-    assert payload == b"abcdef"
+    assert bytes(payload) == b"abcdef"
 
 
 @given(st.lists(st.binary(max_size=300), max_size=20), st.integers(1, 97))
 def test_frames_survive_any_cutting_and_stay_as_they_were(bodies: list[bytes], step: int) -> None:
     stream = b"".join(encoded([i, "k", None], body) for i, body in enumerate(bodies))
     buffer = ReceiveBuffer(128)
-    found = []
+    found: list[Frame] = []
     for at in range(0, len(stream), step):
         received(buffer, stream[at : at + step], 512)
         found += take_frames(buffer)
@@ -61,7 +62,7 @@ def test_handed_out_bytes_are_not_overwritten_by_what_follows() -> None:
     for _ in range(10):
         received(buffer, encoded([2, "k", None], b"x" * 40), 64)
         list(take_frames(buffer))
-    assert first == b"first"
+    assert bytes(first) == b"first"
 
 
 @pytest.mark.parametrize(
