@@ -53,6 +53,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._pending_bytes = 0
         self._paused_by_writes = False
         self._paused = False
+        self._finished = False
         self._transport: asyncio.Transport | None = None
         self.peer = ""
 
@@ -121,8 +122,15 @@ class ClientConnection(asyncio.BufferedProtocol):
             out.extend(done.answer)
         if out and not self._transport.is_closing():
             self._transport.writelines(out)
+        if self._finished and not slots:
+            self._transport.close()
         if self._paused:
             self._regulate()
+
+    def eof_received(self) -> bool:
+        """The client sends no more: it still gets its answers, then the connection closes."""
+        self._finished = True
+        return bool(self._slots)
 
     def pause_writing(self) -> None:
         """The client does not read: take no more requests of it."""
