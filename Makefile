@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 
-.PHONY: help demo test check fmt lint types layers unit property sim cluster conformance bench micro \
+.PHONY: help demo test check fmt lint types layers unit property sim cluster conformance malformed loadtest bench micro \
         golden lock clean install
 
 help: ## this list
@@ -67,6 +67,12 @@ cluster: $(STAMP) ## actors on a local Ray
 
 conformance: $(STAMP) ## foreign clients against the embedded broker
 	$(PYTEST) tests/conformance
+
+malformed: $(STAMP) ## 100,000 malformed frames at a live gateway
+	$(PY) -m tests.cluster.malformed --frames 100000
+
+loadtest: $(STAMP) ## Locust against HOST=127.0.0.1:9092
+	$(VENV)/bin/locust -f loadtest/locustfile.py --headless -u 12 -r 4 -t 30s -H $(or $(HOST),127.0.0.1:9092)
 
 bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and Maven)
 	$(PY) -m bench
