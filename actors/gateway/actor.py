@@ -15,6 +15,7 @@ from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
+from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import SERVED, handler_of
 from raylog.actors.gateway.maps import SegmentMaps
@@ -54,7 +55,8 @@ class GatewayActor:
         self.broker_id = broker_id
         self.settings = BrokerSettings(settings)
         self.cluster = ClusterView(runtime, broker_id)
-        self.maps = SegmentMaps()
+        budget = descriptor_budget(open_files_max())
+        self.maps = SegmentMaps(budget.maps)
         self.fetch_sessions = FetchSessionCache(
             self.settings.number("max.incremental.fetch.session.cache.slots"),
             lambda: runtime.random.randint(1, SESSION_ID_MAX),
@@ -68,7 +70,7 @@ class GatewayActor:
         self._address = (host, port)
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[ClientConnection] = set()
-        self._connections_max = self.settings.number("max.connections")
+        self._connections_max = min(self.settings.number("max.connections"), budget.connections)
 
     async def start(self) -> None:
         """Listen."""
@@ -100,8 +102,7 @@ class GatewayActor:
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in routes that the Broker pushes."""
-        for directory in await self.cluster.apply_routes(update):
-            self.maps.forget(directory)
+        self.maps.forget(await self.cluster.apply_routes(update))
 
     def end_fetch_session(self, session: ClientFetchSession) -> None:
         """Have the replicas forget a fetch session."""
@@ -120,7 +121,12 @@ class GatewayActor:
     def connected(self, connection: ClientConnection) -> bool:
         """Whether a new connection may stay."""
         if len(self._connections) >= self._connections_max:
-            log.warning("refusing %s: max.connections reached", connection.peer)
+            log.warning(
+                "refusing %s: %d connections are open, more are not allowed by max.connections "
+                "and the limit of open files (ulimit -n)",
+                connection.peer,
+                self._connections_max,
+            )
             return False
         self._connections.add(connection)
         return True

@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import os
 from collections import OrderedDict
+from collections.abc import Iterable
 
 MAPS_MAX = 2048
 """Well below the kernel's vm.max_map_count of 65,530 a process."""
@@ -103,9 +104,10 @@ class SegmentMaps:
             return None
         return found.view[position : position + length]
 
-    def forget(self, directory: str) -> None:
-        """Drop the maps of a partition that is no longer served; readers keep what they hold."""
-        for key in [key for key in self._maps if key[0] == directory]:
+    def forget(self, directories: Iterable[str]) -> None:
+        """Drop the maps of partitions that are no longer served; readers keep what they hold."""
+        gone = set(directories)
+        for key in [key for key in self._maps if key[0] in gone]:
             del self._maps[key]
 
 

@@ -19,6 +19,7 @@ from raylog.actors.ports import (
 from raylog.actors.replica import api
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.config import partition_config
+from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.sessions import FetchSession
@@ -63,6 +64,7 @@ class ReplicaActor:
         self._disk = OsDisk()
         self._partitions: dict[PartitionKey, Partition] = {}
         self._sessions: dict[SessionKey, FetchSession] = {}
+        self._failures = StorageFailures(runtime.monotonic_ms)
         self._grown: dict[Partition, int] = {}
         """Logs that grew, and how often upkeep has looked at them since."""
         self._upkeep: Timer | None = None
@@ -162,6 +164,9 @@ class ReplicaActor:
         """Dispatch one link request; what a client did wrong is an answer."""
         try:
             self._handlers[request.kind](request)
+        except KafkaStorageError as failure:
+            self._failures.report(failure)
+            request.fail(failure)
         except KafkaError as failure:
             request.fail(failure)
         except OSError as failure:
@@ -302,6 +307,7 @@ class ReplicaActor:
             try:
                 job = log.begin_flush()
             except KafkaStorageError as failure:
+                self._failures.report(failure)
                 partition.fail_waiting(failure)
                 break
             await self._runtime.run_blocking(job.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ from raylog.wire.errors import (
 )
 from raylog.wire.records import read_header, set_log_append_time
 
+log = logging.getLogger(__name__)
 ACKS_ALL = -1
 NEVER_MS = 2**63 - 1
 
@@ -145,6 +147,7 @@ class Partition:
         try:
             self.log.end_flush(job, now_ms)
         except KafkaStorageError as failure:
+            log.error("%s", failure)
             self.fail_waiting(failure)
         else:
             self._release()

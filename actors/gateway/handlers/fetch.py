@@ -356,7 +356,10 @@ class _Fetch:
         return data
 
     def _add_records(self, data: PartitionData, key: PartitionKey, part: FetchedPartition) -> None:
-        """Attach the slice; none when its segment is just gone, the next fetch finds the new."""
+        """Attach the slice; none when its segment is just gone, the next fetch finds the new.
+
+        What cannot be mapped, such as for want of descriptors, is read as if it were cold.
+        """
         route = self._session.routes.get(key)
         if route is None:
             return
@@ -365,6 +368,9 @@ class _Fetch:
             view = self._context.gateway.maps.slice(*slice_)
         except FileNotFoundError:
             return
+        except OSError as failure:
+            log.warning("mapping %s failed: %s", slice_, failure)
+            view = None
         if view is None:
             self._cold.append((data, slice_))
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,27 @@ def test_slices_that_are_not_in_memory_are_read_beside_the_loop(
             1: ErrorCode.KAFKA_STORAGE_ERROR,
             2: ErrorCode.NONE,
         }
+
+    run(scenario)
+
+
+def test_a_slice_that_cannot_be_mapped_is_read_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+
+        def no_descriptors(*_: object) -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        monkeypatch.setattr(world.gateway.maps, "slice", no_descriptors)
+        cluster.send(fetch((0, 3)))
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        await settle()
+        answer = cluster.answer()
+        assert (errors(answer), records(answer)) == ({0: ErrorCode.NONE}, {0: CONTENT[10:30]})
+        assert "Too many open files" in caplog.text
 
     run(scenario)
 
