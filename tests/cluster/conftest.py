@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raylog.actors.runtime import ray_node
-from tests.support.ray_clusters import RayCluster
+from tests.support.ray_clusters import NewCluster, Note, RayCluster
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -21,6 +21,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "local_ray" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.ray)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    noted = [report for report in reports if report.user_properties]
+    if noted:
+        terminalreporter.section("figures")
+    for report in noted:
+        figures = ", ".join(f"{name} {value:.4g}" for name, value in report.user_properties)
+        terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {figures}")
+
+
+@pytest.fixture
+def note(request: pytest.FixtureRequest) -> Note:
+    """Notes a figure for the end of the report."""
+    return lambda name, value: request.node.user_properties.append((name, value))
 
 
 @pytest.fixture(scope="session")
@@ -54,9 +70,7 @@ def driver(local_ray: Path) -> Callable[[], RayRuntime]:
 
 
 @pytest.fixture
-def new_cluster(
-    driver: Callable[[], RayRuntime], tmp_path: Path
-) -> Iterator[Callable[..., RayCluster]]:
+def new_cluster(driver: Callable[[], RayRuntime], tmp_path: Path) -> Iterator[NewCluster]:
     """Makes clusters on this test's data; whatever is left of them at the end is ended."""
     made: list[RayCluster] = []
 

@@ -3,13 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from tests.support.load import Reader, Writer, assert_nothing_lost
-from tests.support.ray_clusters import RayCluster, create, slowness
+from tests.support.ray_clusters import NewCluster, Note, create, slowness
 
 SERVES_AGAIN_S = 5.0
 TOPIC, PARTITIONS = "load", 2
@@ -17,13 +16,9 @@ SOME = 100
 """Records for each partition, before and after."""
 PAUSE_S = 2.0
 
-NewCluster = Callable[..., RayCluster]
-
 
 @pytest.mark.parametrize("role", [GATEWAY, REPLICA, BROKER, CONTROLLER])
-def test_a_killed_process(
-    new_cluster: NewCluster, role: str, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_killed_process(new_cluster: NewCluster, role: str, note: Note) -> None:
     cluster = new_cluster()
     cluster.start()
     create(cluster.bootstrap, TOPIC, PARTITIONS)
@@ -42,9 +37,9 @@ def test_a_killed_process(
         writer.finish()
         assert_nothing_lost(writer, reader)
     slow = slowness()
-    record_property("written_s", round(written_s, 2))
-    record_property("served_s", round(served_s, 2))
-    record_property("slowness", round(slow, 2))
+    note("written_s", written_s)
+    note("served_s", served_s)
+    note("slowness", slow)
     assert max(written_s, served_s) < SERVES_AGAIN_S * slow
 
 

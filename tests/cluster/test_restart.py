@@ -15,25 +15,15 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from raylog.actors.runtime.processes import descendants, is_running
 from raylog.actors.runtime.ray_node import running_nodes
 from raylog.wire.errors import ErrorCode
-from raylog.wire.messages.init_producer_id import InitProducerIdRequest
-from raylog.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    TopicProduceData,
-)
-from raylog.wire.records import Record, encode_batch
 from tests.support.load import Reader, Writer, assert_nothing_lost
-from tests.support.ray_clusters import DEADLINE_S, RayCluster, create, wait_until
+from tests.support.ray_clusters import DEADLINE_S, NewCluster, RayCluster, create, wait_until
+from tests.support.sequenced import SequencedProducer
 from tests.support.wire_client import WireClient
 
-PRODUCE_VERSION = 9
 RECORDS = 40
 SOME = 100
 DELETED = 15
 UP_S = 60.0
-
-NewCluster = Callable[..., RayCluster]
 
 
 def write(cluster: RayCluster, topic: str, partitions: int) -> None:
@@ -81,35 +71,6 @@ def settings_of(admin: AdminClient, topic: str) -> dict[str, str | None]:
     resource = ConfigResource(ResourceType.TOPIC, topic)
     entries = admin.describe_configs([resource])[resource].result(DEADLINE_S)
     return {name: entry.value for name, entry in entries.items()}
-
-
-class SequencedProducer:
-    """An idempotent producer that chooses its own sequence numbers."""
-
-    def __init__(self, client: WireClient) -> None:
-        identity = client.ask(InitProducerIdRequest(transactional_id=None), 4)
-        assert identity.error_code == 0
-        self._id = identity.producer_id
-        self._epoch = identity.producer_epoch
-
-    def send(self, client: WireClient, topic: str, sequence: int) -> PartitionProduceResponse:
-        """Send the one record of a sequence number to partition 0."""
-        records = [Record(0, 1_700_000_000_000, None, b"s%d" % sequence, [])]
-        batch = encode_batch(
-            records,
-            producer_id=self._id,
-            producer_epoch=self._epoch,
-            base_sequence=sequence,
-        )
-        data = [PartitionProduceData(index=0, records=batch)]
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=int(DEADLINE_S * 1000),
-            topic_data=[TopicProduceData(name=topic, partition_data=data)],
-        )
-        answer = client.ask(request, PRODUCE_VERSION).responses[0].partition_responses[0]
-        assert isinstance(answer, PartitionProduceResponse)
-        return answer
 
 
 def test_a_clean_stop_and_start(new_cluster: NewCluster) -> None:

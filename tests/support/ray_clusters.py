@@ -156,6 +156,12 @@ class RayCluster:
         return wait_until(successor, f"a successor of {role} {pid}")
 
 
+Note = Callable[[str, float], None]
+"""Notes a figure for the end of the report."""
+NewCluster = Callable[..., RayCluster]
+"""Makes a cluster on a test's own data, which is ended with the test."""
+
+
 def create(
     bootstrap: str, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
 ) -> None:
