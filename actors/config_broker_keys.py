@@ -228,7 +228,7 @@ _CLUSTER = (
         "replica.actors.max",
         _T.INT,
         "0",
-        "Processes a broker's partitions are spread over; 0 is twice the cores, at least 2.",
+        "Processes a broker's partitions are spread over; 0 is as many as cores, at least 2.",
         low=0,
     ),
     _broker(

@@ -180,7 +180,7 @@ class BrokerActor:
         pool = ReplicaPool(
             self._cluster_id,
             self._broker_id,
-            actors_max=actors_max or max(2, 2 * (os.cpu_count() or 1)),
+            actors_max=actors_max or max(2, os.cpu_count() or 1),
             spares=self._settings.number("replica.actors.spare"),
             numbers=numbers,
         )
