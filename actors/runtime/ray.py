@@ -130,10 +130,10 @@ class RayRuntime(LoopRuntime):
             "max_restarts": -1 if spec.restarts else 0,
             "max_task_retries": 0,
         }
-        if spec.node_id is not None:
-            options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
-                spec.node_id, soft=False
-            )
+        # Without a wish an actor stays near who starts it: one node less whose end it suffers from.
+        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
+            spec.node_id or ray.get_runtime_context().get_node_id(), soft=spec.node_id is None
+        )
         host = ray.remote(Host).options(**options)
         return host.remote(spec.role, spec.name, spec.args, self._secret_path)
 

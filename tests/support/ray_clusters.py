@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -85,6 +85,16 @@ class RayCluster:
             nodes=self.nodes,
         )
         self.ports = [one.port for one in await start_cluster(self.runtime, self._plan)]
+
+    def start_one(self, broker_id: int, node_id: str) -> float:
+        """Start one broker again, on another node; returns the seconds until it serves."""
+        began = time.monotonic()
+        assert self._plan is not None, "the cluster was started"
+        (broker,) = [one for one in self._plan.brokers if one.broker_id == broker_id]
+        plan = replace(self._plan, brokers=(replace(broker, node_id=node_id),))
+        (status,) = asyncio.run(start_cluster(self.runtime, plan))
+        assert status.port == self.ports[broker_id]
+        return time.monotonic() - began
 
     def stop(self) -> dict[int, str]:
         """Stop all brokers cleanly; returns what did not end so."""

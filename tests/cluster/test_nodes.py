@@ -1,0 +1,112 @@
+"""Brokers on several Ray nodes: one node ends, the others go on, it comes back with its data."""
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from raylog.actors.runtime import ray_node
+from raylog.actors.runtime.processes import descendants
+from raylog.actors.runtime.ray_node import LocalRay
+from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.support.load import Reader, Writer, assert_nothing_lost
+from tests.support.ray_clusters import DEADLINE_S, NewCluster, Note, create, slowness, wait_until
+from tests.support.wire_client import WireClient
+
+SOME = 100
+GOES_ON_S = 1.0
+FENCED_S = 8.0
+"""broker.session.timeout.ms, and a heartbeat to notice it by."""
+
+NewNode = Callable[[int], LocalRay]
+
+
+@pytest.fixture
+def new_node(local_ray: Path, tmp_path: Path) -> Iterator[NewNode]:
+    """Starts more nodes of the Ray of this session; they end with the test."""
+    (head,) = ray_node.running_nodes(local_ray.parent)
+    run = tmp_path / "nodes"
+    run.mkdir(mode=0o700)
+    shutil.copy(head.token_path, run / "ray.token")
+    yield lambda index: ray_node.start_node(run, index=index, join=head.address)
+    assert not ray_node.stop_nodes(run)
+
+
+def kill(node: LocalRay) -> None:
+    """End a node with all that runs on it."""
+    for process in [*node.processes, *descendants(node.processes)]:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def leader(port: int, topic: str) -> int:
+    """Who leads partition 0, as a broker knows it."""
+    with WireClient("127.0.0.1", port) as client:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        (partition,) = client.ask(asked, 9).topics[0].partitions
+    assert isinstance(partition.leader_id, int)
+    return partition.leader_id
+
+
+def write(bootstrap: str, topic: str) -> None:
+    """SOME records, all acknowledged."""
+    errors = []
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(SOME):
+        producer.produce(topic, str(number), on_delivery=lambda error, _: errors.append(error))
+    assert producer.flush(DEADLINE_S) == 0
+    assert errors == [None] * SOME
+
+
+def test_a_node_ends_and_comes_back(
+    new_cluster: NewCluster, local_ray: Path, new_node: NewNode, note: Note
+) -> None:
+    (head,) = ray_node.running_nodes(local_ray.parent)
+    nodes = [head, new_node(1), new_node(2)]
+    cluster = new_cluster(brokers=3, nodes=[node.node_id for node in nodes])
+    cluster.start()
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    placed = [
+        NewTopic("steady", 2, replica_assignment=[[0], [2]]),
+        NewTopic("held", 1, replica_assignment=[[1]]),
+    ]
+    for created in admin.create_topics(placed).values():
+        created.result(DEADLINE_S)
+    write(cluster.bootstrap, "held")
+    survivors = f"127.0.0.1:{cluster.ports[0]},127.0.0.1:{cluster.ports[2]}"
+    with Reader(survivors, "steady", 2) as reader, Writer(survivors, "steady", 2) as writer:
+        writer.until_acknowledged(SOME)
+        kill(nodes[1])
+        went_on_s = writer.until_acknowledged()
+        note("went_on_s", went_on_s)
+        began = time.monotonic()
+        wait_until(lambda: leader(cluster.ports[0], "held") == -1, "the broker to be fenced")
+        note("fenced_s", time.monotonic() - began)
+        slow = slowness()
+        assert went_on_s < GOES_ON_S * slow
+        assert time.monotonic() - began < FENCED_S * slow
+        create(survivors, "new", 4)
+        write(survivors, "new")
+
+        gone = f"{cluster.cluster_id}/broker/1/"
+        wait_until(
+            lambda: not any(actor.name.startswith(gone) for actor in cluster.actors()),
+            "Ray to miss the node",
+        )
+        note("back_s", cluster.start_one(1, new_node(1).node_id))
+        assert leader(cluster.ports[0], "held") == 1
+        write(cluster.bootstrap, "held")
+        writer.until_acknowledged(SOME)
+        writer.finish()
+        assert_nothing_lost(writer, reader)
+    with Reader(cluster.bootstrap, "held", 1) as again:
+        again.until_read({0: 2 * SOME})
+        assert [number for _, number in again.seen[0]] == [*range(SOME), *range(SOME)]
+    assert cluster.stop() == {}
