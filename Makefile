@@ -65,6 +65,9 @@ sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) tests/cluster
 
+scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
+	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
+
 conformance: $(STAMP) ## foreign clients against the embedded broker
 	$(PYTEST) tests/conformance
 

@@ -314,18 +314,19 @@ class BrokerMachine:
         """Reconcile what the records touch; returns the topics whose settings may differ."""
         touched: dict[PartitionKey, None] = {}
         configured: set[TopicId] = set()
+        deleted: set[TopicId] = set()
         for record in update.records:
             match record:
                 case PartitionCreated() | PartitionChanged():
                     touched[(record.topic_id, record.partition)] = None
                 case TopicDeleted():
-                    touched.update(
-                        dict.fromkeys(key for key in self.partitions if key[0] == record.topic_id)
-                    )
+                    deleted.add(record.topic_id)
                 case ConfigChanged():
                     configured.update(self._topics_of(record))
                 case _:
                     pass
+        if deleted:
+            touched.update(dict.fromkeys(key for key in self.partitions if key[0] in deleted))
         for key in touched:
             self._reconcile(key, batch)
         return configured
