@@ -66,9 +66,9 @@ class LoopRuntime:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     def end(self) -> None:
-        """Cancel the background tasks and let the threads go."""
+        """Cancel the background tasks; what a thread has begun is waited for."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
