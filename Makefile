@@ -13,7 +13,7 @@ STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 
-.PHONY: help demo test check fmt lint types layers unit property sim cluster conformance malformed loadtest bench micro \
+.PHONY: help demo test check fmt lint types layers unit property sim cluster nodes scale conformance malformed loadtest bench micro \
         golden lock clean install
 
 help: ## this list
@@ -63,7 +63,10 @@ sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
 	SEED=$(SEED) $(PYTEST) tests/sim
 
 cluster: $(STAMP) ## actors on a local Ray
-	$(PYTEST) tests/cluster
+	$(PYTEST) tests/cluster --ignore=tests/cluster/test_nodes.py
+
+nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
+	$(PYTEST) tests/cluster/test_nodes.py
 
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
