@@ -68,15 +68,28 @@ class GatewayActor:
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._name = name
         self._address = (host, port)
+        self._routed = False
+        self._listener: socket.socket | None = None
+        """The port, until it is served."""
         self._server: asyncio.AbstractServer | None = None
         self._connections: set[ClientConnection] = set()
         self._connections_max = min(self.settings.number("max.connections"), budget.connections)
 
     async def start(self) -> None:
-        """Listen."""
-        listener = socket.create_server(
-            self._address, backlog=LISTEN_BACKLOG, reuse_port=True, family=_family(self._address[0])
-        )
+        """Hold the port. It is served once the metadata has this broker, unfenced, and its routes.
+
+        As in Kafka: librdkafka that is answered without any broker may not ask again for minutes.
+        """
+        self._listener = socket.socket(_family(self._address[0]), socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._listener.bind(self._address)
+
+    async def _serve_when_known(self) -> None:
+        own = self.cluster.image.brokers.get(self.broker_id)
+        if self._listener is None or own is None or own.fenced or not self._routed:
+            return
+        listener, self._listener = self._listener, None
         request_bytes_max = self.settings.number("socket.request.max.bytes")
         self._server = await asyncio.get_running_loop().create_server(
             lambda: ClientConnection(self, request_bytes_max),
@@ -86,6 +99,8 @@ class GatewayActor:
 
     async def stop(self) -> None:
         """Stop listening, close every connection and link."""
+        if self._listener is not None:
+            self._listener.close()
         if self._server is not None:
             self._server.close()
         for connection in tuple(self._connections):
@@ -99,10 +114,13 @@ class GatewayActor:
     async def apply_metadata(self, from_offset: int, to_offset: int, records: list[Any]) -> None:
         """Take in metadata records that the Broker pushes."""
         await self.cluster.apply_metadata(from_offset, to_offset, records)
+        await self._serve_when_known()
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in routes that the Broker pushes."""
         self.maps.forget(await self.cluster.apply_routes(update))
+        self._routed = True
+        await self._serve_when_known()
 
     def end_fetch_session(self, session: ClientFetchSession) -> None:
         """Have the replicas forget a fetch session."""

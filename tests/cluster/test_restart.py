@@ -97,7 +97,8 @@ def test_a_clean_stop_and_start(new_cluster: NewCluster) -> None:
     assert wait_until(lambda: not cluster.actors(), "the end of all actors")
     cluster.start()
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create(cluster.bootstrap, "later")
+    admin.delete_topics(["later"])["later"].result(DEADLINE_S)  # a client that lived through it
     assert (topics(admin), settings_of(admin, "t"), read(cluster, "t", 2)) == before
     with WireClient("127.0.0.1", cluster.ports[0]) as client:
         again = producer.send(client, "sequenced", 2)

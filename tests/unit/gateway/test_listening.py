@@ -1,0 +1,76 @@
+"""A gateway serves its port once it can name a broker to clients: its own."""
+
+import asyncio
+import socket
+
+import pytest
+
+from raylog.actors.metadata.records import BrokerUnfenced
+from raylog.actors.ports import RouteUpdate
+from tests.support.gateway_world import World, run
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+async def is_served(port: int) -> bool:
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except ConnectionRefusedError:
+        return False
+    writer.write_eof()
+    assert await reader.read() == b"", "nothing was asked"
+    writer.close()
+    await writer.wait_closed()
+    return True
+
+
+def test_clients_wait_until_the_broker_is_unfenced_and_routes_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        await world.gateway.start()
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", port)).close()
+        await world.brokers(1, 2, fenced=[1])
+        await world.gateway.apply_routes(RouteUpdate())
+        assert not await is_served(port)
+        await world.apply(BrokerUnfenced(1, 51))
+        assert await is_served(port)
+        await world.gateway.stop()
+        assert not await is_served(port)
+
+    run(scenario)
+
+
+def test_a_successor_waits_for_its_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        await world.gateway.start()
+        await world.brokers(1)
+        assert not await is_served(port)
+        await world.gateway.apply_routes(RouteUpdate())
+        assert await is_served(port)
+        await world.gateway.stop()
+
+    run(scenario)
+
+
+def test_a_gateway_that_never_served_gives_its_port_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        await world.gateway.start()
+        await world.gateway.stop()
+        socket.create_server(("127.0.0.1", port)).close()
+
+    run(scenario)
