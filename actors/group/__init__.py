@@ -1,0 +1,1 @@
+"""Consumer groups: the coordinator's machines and its shell."""
