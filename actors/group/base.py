@@ -8,7 +8,7 @@ as they are appended, in the same code that loads a shard from the log.
 
 from __future__ import annotations
 
-import random
+import random  # noqa: TID251 - its type: chance comes in
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -56,8 +56,9 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True)
 class Step:
-    """One event's circumstances, and what comes of it; the shard carries it out in this order:
-    append all records as one batch and replay them, set timers, give answers.
+    """One event's circumstances, and what comes of it.
+
+    The shard carries it out in this order: all records as one batch, timers, answers.
     """
 
     now_ms: int
