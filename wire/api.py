@@ -88,10 +88,6 @@ class ApiVersionRange(NamedTuple):
     flexible_from: int | None
     unstable: bool = False
 
-    def is_flexible(self, version: int) -> bool:
-        """Whether `version` has compact lengths and tagged fields; true of unknown newer ones."""
-        return self.flexible_from is not None and version >= self.flexible_from
-
 
 VERSIONS: dict[ApiKey, ApiVersionRange] = {
     ApiKey.PRODUCE: ApiVersionRange(3, 13, 9),

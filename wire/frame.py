@@ -21,6 +21,11 @@ _LENGTH = Struct(">i")
 _REQUEST = Struct(">hhih")  # api key, version, correlation id, length of the client id
 _RESPONSE = Struct(">ii")  # frame length, correlation id
 _API_KEYS = {int(key): key for key in ApiKey}
+_NEVER = 1 << 15
+_FLEXIBLE_FROM = {
+    int(key): _NEVER if known.flexible_from is None else known.flexible_from
+    for key, known in VERSIONS.items()
+}
 _FRAME_BYTES_MAX = 0x7FFFFFFF
 
 
@@ -53,7 +58,7 @@ def decode_request_header(buf: Buffer, position: int = 0) -> tuple[RequestHeader
     api_key = _API_KEYS.get(key)
     if api_key is None:
         return RequestHeader(key, version, correlation_id, client_id), end
-    if VERSIONS[api_key].is_flexible(version):
+    if version >= _FLEXIBLE_FROM[key]:
         end = _skip_header_tags(buf, end)
     return RequestHeader(api_key, version, correlation_id, client_id), end
 
@@ -65,7 +70,7 @@ def encode_request(
     name = b"" if client_id is None else client_id.encode()
     size = -1 if client_id is None else len(name)
     head = bytes(LENGTH_BYTES) + _REQUEST.pack(api_key, version, correlation_id, size) + name
-    if VERSIONS[api_key].is_flexible(version):
+    if version >= _FLEXIBLE_FROM[api_key]:
         head += b"\x00"
     return _with_length(encode_chunks(request, version, head))
 
@@ -81,7 +86,7 @@ def encode_response(
         version = version if version in supported_versions(api_key) else 0
         return _with_length(encode_chunks(response, version, _RESPONSE.pack(0, correlation_id)))
     head = _RESPONSE.pack(0, correlation_id)
-    if VERSIONS[api_key].is_flexible(version):
+    if version >= _FLEXIBLE_FROM[api_key]:
         head += b"\x00"
     return _with_length(encode_chunks(response, version, head))
 
@@ -101,7 +106,7 @@ def decode_response(api_key: ApiKey, version: int, buf: Buffer) -> tuple[int, ob
     if api_key is ApiKey.API_VERSIONS:
         if buf[position : position + 2] == _UNSUPPORTED_VERSION:
             version = 0
-    elif VERSIONS[api_key].is_flexible(version):
+    elif version >= _FLEXIBLE_FROM[api_key]:
         position = _skip_header_tags(buf, position)
     return correlation_id, decode(response_class(api_key), version, buf, position)
 

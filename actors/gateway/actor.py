@@ -15,6 +15,7 @@ from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
+from raylog.actors.gateway.deadlines import Deadlines
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import SERVED, handler_of
@@ -64,6 +65,7 @@ class GatewayActor:
         )
         self.rules = TopicRulesCache(self.cluster, self.settings)
         self.topic_metadata = TopicMetadata()
+        self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._name = name
@@ -157,11 +159,10 @@ class GatewayActor:
         """Decode one request and start its handler; raises DecodeError to close the connection."""
         header, body = decode_request_header(request)
         context = RequestContext(self, connection, slot, header)
-        versions = SERVED.get(header.api_key)
-        if versions is None or header.api_version not in versions:
+        api_key = header.api_key
+        if not isinstance(api_key, ApiKey) or header.api_version not in SERVED.get(api_key, ()):
             _unsupported(context)
             return
-        api_key = ApiKey(header.api_key)
         # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
         message: object
         message, _ = decode_from(request_class(api_key), header.api_version, request, body)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.wire.compression import Codec, compress, decompress
-from raylog.wire.errors import DecodeError, KafkaError
+from raylog.wire.errors import DecodeError, InvalidRecord, KafkaError
+from raylog.wire.record import check_lengths
 from raylog.wire.records import (
     Record,
     TimestampType,
@@ -114,6 +115,34 @@ def test_what_is_encoded_may_be_produced(records: list[Record], codec: Codec) ->
     header = check_produced(buf)
     check_record_count(buf, header)
     validate_records(buf, header, needs_keys=False, earliest_ms=0, latest_ms=2**45)
+
+
+def counted_singly(body: bytes, count: int) -> bool:
+    position = 0
+    for _ in range(count):
+        try:
+            size, position = decode_varint(body, position)
+        except DecodeError:
+            return False
+        position += size
+    return position == len(body)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0, 1, 9, 54, 55, 110, 8_191, 8_192]), st.integers(1, 90))),
+    st.integers(-3, 3),
+    st.integers(-3, 3),
+)
+def test_runs_of_equal_records_are_counted_as_single_ones(
+    runs: list[tuple[int, int]], miscount: int, surplus: int
+) -> None:
+    sizes = [size for size, times in runs for _ in range(times)]
+    body = b"".join(encode_varint(size) + b"\x02" * size for size in sizes)
+    body = body[:surplus] if surplus < 0 else body + bytes(surplus)
+    count = max(0, len(sizes) + miscount)
+    right = counted_singly(body, count)
+    with contextlib.nullcontext() if right else pytest.raises(InvalidRecord):
+        check_lengths(body, count)
 
 
 @given(RECORD_LISTS, CODECS, CODECS)

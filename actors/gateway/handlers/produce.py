@@ -42,7 +42,7 @@ def produce(context: RequestContext, request: ProduceRequest) -> None:
 class _Produce:
     """One Produce request on its way: counts what is still unanswered."""
 
-    __slots__ = ("_acks", "_context", "_failed", "_left", "_now_ms", "_response", "_timer")
+    __slots__ = ("_acks", "_context", "_due", "_failed", "_left", "_now_ms", "_response")
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._context = context
@@ -52,9 +52,7 @@ class _Produce:
         # Texts, not exceptions: a traceback would keep this object and all buffers on its way.
         self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
-        self._timer = context.gateway.runtime.call_later(
-            request.timeout_ms + DEADLINE_GRACE_MS, self._timed_out
-        )
+        self._due = context.gateway.deadlines.add(self, request.timeout_ms + DEADLINE_GRACE_MS)
 
     def begin(self, topics: list[TopicProduceData]) -> None:
         """Send everything on its way; the answer follows when all of it is settled."""
@@ -123,7 +121,8 @@ class _Produce:
         answer.error_message = message_of(failure)
         self._failed.append(str(failure))
 
-    def _timed_out(self) -> None:
+    def timed_out(self) -> None:
+        """Answer without the partitions that did not."""
         late = PeerTimeout("the partition's leader did not answer in time")
         for topic in self._response.responses:
             for answer in topic.partition_responses:
@@ -134,7 +133,7 @@ class _Produce:
     def _one_done(self) -> None:
         self._left -= 1
         if self._left == 0:
-            self._timer.cancel()
+            self._due.discard(self)
             self._finish()
 
     def _finish(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway.deadlines import TICK_MS
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
 from raylog.actors.replica.api import PRODUCE
 from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
@@ -76,6 +77,7 @@ def test_batches_reach_their_replicas_as_they_came(version: int) -> None:
             )
             for index in (0, 1)
         ]
+        await world.runtime.advance(TICK_MS)
         assert world.runtime.pending_timers() == 0
 
     run(scenario)
@@ -242,7 +244,7 @@ def test_a_replica_that_hangs_is_given_up() -> None:
         link.requests[0].reply((3, -1, 0))
         await world.runtime.advance(5_999)
         assert client.received() == []
-        await world.runtime.advance(1)
+        await world.runtime.advance(2 * TICK_MS)
         (answer,) = client.received()
         assert codes(answer) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
         link.requests[1].reply((4, -1, 0))

@@ -1,0 +1,47 @@
+"""Deadlines share one timer, which runs only while somebody waits."""
+
+from raylog.actors.gateway.deadlines import TICK_MS, Deadlines
+from tests.support.gateway_world import World, run
+
+
+class Waiting:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.over_ms: float | None = None
+
+    def timed_out(self) -> None:
+        self.over_ms = self.world.runtime.monotonic_ms()
+
+
+def test_each_is_told_once_soon_after_its_deadline() -> None:
+    async def scenario(world: World) -> None:
+        deadlines = Deadlines(world.runtime)  # type: ignore[arg-type]  # a fake
+        delays = (0, 1, 999, 1_500, 30_000)
+        waiting = [Waiting(world) for _ in delays]
+        begin = world.runtime.monotonic_ms()
+        for one, delay in zip(waiting, delays, strict=True):
+            deadlines.add(one, delay)
+        await world.runtime.advance(60_000)
+        for one, delay in zip(waiting, delays, strict=True):
+            assert one.over_ms is not None
+            assert delay <= one.over_ms - begin <= delay + 2 * TICK_MS
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_who_is_answered_is_not_told_and_leaves_no_timer() -> None:
+    async def scenario(world: World) -> None:
+        deadlines = Deadlines(world.runtime)  # type: ignore[arg-type]  # a fake
+        assert world.runtime.pending_timers() == 0
+        answered, late = Waiting(world), Waiting(world)
+        deadlines.add(answered, 5_000).discard(answered)
+        deadlines.add(late, 5_000)
+        assert world.runtime.pending_timers() == 1
+        await world.runtime.advance(10_000)
+        assert (answered.over_ms is None, late.over_ms is None) == (True, False)
+        deadlines.add(answered, 5_000).discard(answered)
+        await world.runtime.advance(TICK_MS)
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
