@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         RequestTimedOut,
     )
     from raylog.client.fetched import ConsumedRecords
+    from raylog.client.group_descriptions import GroupDescription, GroupMember
+    from raylog.client.groups import CommittedOffset, GroupListing
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
     from raylog.client.settings import (
         ACKS_ALL,
@@ -75,6 +77,8 @@ _HOMES = {
         "RequestTimedOut",
     ),
     "raylog.client.fetched": ("ConsumedRecords",),
+    "raylog.client.group_descriptions": ("GroupDescription", "GroupMember"),
+    "raylog.client.groups": ("CommittedOffset", "GroupListing"),
     "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
     "raylog.client.settings": (
         "ACKS_ALL",
@@ -105,6 +109,7 @@ __all__ = [
     "ClusterDescription",
     "ClusterView",
     "Codec",
+    "CommittedOffset",
     "ConfigEntry",
     "ConfigSource",
     "ConnectionLost",
@@ -113,6 +118,9 @@ __all__ = [
     "Delivery",
     "DeliveryFailed",
     "FoundOffset",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "InvalidSetting",
     "LogDir",
     "NewTopic",

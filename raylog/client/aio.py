@@ -14,6 +14,7 @@ from raylog.client.consumer import Consumer
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.fetched import ConsumedRecords
+from raylog.client.groups import GroupAdmin
 from raylog.client.producer import OnDelivery, Producer
 from raylog.client.settings import (
     ClientSettings,
@@ -27,7 +28,7 @@ from raylog.wire.errors import UnknownTopicOrPartition
 POLL_RECORDS_MAX = 10_000
 
 
-class AsyncClient(Admin):
+class AsyncClient(Admin, GroupAdmin):
     """A client of one cluster.
 
     `async with AsyncClient("localhost:9092") as client: ...`
@@ -40,7 +41,9 @@ class AsyncClient(Admin):
         self._io = AsyncIo()
         self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
         self._cores: list[Core] = []
-        super().__init__(self._new_core())
+        core = self._new_core()
+        Admin.__init__(self, core)
+        GroupAdmin.__init__(self, core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None

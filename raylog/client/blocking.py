@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -15,10 +15,12 @@ from raylog.client.admin import (
     NewTopic,
     Resource,
 )
-from raylog.client.cluster import ClusterView, TopicPartition, TopicView
+from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.consumer import Consumer
 from raylog.client.core import Core
 from raylog.client.fetched import ConsumedRecords
+from raylog.client.group_descriptions import GroupDescription
+from raylog.client.groups import CommittedOffset, GroupAdmin, GroupListing
 from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
 from raylog.client.producer import OnDelivery, Producer
@@ -47,7 +49,9 @@ class BlockingClient:
         self._io = BlockingIo()
         self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
         self._cores: list[Core] = []
-        self._admin = Admin(self._new_core())
+        core = self._new_core()
+        self._admin = Admin(core)
+        self._groups = GroupAdmin(core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
@@ -107,6 +111,46 @@ class BlockingClient:
     def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
         """Data directories and sizes of brokers (None: of all)."""
         return run_blocking(self._admin.describe_log_dirs(brokers))
+
+    def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
+        """The broker that coordinates each group, whether or not the group exists."""
+        return run_blocking(self._groups.find_coordinators(group_ids))
+
+    def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """Groups of all brokers by name; empty filters let all pass."""
+        return run_blocking(self._groups.list_groups(states=states, types=types))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State and members of groups of either protocol; raises GroupIdNotFound."""
+        return run_blocking(self._groups.describe_groups(group_ids))
+
+    def group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Committed offsets (None: of all partitions); those without one are left out."""
+        return run_blocking(
+            self._groups.group_offsets(group_id, partitions, require_stable=require_stable)
+        )
+
+    def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
+    ) -> None:
+        """Set a group's offsets from outside; raises UnknownMemberId if somebody is in it."""
+        run_blocking(self._groups.commit_group_offsets(group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forget committed offsets; raises GroupSubscribedToTopic, GroupIdNotFound."""
+        run_blocking(self._groups.delete_group_offsets(group_id, partitions))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members and their offsets; raises the first refusal."""
+        run_blocking(self._groups.delete_groups(group_ids))
 
     def close(self) -> None:
         """End all connections; flush producers before."""

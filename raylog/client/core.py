@@ -150,9 +150,9 @@ class Core:
             await self.io.wait(ready, min(deadline_ms, self._next_deadline_ms()) - now)
         return ready()
 
-    async def version_on(self, node_id: int, api_key: ApiKey) -> int:
+    async def version_on(self, node_id: int, api_key: ApiKey, at_most: int | None = None) -> int:
         """The version that a request to this broker would use."""
-        return (await self._channel(node_id)).version_for(api_key)
+        return (await self._channel(node_id)).version_for(api_key, at_most)
 
     async def api_versions(self, node_id: int) -> dict[int, range]:
         """API key to the versions this broker speaks."""
@@ -237,13 +237,20 @@ class Core:
     # -- repeats -------------------------------------------------------------------------------
 
     async def repeat(
-        self, attempt: Callable[[], Awaitable[T]], *, timeout_ms: float | None = None
+        self,
+        attempt: Callable[[], Awaitable[T]],
+        *,
+        timeout_ms: float | None = None,
+        retriable: Callable[[Exception], bool] | None = None,
     ) -> T:
         """Run an attempt until it succeeds, fails for good, or time is up.
 
-        The last failure is raised. Attempts must be harmless to repeat. As long as no broker
-        was ever reached there is nothing to wait for: that is raised at once.
+        The last failure is raised. Attempts must be harmless to repeat after every failure that
+        is `retriable` (by default: `is_retriable`). As long as no broker was ever reached there
+        is nothing to wait for: that is raised at once.
         """
+        if retriable is None:
+            retriable = is_retriable
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
         deadline_ms = self.io.now_ms() + timeout_ms
@@ -252,7 +259,7 @@ class Core:
             try:
                 return await attempt()
             except (KafkaError, ClientError) as error:
-                if not is_retriable(error) or self.io.now_ms() + backoff_ms >= deadline_ms:
+                if not retriable(error) or self.io.now_ms() + backoff_ms >= deadline_ms:
                     raise
                 if isinstance(error, NotConnected) and not self.cluster.nodes:
                     raise

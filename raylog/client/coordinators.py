@@ -1,0 +1,175 @@
+"""Who coordinates a group, and asking them: FindCoordinator v0-6, and what goes to coordinators.
+
+A coordinator moves with the partition of `__consumer_offsets` that it leads. NOT_COORDINATOR and
+COORDINATOR_NOT_AVAILABLE say that it moved or is not elected yet: it is looked for again.
+COORDINATOR_LOAD_IN_PROGRESS says that it is the right one, and not ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from raylog.client.cluster import Node
+from raylog.client.core import Core, is_retriable
+from raylog.client.errors import ClientError, NotConnected, NotKafka
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from raylog.wire.schema import layout_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+GroupAnswers = Iterable[tuple[str, T | KafkaError]]
+
+_KEY_TYPE_GROUP = 0
+_BATCHES_SINCE = 4
+"""FindCoordinator version that takes several keys (KIP-699)."""
+_RETRIABLE = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
+"""Refusals after which the request was not carried out and may be repeated."""
+_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Refusals of a broker that does not coordinate the group, or not yet."""
+
+
+class Coordinators:
+    """The coordinators of groups as far as they are known, for one client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._known: dict[str, int] = {}
+
+    async def find(self, group_ids: Iterable[str]) -> dict[str, int]:
+        """Broker id by group; raises CoordinatorNotAvailable and what else brokers answer."""
+        wanted = list(dict.fromkeys(group_ids))
+        unknown = [group_id for group_id in wanted if group_id not in self._known]
+        if unknown:
+            await self._ask(unknown)
+        return {group_id: self._known[group_id] for group_id in wanted}
+
+    def note(self, group_id: str, node_id: int) -> None:
+        """A broker has listed the group, so it coordinates it."""
+        self._known[group_id] = node_id
+
+    def forget(self, *group_ids: str) -> None:
+        """The coordinator of these groups is somewhere else, or cannot be reached."""
+        for group_id in group_ids:
+            self._known.pop(group_id, None)
+
+    async def _ask(self, group_ids: Sequence[str]) -> None:
+        """Ask any broker for the coordinators."""
+        node_id = await self._core.any_node()
+        if await self._core.version_on(node_id, ApiKey.FIND_COORDINATOR) < _BATCHES_SINCE:
+            for group_id in group_ids:
+                alone = FindCoordinatorRequest(key=group_id, key_type=_KEY_TYPE_GROUP)
+                answer = await self._core.ask(node_id, alone, FindCoordinatorResponse)
+                self._take(group_id, answer)
+            return
+        request = FindCoordinatorRequest(key_type=_KEY_TYPE_GROUP, coordinator_keys=list(group_ids))
+        response = await self._core.ask(node_id, request, FindCoordinatorResponse)
+        for found in response.coordinators:
+            self._take(found.key, found)
+        missing = [group_id for group_id in group_ids if group_id not in self._known]
+        if missing:
+            raise NotKafka(f"expected the coordinators of {missing}, found no word about them")
+
+    def _take(self, group_id: str, answer: Coordinator | FindCoordinatorResponse) -> None:
+        """Take one answer: the broker's address too, which metadata may not have yet."""
+        if answer.error_code != ErrorCode.NONE:
+            told = f": {answer.error_message}" if answer.error_message else ""
+            raise error_of(answer.error_code, f"coordinator of group {group_id!r}{told}")
+        nodes = self._core.cluster.nodes
+        known = nodes.get(answer.node_id)
+        if known is None or (known.host, known.port) != (answer.host, answer.port):
+            nodes[answer.node_id] = Node(answer.node_id, answer.host, answer.port)
+        self._known[group_id] = answer.node_id
+
+
+async def ask_coordinators(
+    core: Core,
+    coordinators: Coordinators,
+    group_ids: Iterable[str],
+    request: Callable[[list[str], int], object],
+    expected: type[R],
+    answers: Callable[[R], GroupAnswers[T]],
+    *,
+    at_most: int | None = None,
+    repeat_lost: bool = True,
+) -> dict[str, T | KafkaError]:
+    """Ask each coordinator about its groups; repeat for those that were not dealt with.
+
+    `request` makes the request for some groups at a version (`at_most` bounds it). Each group
+    succeeds or fails on its own. Where the outcome is unknown because an answer was
+    lost, the request is repeated only if `repeat_lost`: it must be harmless then.
+    """
+    api_key = layout_of(expected).api_key
+    assert api_key is not None, f"{expected.__name__} is not a response"
+    answered = _Answered[T](coordinators, set(group_ids))
+
+    def may_repeat(error: Exception) -> bool:
+        if isinstance(error, KafkaError):
+            return error.code in _RETRIABLE
+        return is_retriable(error) if repeat_lost else isinstance(error, NotConnected)
+
+    async def ask(node_id: int, of_node: list[str]) -> R:
+        version = await core.version_on(node_id, api_key, at_most)
+        return await core.ask(node_id, request(of_node, version), expected, at_most=version)
+
+    async def attempt() -> None:
+        failures: list[Exception] = []
+        for node_id, of_node in _by_node(await coordinators.find(sorted(answered.left))).items():
+            try:
+                response = await ask(node_id, of_node)
+            except ClientError as error:
+                coordinators.forget(*of_node)
+                failures.append(error)
+            else:
+                failures += answered.take(answers(response))
+        if failures:
+            raise min(failures, key=may_repeat)  # what no repeat cures comes first
+        if answered.left:
+            raise NotKafka(f"expected answers about {sorted(answered.left)}, found none")
+
+    await core.repeat(attempt, retriable=may_repeat)
+    return answered.results
+
+
+@dataclass(slots=True)
+class _Answered(Generic[T]):
+    """Which groups have their final answer."""
+
+    coordinators: Coordinators
+    left: set[str]
+    results: dict[str, T | KafkaError] = field(default_factory=dict)
+
+    def take(self, answers: GroupAnswers[T]) -> list[KafkaError]:
+        """Keep final answers; returns the refusals after which to ask again."""
+        refusals = []
+        for group_id, answer in answers:
+            if isinstance(answer, KafkaError) and answer.code in _RETRIABLE:
+                refusals.append(answer)
+                if answer.code in _MOVED:
+                    self.coordinators.forget(group_id)
+            else:
+                self.results[group_id] = answer
+                self.left.discard(group_id)
+        return refusals
+
+
+def _by_node(found: dict[str, int]) -> dict[int, list[str]]:
+    """Group ids by the broker that coordinates them."""
+    grouped: dict[int, list[str]] = {}
+    for group_id, node_id in found.items():
+        grouped.setdefault(node_id, []).append(group_id)
+    return grouped

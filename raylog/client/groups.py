@@ -1,0 +1,421 @@
+"""Groups from outside: who is in them, how far they have read, and changing that.
+
+Groups speak one of two protocols: "classic" ones choose a leader among their members, which
+assigns the partitions; in "consumer" ones (KIP-848) the coordinator does. Both keep committed
+offsets alike. Changes are not repeated once they were sent, unless the coordinator said that it
+did not carry them out or a repeat is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from raylog.client.cluster import Node, TopicPartition
+from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
+from raylog.client.core import Core
+from raylog.client.errors import NotSupported
+from raylog.client.group_descriptions import (
+    GroupDescription,
+    classic_description,
+    consumer_description,
+)
+from raylog.client.offsets import by_topic
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, GroupIdNotFound, KafkaError, error_of
+from raylog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from raylog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+
+T = TypeVar("T")
+
+NO_OFFSET = -1
+_STATES_SINCE = 4
+"""ListGroups version that knows states (KIP-518)."""
+_TYPES_SINCE = 5
+"""ListGroups version that knows types (KIP-848)."""
+_OFFSETS_BY_NAME = 9
+"""Newest version of OffsetCommit and OffsetFetch with topic names: deleted topics have no id."""
+_OFFSETS_OF_GROUPS_SINCE = 8
+"""OffsetFetch version that asks for several groups (KIP-709)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """One group as its coordinator lists it; words are the broker's, "" from brokers too old."""
+
+    group_id: str
+    type: str
+    """classic, consumer, share, streams."""
+    protocol_type: str
+    """ "consumer" for consumers; "" for a group that only has offsets."""
+    state: str
+    """Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling, Dead."""
+    coordinator: int
+    """Broker id."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """How far a group has read one partition: the offset of the next record."""
+
+    offset: int
+    leader_epoch: int = -1
+    """Of the last record that was read; -1: unknown (KIP-320)."""
+    metadata: str = ""
+
+
+class GroupAdmin:
+    """The operations on groups; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._coordinators = Coordinators(core)
+
+    async def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
+        """The broker that coordinates each group, whether or not the group exists; asked anew."""
+        group_ids = list(group_ids)
+        self._coordinators.forget(*group_ids)
+        found = await self._core.repeat(lambda: self._coordinators.find(group_ids))
+        return {group_id: self._core.cluster.nodes[node] for group_id, node in found.items()}
+
+    async def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[GroupListing]:
+        """Groups of all brokers by name; empty filters let all pass.
+
+        Raises NotSupported if a broker is too old for a filter.
+        """
+        await self._core.repeat(lambda: self._core.refresh([]))
+        found: dict[str, GroupListing] = {}
+        for node_id in sorted(self._core.cluster.nodes):
+            listed = await self._core.repeat(partial(self._list, node_id, states, types))
+            found |= {group.group_id: group for group in listed}
+        for group in found.values():
+            self._coordinators.note(group.group_id, group.coordinator)
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State and members of groups of either protocol; raises GroupIdNotFound."""
+        wanted = list(dict.fromkeys(group_ids))
+        found: dict[str, GroupDescription | KafkaError] = {}
+        if wanted and await self._knows_consumer_groups(wanted):
+            found = await self._describe_consumer(wanted)
+        others = [
+            group_id
+            for group_id in wanted
+            if isinstance(found.get(group_id, GroupIdNotFound()), GroupIdNotFound)
+        ]
+        if others:
+            found |= await self._describe_classic(others)
+        return {group_id: _value(found[group_id]) for group_id in wanted}
+
+    async def group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """Committed offsets (None: of all partitions); those without one are left out.
+
+        A group that does not exist has none. `require_stable` waits for open transactions that
+        commit offsets (KIP-447).
+        """
+        keys = None if partitions is None else by_topic(partitions)
+
+        def request(group_ids: list[str], version: int) -> OffsetFetchRequest:
+            return _offset_fetch(group_ids[0], keys, version, require_stable=require_stable)
+
+        def answers(
+            response: OffsetFetchResponse,
+        ) -> GroupAnswers[dict[TopicPartition, CommittedOffset]]:
+            for group in response.groups:
+                yield group_id, _committed(group_id, group.error_code, group.topics)
+            if not response.groups:
+                yield group_id, _committed(group_id, response.error_code, response.topics)
+
+        found = await ask_coordinators(
+            self._core,
+            self._coordinators,
+            [group_id],
+            request,
+            OffsetFetchResponse,
+            answers,
+            at_most=_OFFSETS_BY_NAME,
+        )
+        return _value(found[group_id])
+
+    async def commit_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
+    ) -> None:
+        """Set a group's offsets from outside; it needs to have no active members.
+
+        A group that does not exist is made. Raises UnknownMemberId if somebody is in the group.
+        """
+        if not offsets:
+            return
+        topics = [
+            OffsetCommitRequestTopic(
+                name=topic, partitions=[_commit(key, offsets[key]) for key in keys]
+            )
+            for topic, keys in by_topic(offsets).items()
+        ]
+
+        def answers(response: OffsetCommitResponse) -> GroupAnswers[None]:
+            failures = (
+                (answer.error_code, f"{topic.name}-{answer.partition_index} of {group_id!r}")
+                for topic in response.topics
+                for answer in topic.partitions
+            )
+            yield group_id, _first_failure(failures)
+
+        found = await ask_coordinators(
+            self._core,
+            self._coordinators,
+            [group_id],
+            lambda group_ids, version: OffsetCommitRequest(group_id=group_id, topics=topics),
+            OffsetCommitResponse,
+            answers,
+            at_most=_OFFSETS_BY_NAME,
+        )
+        _value(found[group_id])
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Forget committed offsets (KIP-496); raises GroupSubscribedToTopic, GroupIdNotFound."""
+        topics = [
+            OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetDeleteRequestPartition(partition_index=key.partition) for key in keys
+                ],
+            )
+            for topic, keys in by_topic(partitions).items()
+        ]
+
+        def answers(response: OffsetDeleteResponse) -> GroupAnswers[None]:
+            failures = [(response.error_code, f"group {group_id!r}")]
+            failures += (
+                (answer.error_code, f"{topic.name}-{answer.partition_index} of {group_id!r}")
+                for topic in response.topics
+                for answer in topic.partitions
+            )
+            yield group_id, _first_failure(failures)
+
+        found = await ask_coordinators(
+            self._core,
+            self._coordinators,
+            [group_id],
+            lambda group_ids, version: OffsetDeleteRequest(group_id=group_id, topics=topics),
+            OffsetDeleteResponse,
+            answers,
+        )
+        _value(found[group_id])
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members and their offsets; raises the first refusal.
+
+        Those are NonEmptyGroup and GroupIdNotFound; the other groups are deleted all the same.
+        """
+        wanted = list(dict.fromkeys(group_ids))
+
+        def answers(response: DeleteGroupsResponse) -> GroupAnswers[None]:
+            for result in response.results:
+                failure = _first_failure([(result.error_code, f"group {result.group_id!r}")])
+                yield result.group_id, failure
+
+        found = await ask_coordinators(
+            self._core,
+            self._coordinators,
+            wanted,
+            lambda group_ids, version: DeleteGroupsRequest(groups_names=group_ids),
+            DeleteGroupsResponse,
+            answers,
+            repeat_lost=False,
+        )
+        for group_id in wanted:
+            _value(found[group_id])
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _list(
+        self, node_id: int, states: Collection[str], types: Collection[str]
+    ) -> list[GroupListing]:
+        """The groups of one broker."""
+        version = await self._core.version_on(node_id, ApiKey.LIST_GROUPS)
+        needed = _TYPES_SINCE if types else _STATES_SINCE if states else 0
+        if version < needed:
+            what = "types" if types else "states"
+            raise NotSupported(f"broker {node_id} is too old to filter groups by {what}")
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        response = await self._core.ask(node_id, request, ListGroupsResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise error_of(response.error_code, f"groups of broker {node_id}")
+        return [
+            GroupListing(
+                group.group_id, group.group_type, group.protocol_type, group.group_state, node_id
+            )
+            for group in response.groups
+        ]
+
+    async def _knows_consumer_groups(self, group_ids: list[str]) -> bool:
+        """Whether the brokers speak KIP-848."""
+        nodes = await self._core.repeat(lambda: self._coordinators.find(group_ids))
+        versions = await self._core.api_versions(next(iter(nodes.values())))
+        return ApiKey.CONSUMER_GROUP_DESCRIBE in versions
+
+    async def _describe_consumer(
+        self, group_ids: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Describe groups as KIP-848 ones; GroupIdNotFound for those that are not."""
+
+        def answers(response: ConsumerGroupDescribeResponse) -> GroupAnswers[GroupDescription]:
+            for group in response.groups:
+                if group.error_code != ErrorCode.NONE:
+                    yield (
+                        group.group_id,
+                        _refusal(group.group_id, group.error_code, group.error_message),
+                    )
+                else:
+                    yield group.group_id, consumer_description(group)
+
+        return await ask_coordinators(
+            self._core,
+            self._coordinators,
+            group_ids,
+            lambda names, version: ConsumerGroupDescribeRequest(group_ids=names),
+            ConsumerGroupDescribeResponse,
+            answers,
+        )
+
+    async def _describe_classic(
+        self, group_ids: list[str]
+    ) -> dict[str, GroupDescription | KafkaError]:
+        """Describe groups as classic ones."""
+
+        def answers(response: DescribeGroupsResponse) -> GroupAnswers[GroupDescription]:
+            for group in response.groups:
+                name = group.group_id
+                if group.error_code != ErrorCode.NONE:
+                    yield name, _refusal(name, group.error_code, group.error_message)
+                elif group.group_state == "Dead":
+                    yield name, _refusal(name, ErrorCode.GROUP_ID_NOT_FOUND, "it does not exist")
+                else:
+                    yield name, classic_description(group)
+
+        return await ask_coordinators(
+            self._core,
+            self._coordinators,
+            group_ids,
+            lambda names, version: DescribeGroupsRequest(groups=names),
+            DescribeGroupsResponse,
+            answers,
+        )
+
+
+def _offset_fetch(
+    group_id: str,
+    keys: dict[str, list[TopicPartition]] | None,
+    version: int,
+    *,
+    require_stable: bool,
+) -> OffsetFetchRequest:
+    """OffsetFetch for one group."""
+    indexes = {
+        topic: [key.partition for key in of_topic] for topic, of_topic in (keys or {}).items()
+    }
+    if version < _OFFSETS_OF_GROUPS_SINCE:
+        asked = [
+            OffsetFetchRequestTopic(name=topic, partition_indexes=partitions)
+            for topic, partitions in indexes.items()
+        ]
+        topics = None if keys is None else asked
+        return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
+    in_group = [
+        OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
+        for topic, partitions in indexes.items()
+    ]
+    group = OffsetFetchRequestGroup(group_id=group_id, topics=None if keys is None else in_group)
+    return OffsetFetchRequest(groups=[group], require_stable=require_stable)
+
+
+def _committed(
+    group_id: str,
+    code: int,
+    topics: Iterable[OffsetFetchResponseTopic | OffsetFetchResponseTopics],
+) -> dict[TopicPartition, CommittedOffset] | KafkaError:
+    """One group's answer."""
+    if code != ErrorCode.NONE:
+        return error_of(code, f"group {group_id!r}")
+    found = {}
+    for topic in topics:
+        for answer in topic.partitions:
+            key = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code != ErrorCode.NONE:
+                return error_of(answer.error_code, f"{key} of group {group_id!r}")
+            if answer.committed_offset != NO_OFFSET:
+                found[key] = CommittedOffset(
+                    answer.committed_offset, answer.committed_leader_epoch, answer.metadata or ""
+                )
+    return found
+
+
+def _commit(key: TopicPartition, offset: CommittedOffset | int) -> OffsetCommitRequestPartition:
+    """One partition of a commit."""
+    if isinstance(offset, int):
+        offset = CommittedOffset(offset)
+    return OffsetCommitRequestPartition(
+        partition_index=key.partition,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        committed_metadata=offset.metadata,
+    )
+
+
+def _first_failure(outcomes: Iterable[tuple[int, str]]) -> KafkaError | None:
+    """The first error among (code, what it is about)."""
+    for code, what in outcomes:
+        if code != ErrorCode.NONE:
+            return error_of(code, what)
+    return None
+
+
+def _refusal(group_id: str, code: int, message: str | None) -> KafkaError:
+    """What a coordinator says about one group."""
+    return error_of(code, f"group {group_id!r}: {message}" if message else f"group {group_id!r}")
+
+
+def _value(answer: T | KafkaError) -> T:
+    """An answer; raises one that is an error."""
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer
