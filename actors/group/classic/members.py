@@ -1,0 +1,180 @@
+"""Who is in a classic group, what they support, and who waits for an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from raylog.actors.group.base import Asked
+from raylog.wire.errors import FencedInstanceId, UnknownMemberId
+from raylog.wire.messages.join_group import JoinGroupRequest
+from raylog.wire.messages.sync_group import SyncGroupRequest
+
+_HASH_MASK = 0xFFFFFFFF
+_BUCKETS_MIN = 16
+
+
+@dataclass(slots=True)
+class Member:
+    """One member as its last join told of it."""
+
+    member_id: str
+    instance_id: str | None
+    """None: not a static member (KIP-345)."""
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: dict[str, bytes]
+    """Metadata by protocol, best first. After a load only the protocol in use is known."""
+    assignment: bytes = b""
+    is_new: bool = False
+    """In its first join: it does not know its id and cannot send heartbeats."""
+
+    def supports_exactly(self, protocols: Mapping[str, bytes]) -> bool:
+        """Whether these are its protocols, in its order and with its metadata."""
+        return list(self.protocols.items()) == list(protocols.items())
+
+
+@dataclass(slots=True)
+class Roster:
+    """The members and their waiting requests, each by member id.
+
+    Invariants: the leader is a member; who joins or syncs is a member; pending ids are none.
+    """
+
+    protocol_type: str | None = None
+    """That of the members there are or were last; None before the first."""
+    leader: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    """In the order they joined."""
+    pending: set[str] = field(default_factory=set)
+    """Ids given out that nobody has joined with yet (KIP-394)."""
+    unsynced: set[str] = field(default_factory=set)
+    """Members of this generation that have not asked for their assignment."""
+    joining: dict[str, Asked[JoinGroupRequest]] = field(default_factory=dict)
+    syncing: dict[str, Asked[SyncGroupRequest]] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)
+    """Member id by instance id."""
+    _supporters: Counter[str] = field(default_factory=Counter)
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """A new member; the first one leads and sets the protocol type."""
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        if self.leader is None:
+            self.leader = member.member_id
+        if member.instance_id is not None:
+            self.static_ids[member.instance_id] = member.member_id
+        self.members[member.member_id] = member
+        self._supporters.update(member.protocols.keys())
+        self.pending.discard(member.member_id)
+
+    def change(
+        self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int
+    ) -> None:
+        """What a known member says in a further join."""
+        self._supporters.subtract(member.protocols.keys())
+        self._supporters.update(protocols.keys())
+        member.protocols = protocols
+        member.session_timeout_ms = session_ms
+        member.rebalance_timeout_ms = rebalance_ms
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member or a pending id; the longest member takes over from a leader."""
+        assert member_id not in self.joining, "who waits is answered first"
+        assert member_id not in self.syncing, "who waits is answered first"
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._supporters.subtract(member.protocols.keys())
+            if member.instance_id is not None:
+                del self.static_ids[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending.discard(member_id)
+        self.unsynced.discard(member_id)
+
+    def rename(self, old_id: str, new_id: str) -> Member:
+        """Give a static member, and its leadership, to the instance that has come back."""
+        assert old_id not in self.joining, "who waits is answered first"
+        assert old_id not in self.syncing, "who waits is answered first"
+        old = self.members[old_id]
+        assert old.instance_id is not None
+        member = replace(old, member_id=new_id, is_new=False)
+        # The position in the order of joining stays.
+        self.members = {
+            known.member_id if known is not old else new_id: known if known is not old else member
+            for known in self.members.values()
+        }
+        self.static_ids[old.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        self.unsynced.discard(old_id)
+        return member
+
+    def member(self, member_id: str, instance_id: str | None) -> Member:
+        """The member that these ids name.
+
+        Raises UnknownMemberId, and FencedInstanceId where another member has taken the instance.
+        """
+        if instance_id is not None:
+            current = self.static_ids.get(instance_id)
+            if current is None:
+                raise UnknownMemberId(f"no member is instance {instance_id}")
+            if current != member_id:
+                raise FencedInstanceId(f"instance {instance_id} is {current}, not {member_id}")
+        member = self.members.get(member_id)
+        if member is None:
+            raise UnknownMemberId(f"{member_id} is no member")
+        return member
+
+    def supports(self, protocols: Iterable[str]) -> bool:
+        """Whether one of these is supported by every member."""
+        return any(self._supporters[name] == len(self.members) for name in protocols)
+
+    def all_joined(self) -> bool:
+        """Whether every member waits in a join and no id given out is outstanding."""
+        return len(self.joining) == len(self.members) and not self.pending
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader has rejoined; False if no member has."""
+        if self.leader is None:
+            return False
+        if self.leader not in self.joining:
+            self.leader = next((name for name in self.members if name in self.joining), self.leader)
+        return self.leader in self.joining
+
+    def rebalance_timeout_ms(self) -> int:
+        """The longest any member asks for; 0 without members."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def vote(self) -> str:
+        """The protocol for the next generation.
+
+        Candidates are supported by all; each member votes for its first one; most votes win.
+        A tie goes to the one that comes first in a Java HashMap, as in Kafka.
+        """
+        votes: Counter[str] = Counter()
+        for member in self.members.values():
+            votes[next(name for name in member.protocols if self.supports((name,)))] += 1
+        return max(_hash_map_order(votes), key=votes.__getitem__)
+
+
+def _hash_map_order(names: Iterable[str]) -> list[str]:
+    """Names as a Java HashMap iterates over them: by bucket, then as they were put in."""
+    found = list(names)
+    buckets = _BUCKETS_MIN
+    while len(found) * 4 > buckets * 3:
+        buckets *= 2
+    return sorted(found, key=lambda name: _spread_hash(name) % buckets)
+
+
+def _spread_hash(text: str) -> int:
+    """Java's String.hashCode over UTF-16, its upper half folded into the lower."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8) + units[position + 1]) & _HASH_MASK
+    return value ^ value >> 16

@@ -1,0 +1,167 @@
+"""The course of a rebalance: begun, waited for, completed by a new generation.
+
+The first rebalance of an empty group waits `group.initial.rebalance.delay.ms`, extended as long as
+members come, up to the rebalance timeout. Every other one waits until all members have rejoined or
+the rebalance timeout has passed, whereupon dynamic members that have not are out.
+"""
+
+from raylog.actors.group.base import Step
+from raylog.actors.group.classic import metadata
+from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_sync, release
+from raylog.actors.group.classic.members import Member
+from raylog.actors.group.classic.state import GroupState, State
+from raylog.wire.errors import ErrorCode
+
+_JOIN = ("join",)
+_SYNC = ("sync",)
+
+
+def prepare_or_complete(group: GroupState, step: Step) -> None:
+    """Begin a rebalance, or see whether the one under way is complete."""
+    if group.state is State.PREPARING_REBALANCE:
+        complete_if_joined(group, step)
+    else:
+        prepare(group, step)
+
+
+def prepare(group: GroupState, step: Step) -> None:
+    """Begin a rebalance: members have to join again."""
+    if group.state is State.COMPLETING_REBALANCE:
+        _interrupt_syncs(group, step)
+    step.cancel_timer(group.group_id, _SYNC)
+    first = group.state is State.EMPTY
+    group.move_to(State.PREPARING_REBALANCE, step.now_ms)
+    if first:
+        delay_ms = group.settings.group_initial_rebalance_delay_ms
+        _delay_first(group, step, delay_ms, group.roster.rebalance_timeout_ms() - delay_ms)
+    elif group.roster.all_joined():
+        complete(group, step)
+    else:
+        _wait_for_joins(group, step)
+
+
+def complete_if_joined(group: GroupState, step: Step) -> None:
+    """End the rebalance once all have joined; the first rebalance waits for its delay."""
+    if group.previous is not State.EMPTY and group.roster.all_joined():
+        complete(group, step)
+
+
+def complete_after_loss(group: GroupState, step: Step) -> None:
+    """End the rebalance if only a member or an id now lost was missing, even the first one."""
+    if group.state is State.PREPARING_REBALANCE and group.roster.all_joined():
+        complete(group, step)
+
+
+def join_time_passed(group: GroupState, step: Step) -> None:
+    """The first rebalance's delay, or the time to rejoin, has passed."""
+    if group.state is not State.PREPARING_REBALANCE:
+        return
+    if group.initial_delay is not None and group.newly_joined:
+        delay_ms, remaining_ms = group.initial_delay
+        if remaining_ms:
+            group.newly_joined = False
+            next_ms = min(group.settings.group_initial_rebalance_delay_ms, remaining_ms)
+            _delay_first(group, step, next_ms, remaining_ms - delay_ms)
+            return
+    complete(group, step)
+
+
+def complete(group: GroupState, step: Step) -> None:
+    """End the phase of joining: a new generation, or an empty group."""
+    roster = group.roster
+    group.initial_delay = None
+    group.newly_joined = False
+    step.cancel_timer(group.group_id, _JOIN)
+    for member in list(roster.members.values()):
+        if member.member_id not in roster.joining and member.instance_id is None:
+            roster.remove(member.member_id)
+            group.end_session(step, member.member_id)
+    if not roster.elect_joined_leader() and roster.members:
+        # Static members alone are left and none of them is here: sessions will remove them.
+        _wait_for_joins(group, step)
+        return
+    group.next_generation()
+    if not roster.members:
+        group.move_to(State.EMPTY, step.now_ms)
+        metadata.record(group, step, {})
+        return
+    group.move_to(State.COMPLETING_REBALANCE, step.now_ms)
+    for member in roster.members.values():
+        _answer_join(group, step, member)
+    step.set_timer(group.group_id, _SYNC, roster.rebalance_timeout_ms())
+
+
+def sync_time_passed(group: GroupState, step: Step) -> None:
+    """The time to ask for assignments has passed: who has not is out."""
+    if group.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not group.roster.unsynced:
+        return
+    for member_id in list(group.roster.unsynced):
+        remove(group, step, member_id)
+    prepare(group, step)
+
+
+def synced_by(group: GroupState, step: Step, member_id: str) -> None:
+    """A member has asked for its assignment."""
+    group.roster.unsynced.discard(member_id)
+    if not group.roster.unsynced:
+        step.cancel_timer(group.group_id, _SYNC)
+
+
+def session_time_passed(group: GroupState, step: Step, member_id: str) -> None:
+    """A member was not heard of for its session timeout, or an id given out was not used."""
+    roster = group.roster
+    if member_id in roster.pending:
+        roster.remove(member_id)
+        complete_after_loss(group, step)
+        return
+    member = roster.members.get(member_id)
+    if member is None:
+        return
+    waits = member_id in roster.joining or member_id in roster.syncing
+    if waits and not member.is_new:
+        return  # its session starts again when it is answered
+    remove(group, step, member_id)
+    if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        prepare(group, step)
+    else:
+        complete_after_loss(group, step)
+
+
+def remove(group: GroupState, step: Step, member_id: str) -> None:
+    """Forget a member; one that waits is told to begin anew."""
+    release(group, step, member_id, ErrorCode.UNKNOWN_MEMBER_ID, "")
+    group.roster.remove(member_id)
+    group.end_session(step, member_id)
+
+
+def _interrupt_syncs(group: GroupState, step: Step) -> None:
+    for member in group.roster.members.values():
+        member.assignment = b""
+        syncing = group.roster.syncing.pop(member.member_id, None)
+        if syncing is not None:
+            refuse_sync(step, syncing, ErrorCode.REBALANCE_IN_PROGRESS)
+            group.restart_session(step, member)
+
+
+def _delay_first(group: GroupState, step: Step, delay_ms: int, remaining_ms: int) -> None:
+    group.initial_delay = (delay_ms, max(remaining_ms, 0))
+    step.set_timer(group.group_id, _JOIN, delay_ms)
+
+
+def _wait_for_joins(group: GroupState, step: Step) -> None:
+    step.set_timer(group.group_id, _JOIN, group.roster.rebalance_timeout_ms())
+
+
+def _answer_join(group: GroupState, step: Step, member: Member) -> None:
+    """Tell a member of the new generation; an absent static one is only expected to sync."""
+    roster = group.roster
+    member.is_new = False
+    roster.unsynced.add(member.member_id)
+    group.restart_session(step, member)
+    asked = roster.joining.pop(member.member_id, None)
+    if asked is None:
+        return
+    response = joined(group, member.member_id)
+    if member.member_id == roster.leader:
+        response.members = metadata_of_all(group)
+    step.answer_now(asked, response)

@@ -1,0 +1,140 @@
+"""A classic group's state: what records have settled, and what is under way.
+
+Settled by records alone: the generation, its protocol, and each member's assignment. The rest is
+soft, as in Kafka: a rebalance under way is not recorded, and after a crash members repeat it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from raylog.actors.group.base import Step
+from raylog.actors.group.classic.members import Member, Roster
+from raylog.actors.group.classic.settings import ClassicSettings
+from raylog.wire.errors import DecodeError
+from raylog.wire.internal.blobs import decode_blob
+from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
+from raylog.wire.internal.offsets import GroupMetadataValue, MemberMetadata
+
+CONSUMER_PROTOCOL = "consumer"
+
+
+class State(Enum):
+    """Where a group is, named as ListGroups tells it."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+@dataclass(slots=True)
+class GroupState:
+    """All that one group remembers."""
+
+    group_id: str
+    settings: ClassicSettings
+    state: State = State.EMPTY
+    previous: State = State.EMPTY
+    since_ms: int = -1
+    """Wall-clock time of the last change of state; -1: unknown."""
+    generation: int = 0
+    protocol: str | None = None
+    roster: Roster = field(default_factory=Roster)
+    newly_joined: bool = False
+    """A member came during the delay of the first rebalance, which may be extended for it."""
+    initial_delay: tuple[int, int] | None = None
+    """In the first rebalance's delay: how long it is, and how much more there may be, in ms."""
+    _subscriptions: tuple[bytes, ...] = ()
+    """The members' metadata as the generation began."""
+    _topics: frozenset[str] | tuple[()] | None = ()
+    """Topics of `_subscriptions`; None: unreadable; an empty tuple: not looked at yet."""
+
+    def move_to(self, state: State, now_ms: int) -> None:
+        """Change the state."""
+        self.previous, self.state, self.since_ms = self.state, state, now_ms
+
+    def next_generation(self) -> None:
+        """Number the generation that begins, and choose its protocol."""
+        self.generation += 1
+        self.roster.unsynced.clear()
+        self.protocol = self.roster.vote() if self.roster.members else None
+        self._note_subscriptions()
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether the generation's members read the topic, as far as their metadata tells.
+
+        Only consumers' metadata says so. True where it cannot be read.
+        """
+        if self.roster.protocol_type != CONSUMER_PROTOCOL:
+            return False
+        topics = self.topics()
+        return topics is None or topic in topics
+
+    def topics(self) -> frozenset[str] | None:
+        """The topics that consumers subscribed to; None if that cannot be read."""
+        if isinstance(self._topics, tuple):
+            self._topics = _topics_of(self._subscriptions)
+        return self._topics
+
+    def settle(self, value: GroupMetadataValue) -> None:
+        """Take what a record says; who is known already keeps what a record does not carry."""
+        known = self.roster
+        settled = Roster(joining=known.joining, syncing=known.syncing, pending=known.pending)
+        settled.protocol_type = value.protocol_type or None
+        for recorded in value.members:
+            member = known.members.get(recorded.member_id)
+            settled.add(_settled(member, recorded, value.protocol), value.protocol_type)
+        settled.unsynced = known.unsynced & settled.members.keys()
+        settled.leader = value.leader
+        self.roster = settled
+        self.generation = value.generation
+        self.protocol = value.protocol
+        self.move_to(State.STABLE if value.members else State.EMPTY, value.current_state_timestamp)
+        self._note_subscriptions()
+
+    def restart_session(self, step: Step, member: Member, timeout_ms: int | None = None) -> None:
+        """Count the member's session from now; None: as long as it asked for."""
+        delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        step.set_timer(self.group_id, ("session", member.member_id), delay_ms)
+
+    def end_session(self, step: Step, member_id: str) -> None:
+        """Stop counting a session."""
+        step.cancel_timer(self.group_id, ("session", member_id))
+
+    def _note_subscriptions(self) -> None:
+        name = self.protocol
+        members = self.roster.members.values()
+        self._subscriptions = () if name is None else tuple(m.protocols[name] for m in members)
+        self._topics = ()
+
+
+def _settled(member: Member | None, recorded: MemberMetadata, protocol: str | None) -> Member:
+    """The member that a record describes."""
+    assert protocol is not None, "a generation with members has a protocol"
+    if member is not None and member.protocols.get(protocol) == recorded.subscription:
+        member.assignment = recorded.assignment
+        return member
+    rebalance_ms = recorded.rebalance_timeout
+    return Member(
+        recorded.member_id,
+        recorded.group_instance_id,
+        recorded.client_id,
+        recorded.client_host,
+        rebalance_ms if rebalance_ms != -1 else recorded.session_timeout,
+        recorded.session_timeout,
+        {protocol: recorded.subscription},
+        recorded.assignment,
+    )
+
+
+def _topics_of(subscriptions: tuple[bytes, ...]) -> frozenset[str] | None:
+    topics: set[str] = set()
+    try:
+        for blob in subscriptions:
+            topics.update(decode_blob(ConsumerProtocolSubscription, blob).topics)
+    except DecodeError:
+        return None
+    return frozenset(topics)
