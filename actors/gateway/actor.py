@@ -15,7 +15,6 @@ from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
-from raylog.actors.gateway.deadlines import Deadlines
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import SERVED, handler_of
@@ -26,6 +25,7 @@ from raylog.actors.gateway.topic_metadata import TopicMetadata
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.replica.api import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.runtime.deadlines import Deadlines
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
 from raylog.wire.errors import ErrorCode, UnsupportedVersion

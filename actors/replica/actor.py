@@ -22,8 +22,10 @@ from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition, unknown_partition
+from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.runtime.base import LinkRequest, Runtime, Timer
+from raylog.actors.runtime.deadlines import Deadlines
 from raylog.storage.disk import OsDisk
 from raylog.storage.log import Log
 from raylog.wire.errors import (
@@ -65,6 +67,7 @@ class ReplicaActor:
         self._partitions: dict[PartitionKey, Partition] = {}
         self._sessions: dict[SessionKey, FetchSession] = {}
         self._failures = StorageFailures(runtime.monotonic_ms)
+        self._deadlines = Deadlines(runtime)
         self._grown: dict[Partition, int] = {}
         """Logs that grew, and how often upkeep has looked at them since."""
         self._upkeep: Timer | None = None
@@ -164,14 +167,17 @@ class ReplicaActor:
         """Dispatch one link request; what a client did wrong is an answer."""
         try:
             self._handlers[request.kind](request)
-        except KafkaStorageError as failure:
+        except (KafkaError, OSError) as failure:
+            request.fail(self._refusal(request.kind, failure))
+
+    def _refusal(self, kind: str, failure: KafkaError | OSError) -> KafkaError:
+        """What the requester is told; failures of the disk are reported here too."""
+        if isinstance(failure, OSError):
+            log.error("%s failed on the disk", kind, exc_info=failure)
+            return KafkaStorageError(f"{kind}: {failure}")
+        if isinstance(failure, KafkaStorageError):
             self._failures.report(failure)
-            request.fail(failure)
-        except KafkaError as failure:
-            request.fail(failure)
-        except OSError as failure:
-            log.exception("%s failed on the disk", request.kind)
-            request.fail(KafkaStorageError(f"{request.kind}: {failure}"))
+        return failure
 
     def _partition_of(self, topic_id: TopicId, index: int) -> Partition:
         partition = self._partitions.get((topic_id, index))
@@ -180,13 +186,24 @@ class ReplicaActor:
         return partition
 
     def _produce(self, request: LinkRequest) -> None:
-        topic_id, index, epoch, acks = request.header
-        partition = self._partition_of(topic_id, index)
+        acks, timeout_ms, parts = request.header
+        writes = Writes(request, len(parts))
+        payload = request.payload
         now_ms = self._runtime.now_ms()
-        partition.produce(request, epoch, acks, now_ms)
-        if not partition.flush_running and partition.log.needs_flush(now_ms):
-            self._flush(partition)
-        self._appended(partition)
+        begin = 0
+        for number, (topic_id, index, epoch, length) in enumerate(parts):
+            write = Write(writes, number, payload[begin : begin + length])
+            begin += length
+            try:
+                partition = self._partition_of(topic_id, index)
+                partition.produce(write, epoch, acks, now_ms)
+            except (KafkaError, OSError) as failure:
+                write.fail(self._refusal(request.kind, failure))
+            else:
+                if not partition.flush_running and partition.log.needs_flush(now_ms):
+                    self._flush(partition)
+                self._appended(partition)
+        writes.limit(self._deadlines, timeout_ms)
 
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header

@@ -4,8 +4,9 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 
 | kind           | header                                          | answer's header          |
 |----------------|-------------------------------------------------|--------------------------|
-| produce        | topic id, partition, leader epoch, acks; the    | ProduceAnswer            |
-|                | payload is the batch                            |                          |
+| produce        | acks, timeout in ms, list of ProducePart; the   | of each part a Produce-  |
+|                | payload is their batches, one behind the other  | Answer, or error code    |
+|                |                                                 | and message              |
 | fetch          | FetchAsk                                        | list of FetchedPartition |
 | fetch_end      | session id, whether to forget it                | None                     |
 | offset_for     | topic id, partition, leader epoch, timestamp,   | offset, timestamp, epoch |
@@ -17,9 +18,11 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode, error_of
 
 PRODUCE = "produce"
 FETCH = "fetch"
@@ -38,6 +41,17 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 READ_COMMITTED = 1
 
 
+class ProducePart(NamedTuple):
+    """One partition's part of a produce request."""
+
+    topic_id: TopicId
+    partition: int
+    current_leader_epoch: int
+    """-1: not known."""
+    length: int
+    """Bytes of its batch."""
+
+
 class ProduceAnswer(NamedTuple):
     """Where a batch went."""
 
@@ -45,6 +59,17 @@ class ProduceAnswer(NamedTuple):
     log_append_time_ms: int
     """-1 unless the topic stamps the time of the append."""
     log_start_offset: int
+
+
+def produced(outcome: Sequence[Any]) -> ProduceAnswer:
+    """What became of one part of a produce request; raises the KafkaError that it was refused with.
+
+    Takes what the link's answer holds for the part.
+    """
+    if len(outcome) == len(ProduceAnswer._fields):
+        return ProduceAnswer._make(outcome)
+    code, message = outcome
+    raise error_of(ErrorCode(code), message)
 
 
 class Interest(NamedTuple):

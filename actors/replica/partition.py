@@ -30,8 +30,8 @@ from raylog.actors.replica.machine import (
     StartLeading,
     StopLeading,
 )
+from raylog.actors.replica.produce import Write
 from raylog.actors.replica.sessions import FetchSession
-from raylog.actors.runtime.base import LinkRequest
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log
 from raylog.wire.errors import (
@@ -64,8 +64,8 @@ class Partition:
     """Called when the log has as much unflushed as its configuration allows."""
     sessions: dict[FetchSession, tuple[int, int]] = field(default_factory=dict)
     """Who watches this partition, with the session's key in the actor."""
-    waiting: deque[tuple[int, LinkRequest, ProduceAnswer]] = field(default_factory=deque)
-    """Writers that wait for the high watermark: (next offset of their batch, request, answer)."""
+    waiting: deque[tuple[int, Write, ProduceAnswer]] = field(default_factory=deque)
+    """Writers that wait for the high watermark: (next offset of their batch, writer, answer)."""
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
@@ -100,10 +100,10 @@ class Partition:
             )
         )
 
-    def produce(self, request: LinkRequest, current_epoch: int, acks: int, now_ms: int) -> None:
-        """Append the request's batch and answer when its acks say so."""
+    def produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
+        """Append a batch and answer when its acks say so."""
         self.machine.require_leader(current_epoch)
-        batch = request.payload
+        batch = write.batch
         header = read_header(batch)
         log = self.log
         duplicate = log.producers.check(header) if header.producer_id >= 0 else None
@@ -111,7 +111,7 @@ class Partition:
             answer = ProduceAnswer(
                 duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset
             )
-            self._answer(request, acks, duplicate.last_offset + 1, answer)
+            self._answer(write, acks, duplicate.last_offset + 1, answer)
             return
         append_time = -1
         if self.config.log_append_time:
@@ -123,7 +123,7 @@ class Partition:
         self._carry_out(self.machine.handle(Appended(info.next_offset)))
         if log.flush_due:
             self._must_flush(info.next_offset)
-        self._answer(request, acks, info.next_offset, answer)
+        self._answer(write, acks, info.next_offset, answer)
 
     def _must_flush(self, next_offset: int) -> None:
         self.flush_target = next_offset
@@ -134,13 +134,11 @@ class Partition:
         flushed = self.log.recovery_point >= min(next_offset, self.flush_target)
         return flushed and next_offset <= self.machine.high_watermark
 
-    def _answer(
-        self, request: LinkRequest, acks: int, next_offset: int, answer: ProduceAnswer
-    ) -> None:
+    def _answer(self, write: Write, acks: int, next_offset: int, answer: ProduceAnswer) -> None:
         if self._may_answer(next_offset if acks == ACKS_ALL else self.machine.high_watermark):
-            request.reply(answer)
+            write.reply(answer)
         else:
-            self.waiting.append((next_offset, request, answer))
+            self.waiting.append((next_offset, write, answer))
 
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
         """Take a flush back: answer who waited for it, or fail them if the disk failed."""
@@ -167,14 +165,14 @@ class Partition:
     def _release(self) -> None:
         waiting = self.waiting
         while waiting and self._may_answer(waiting[0][0]):
-            _, request, answer = waiting.popleft()
-            request.reply(answer)
+            _, write, answer = waiting.popleft()
+            write.reply(answer)
 
     def fail_waiting(self, failure: KafkaError) -> None:
         """Answer every waiting writer with a failure."""
         waiting, self.waiting = self.waiting, deque()
-        for _, request, _ in waiting:
-            request.fail(failure)
+        for _, write, _ in waiting:
+            write.fail(failure)
 
     def read(
         self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,12 +20,20 @@ import pytest
 
 from raylog.actors.cluster import plan_cluster, start_cluster, stop_cluster
 from raylog.actors.controller.api import CreateTopics, NewTopic
-from raylog.actors.gateway.cluster import ClusterView
+from raylog.actors.gateway.cluster import ClusterView, OpenRoute
 from raylog.actors.gateway.maps import read_cold
 from raylog.actors.metadata.image import Topic
 from raylog.actors.names import controller_name
 from raylog.actors.ports import RouteUpdate, TopicId
-from raylog.actors.replica.api import FETCH, PRODUCE, FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.api import (
+    FETCH,
+    PRODUCE,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+    ProducePart,
+    produced,
+)
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import Actor, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.sim import SimWorld, simulate
@@ -35,6 +45,7 @@ PARTITIONS = 4
 BATCHES = 12
 KILLS = 6
 ACKS_ALL = -1
+PRODUCE_TIMEOUT_MS = 30_000
 SEEDS = [int(os.environ["SEED"])] if os.environ.get("SEED") else range(20)
 
 
@@ -105,17 +116,29 @@ class Cluster:
         )
 
     async def ask(
-        self, topic_id: TopicId, partition: int, kind: str, header: Any, payload: Any
+        self,
+        topic_id: TopicId,
+        partition: int,
+        kind: str,
+        header: Any,
+        payload: Any,
+        understood: Callable[[Any], Any] = lambda answer: answer,
     ) -> Any:
         """Ask the partition's leader, again and again until it answers."""
         while True:
             for port in self.ports():
                 try:
                     route = port.view.route(port.view.topic(topic_id), partition)
-                    return route, await route.link.ask(kind, header(route), payload)
+                    answer = await route.link.ask(kind, header(route), payload)
+                    return route, understood(answer)
                 except (KafkaError, PeerLost, PeerTimeout):
                     continue
             await self.runtime.sleep(0.05)
+
+    @staticmethod
+    def produce_header(topic_id: TopicId, partition: int, size: int, route: OpenRoute) -> Any:
+        part = ProducePart(topic_id, partition, route.leader_epoch, size)
+        return ACKS_ALL, PRODUCE_TIMEOUT_MS, [part]
 
     async def write(self, topic_id: TopicId, partition: int) -> None:
         """An idempotent producer of its own: every retry is the same batch."""
@@ -131,10 +154,11 @@ class Cluster:
                 topic_id,
                 partition,
                 PRODUCE,
-                lambda route: (topic_id, partition, route.leader_epoch, ACKS_ALL),
+                partial(self.produce_header, topic_id, partition, len(batch)),
                 [batch],
+                lambda outcomes: produced(outcomes[0]),
             )
-            self.acknowledged[partition][answer[0]] = value
+            self.acknowledged[partition][answer.base_offset] = value
             await self.runtime.sleep(self.random.uniform(0, 0.2))
         self.writers_left -= 1
 

@@ -7,7 +7,7 @@ Left out: transactional verification, which comes with the transaction coordinat
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
@@ -15,8 +15,8 @@ from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
-from raylog.actors.replica.api import PRODUCE
-from raylog.actors.runtime.base import PeerTimeout
+from raylog.actors.replica.api import PRODUCE, ProducePart, produced
+from raylog.actors.runtime.base import Link, PeerTimeout
 from raylog.wire.errors import InvalidRequiredAcks, InvalidTopicException, KafkaError
 from raylog.wire.messages.produce import (
     PartitionProduceData,
@@ -39,10 +39,47 @@ def produce(context: RequestContext, request: ProduceRequest) -> None:
     _Produce(context, request).begin(request.topic_data)
 
 
+class _Send:
+    """What one Replica actor is to write for a Produce request."""
+
+    __slots__ = ("_produce", "answers", "batches", "parts")
+
+    def __init__(self, produce: _Produce) -> None:
+        self._produce = produce
+        self.parts: list[ProducePart] = []
+        self.batches: list[memoryview] = []
+        self.answers: list[PartitionProduceResponse] = []
+
+    def answered(self, outcomes: list[list[Any]], _payload: memoryview) -> None:
+        for answer, outcome in zip(self.answers, outcomes, strict=True):
+            try:
+                where = produced(outcome)
+            except KafkaError as failure:
+                self._produce.fail(answer, failure)
+            else:
+                answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
+        self._produce.one_done()
+
+    def failed(self, failure: Exception) -> None:
+        for answer in self.answers:
+            self._produce.fail(answer, failure)
+        self._produce.one_done()
+
+
 class _Produce:
     """One Produce request on its way: counts what is still unanswered."""
 
-    __slots__ = ("_acks", "_context", "_due", "_failed", "_left", "_now_ms", "_response")
+    __slots__ = (
+        "_acks",
+        "_context",
+        "_due",
+        "_failed",
+        "_left",
+        "_now_ms",
+        "_response",
+        "_sends",
+        "_timeout_ms",
+    )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
         self._context = context
@@ -52,13 +89,19 @@ class _Produce:
         # Texts, not exceptions: a traceback would keep this object and all buffers on its way.
         self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
-        self._due = context.gateway.deadlines.add(self, request.timeout_ms + DEADLINE_GRACE_MS)
+        self._sends: dict[Link, _Send] = {}
+        self._timeout_ms = request.timeout_ms
+        self._due = context.gateway.deadlines.add(self, self._timeout_ms + DEADLINE_GRACE_MS)
 
     def begin(self, topics: list[TopicProduceData]) -> None:
         """Send everything on its way; the answer follows when all of it is settled."""
         for data in topics:
             self._topic(data)
-        self._one_done()
+        self._left += len(self._sends)
+        for link, send in self._sends.items():
+            header = (self._acks, self._timeout_ms, send.parts)
+            link.request(PRODUCE, header, send.batches, send.answered, send.failed)
+        self.one_done()
 
     def _topic(self, data: TopicProduceData) -> None:
         answers: list[PartitionProduceResponse] = []
@@ -82,7 +125,7 @@ class _Produce:
                     raise InvalidTopicException(f"clients may not write to {topic.name}")
                 self._partition(topic, part, answer)
             except KafkaError as failure:
-                self._fail(answer, failure)
+                self.fail(answer, failure)
 
     def _partition(
         self, topic: Topic, part: PartitionProduceData, answer: PartitionProduceResponse
@@ -96,27 +139,15 @@ class _Produce:
         header = check_produced(batch)
         batch = gateway.rules.of(topic).admit(batch, header, self._now_ms)
 
-        def answered(where: list[int], _payload: memoryview) -> None:
-            answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
-            self._one_done()
+        send = self._sends.get(route.link)
+        if send is None:
+            send = self._sends[route.link] = _Send(self)
+        send.parts.append(ProducePart(topic.topic_id, part.index, route.leader_epoch, len(batch)))
+        send.batches.append(batch)
+        send.answers.append(answer)
 
-        self._left += 1
-        route.link.request(
-            PRODUCE,
-            (topic.topic_id, part.index, route.leader_epoch, self._acks),
-            (batch,),
-            answered,
-            self._failer(answer),
-        )
-
-    def _failer(self, answer: PartitionProduceResponse) -> Callable[[Exception], None]:
-        def failed(failure: Exception) -> None:
-            self._fail(answer, failure)
-            self._one_done()
-
-        return failed
-
-    def _fail(self, answer: PartitionProduceResponse, failure: Exception) -> None:
+    def fail(self, answer: PartitionProduceResponse, failure: Exception) -> None:
+        """Note that a partition failed."""
         answer.error_code = int(error_code_of(failure))
         answer.error_message = message_of(failure)
         self._failed.append(str(failure))
@@ -127,10 +158,11 @@ class _Produce:
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 if answer.base_offset < 0 and not answer.error_code:
-                    self._fail(answer, late)
+                    self.fail(answer, late)
         self._finish()
 
-    def _one_done(self) -> None:
+    def one_done(self) -> None:
+        """Count down; with the last the client is answered."""
         self._left -= 1
         if self._left == 0:
             self._due.discard(self)

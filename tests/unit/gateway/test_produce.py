@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.gateway.deadlines import TICK_MS
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
-from raylog.actors.replica.api import PRODUCE
-from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
+from raylog.actors.replica.api import PRODUCE, ProduceAnswer, ProducePart
+from raylog.actors.runtime.deadlines import TICK_MS
+from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from raylog.wire.messages.produce import (
     PartitionProduceData,
@@ -47,9 +47,9 @@ async def served(world: World, partitions: int = 2, address: str = "replica") ->
     return await world.route(address, *((T, index) for index in range(partitions)))
 
 
-def appended(request: Any) -> tuple[int, int, int]:
+def appended(request: Any) -> list[ProduceAnswer]:
     assert request.kind == PRODUCE
-    return (40 + request.header[1], -1, 7)
+    return [ProduceAnswer(40 + part.partition, -1, 7) for part in request.header[2]]
 
 
 def codes(answer: Any) -> list[ErrorCode]:
@@ -67,8 +67,10 @@ def test_batches_reach_their_replicas_as_they_came(version: int) -> None:
         link.answering = appended
         request = produce((0, BATCH), (1, BATCH), by_id=T)
         answer = await world.client().ask(request, version)
-        assert [one.header for one in link.requests] == [(T, 0, 0, -1), (T, 1, 0, -1)]
-        assert [one.payload for one in link.requests] == [BATCH, BATCH]
+        (asked,) = link.requests
+        parts = [ProducePart(T, index, 0, len(BATCH)) for index in (0, 1)]
+        assert asked.header == (-1, 1_000, parts)
+        assert asked.payload == BATCH + BATCH
         (topic,) = answer.responses
         assert (topic.name, topic.topic_id) == (("", T) if version >= 13 else ("t", bytes(16)))
         assert topic.partition_responses == [
@@ -91,10 +93,10 @@ def test_replicas_answer_in_any_order_and_on_their_own() -> None:
         second = await world.route("second", (T, 2))
         client = world.client()
         client.send(produce((0, BATCH), (1, BATCH), (2, BATCH)), 9)
-        second.take().reply((5, 99, 0))
-        first.requests[1].fail(OutOfOrderSequenceNumber("expected 3"))
+        second.take().reply([(5, 99, 0)])
         assert client.received() == []
-        first.requests[0].reply((6, -1, 0))
+        refused = (int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), "expected 3")
+        first.take().reply([(6, -1, 0), refused])
         (answer,) = client.received()
         found = answer.responses[0].partition_responses
         assert [(part.error_code, part.base_offset) for part in found] == [
@@ -114,9 +116,9 @@ def test_two_requests_of_a_connection_are_answered_in_their_order() -> None:
         client = world.client()
         client.send(produce((0, BATCH)), 9)
         client.send(produce((1, BATCH)), 9)
-        link.requests[1].reply((2, -1, 0))
+        link.requests[1].reply([(2, -1, 0)])
         assert client.received() == []
-        link.requests[0].reply((1, -1, 0))
+        link.requests[0].reply([(1, -1, 0)])
         offsets = [
             answer.responses[0].partition_responses[0].base_offset for answer in client.received()
         ]
@@ -153,7 +155,8 @@ def test_a_batch_that_is_refused_here_reaches_no_replica(
         refused = answer.responses[0].partition_responses[0]
         assert refused.base_offset == -1
         assert refused.error_message
-        assert [one.header[1] for one in link.requests] == [1]
+        (asked,) = link.requests
+        assert [part.partition for part in asked.header[2]] == [1]
 
     run(scenario, message_max_bytes="1000")
 
@@ -222,8 +225,9 @@ def test_a_lost_replica_is_no_leader_and_the_next_one_is_found() -> None:
     async def scenario(world: World) -> None:
         link = await served(world)
         client = world.client()
+        other = await world.route("other", (T, 1))
+        other.answering = appended
         client.send(produce((0, BATCH), (1, BATCH)), 9)
-        link.requests[1].reply((3, -1, 0))
         link.lose()
         (answer,) = client.received()
         assert codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
@@ -240,14 +244,15 @@ def test_a_replica_that_hangs_is_given_up() -> None:
     async def scenario(world: World) -> None:
         link = await served(world)
         client = world.client()
+        other = await world.route("other", (T, 0))
+        other.answering = appended
         client.send(produce((0, BATCH), (1, BATCH)), 9)
-        link.requests[0].reply((3, -1, 0))
         await world.runtime.advance(5_999)
         assert client.received() == []
         await world.runtime.advance(2 * TICK_MS)
         (answer,) = client.received()
         assert codes(answer) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
-        link.requests[1].reply((4, -1, 0))
+        link.take().reply([(4, -1, 0)])
         await settle()
         assert client.received() == []
 
@@ -263,7 +268,7 @@ def test_acks_0_is_not_answered_and_does_not_hold_up_what_follows() -> None:
         assert client.transport.written == b""
         client.skip_answer()
         assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
-        assert [one.header[3] for one in link.requests] == [0, -1]
+        assert [one.header[0] for one in link.requests] == [0, -1]
 
     run(scenario)
 
@@ -286,7 +291,7 @@ def test_a_client_that_left_is_not_answered() -> None:
         client.send(produce((0, BATCH)), 9)
         client.transport.close()
         client.connection.connection_lost(None)
-        link.take().reply((3, -1, 0))
+        link.take().reply([(3, -1, 0)])
         assert client.transport.written == b""
 
     run(scenario)

@@ -1,4 +1,4 @@
-"""Deadlines of requests that hardly ever reach them: one timer for all, none while nothing waits."""
+"""Deadlines of requests that hardly ever reach them: one timer, and none while nothing waits."""
 
 from __future__ import annotations
 

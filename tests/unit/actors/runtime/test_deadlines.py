@@ -1,6 +1,6 @@
 """Deadlines share one timer, which runs only while somebody waits."""
 
-from raylog.actors.gateway.deadlines import TICK_MS, Deadlines
+from raylog.actors.runtime.deadlines import TICK_MS, Deadlines
 from tests.support.gateway_world import World, run
 
 

@@ -1,0 +1,69 @@
+"""One link request that writes to several partitions, and its single answer."""
+
+from __future__ import annotations
+
+from raylog.actors.replica.api import ProduceAnswer
+from raylog.actors.runtime.base import LinkRequest
+from raylog.actors.runtime.deadlines import Deadlines, Expiring
+from raylog.wire.errors import KafkaError, RequestTimedOut
+
+
+class Writes:
+    """The batches of one request: answered together, when the last of them is settled.
+
+    Or when the time is up: batches that still wait to be replicated are REQUEST_TIMED_OUT then,
+    though they may yet be.
+    """
+
+    __slots__ = ("_answers", "_due", "_left", "_request")
+
+    def __init__(self, request: LinkRequest, count: int) -> None:
+        self._request = request
+        self._answers: list[object] = [None] * count
+        self._left = count
+        self._due: set[Expiring] | None = None
+
+    def settle(self, number: int, answer: object) -> None:
+        """Note one batch's outcome; after the time is up it interests nobody."""
+        if self._answers[number] is not None:
+            return
+        self._answers[number] = answer
+        self._left -= 1
+        if self._left == 0:
+            if self._due is not None:
+                self._due.discard(self)
+            self._request.reply(self._answers)
+
+    def limit(self, deadlines: Deadlines, timeout_ms: int) -> None:
+        """Answer after `timeout_ms` at the latest."""
+        if self._left:
+            self._due = deadlines.add(self, timeout_ms)
+
+    def timed_out(self) -> None:
+        """Settle what is not settled."""
+        late = RequestTimedOut("the batch is written but not yet replicated to all in sync")
+        for number in range(len(self._answers)):
+            self.settle(number, _refused(late))
+
+
+class Write:
+    """One batch on its way into a partition. It is answered once, by `reply` or `fail`."""
+
+    __slots__ = ("_number", "_writes", "batch")
+
+    def __init__(self, writes: Writes, number: int, batch: memoryview) -> None:
+        self._writes = writes
+        self._number = number
+        self.batch = batch
+
+    def reply(self, answer: ProduceAnswer) -> None:
+        """It is written as its acks demand."""
+        self._writes.settle(self._number, answer)
+
+    def fail(self, failure: KafkaError) -> None:
+        """It is not, or not surely, written."""
+        self._writes.settle(self._number, _refused(failure))
+
+
+def _refused(failure: KafkaError) -> tuple[int, str]:
+    return int(failure.code), str(failure)
