@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from raylog.cli import configs, consume, down, produce, status, topics, up
+from raylog.cli import configs, consume, down, groups, produce, status, topics, up
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
@@ -37,6 +37,7 @@ app.command(name="status")(status.status)
 app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
+app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 
 

@@ -38,6 +38,8 @@ class CommandFailed(Exception):
         self.failure = Failure(message, hint, exit_code)
 
 
+_IN_USE = "Stop the group's consumers first; see them with: raylog groups describe GROUP"
+_NO_COORDINATOR = "The group's coordinator starts or moves: try again, or see: raylog status"
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PARTITION": "See the topics with: raylog topics list",
     "TOPIC_ALREADY_EXISTS": "Change it with: raylog topics alter (or pass --if-not-exists)",
@@ -46,6 +48,13 @@ _HINTS = {
     "INVALID_REPLICATION_FACTOR": "See how many brokers there are with: raylog status",
     "MESSAGE_TOO_LARGE": "Raise it: raylog topics alter TOPIC --config max.message.bytes=BYTES",
     "NOT_ENOUGH_REPLICAS": "See the in-sync replicas with: raylog topics describe TOPIC",
+    "GROUP_ID_NOT_FOUND": "See the groups with: raylog groups list",
+    "NON_EMPTY_GROUP": _IN_USE,
+    "UNKNOWN_MEMBER_ID": _IN_USE,
+    "GROUP_SUBSCRIBED_TO_TOPIC": _IN_USE,
+    "COORDINATOR_NOT_AVAILABLE": _NO_COORDINATOR,
+    "COORDINATOR_LOAD_IN_PROGRESS": _NO_COORDINATOR,
+    "NOT_COORDINATOR": _NO_COORDINATOR,
     "KAFKA_STORAGE_ERROR": "Look at the broker's disk and logs: raylog status",
 }
 _UNREACHABLE = "Start a cluster with: raylog up (or name one with --bootstrap HOST:PORT)"

@@ -13,6 +13,7 @@ from raylog.cli.failures import Failure
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _WIDTH_OF_NO_TERMINAL = 200
 _KIB = 1024
@@ -35,17 +36,22 @@ def print_json(value: object) -> None:
 def print_table(
     title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]
 ) -> None:
+    """Print a table as `table` makes it."""
+    console().print(table(title, columns, rows))
+
+
+def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """A table; columns whose name ends in "#" are numbers and stand right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for column in columns:
         name = column.removesuffix("#")
-        table.add_column(name, justify="right" if name != column else "left", overflow="fold")
+        made.add_column(name, justify="right" if name != column else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    console().print(table)
+        made.add_row(*(_cell(value) for value in row))
+    return made
 
 
 def print_done(message: str) -> None:

@@ -1,0 +1,262 @@
+"""Where a group shall go on: what `raylog groups reset-offsets` asks for, as offsets.
+
+Offsets outside a partition's log are moved to its nearer end, as Kafka's own tool does it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from pathlib import Path
+from typing import assert_never
+
+from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.client import FoundOffset, TopicPartition
+
+_DURATION = re.compile(
+    r"P(?:(?P<weeks>\d+)W)?(?:(?P<days>\d+)D)?"
+    r"(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+_MS = {"weeks": 604_800_000, "days": 86_400_000, "hours": 3_600_000, "minutes": 60_000}
+_MS["seconds"] = 1_000
+_COLUMNS = 3
+_COLUMNS_WITH_GROUP = 4
+
+
+class Place(Enum):
+    """A place that every partition has."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    """The committed offset; the end where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToOffset:
+    """The same offset in every partition."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToTime:
+    """The first record not older than a time; the end where there is none."""
+
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShiftBy:
+    """So many records on, or back if negative, from the committed offset."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromFile:
+    """An offset for each partition."""
+
+    offsets: dict[TopicPartition, int]
+
+
+Target = Place | ToOffset | ToTime | ShiftBy | FromFile
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """What a partition's log holds: from `first` to before `end`."""
+
+    first: int
+    end: int
+
+    def nearest(self, offset: int) -> int:
+        """The offset, or the nearer end of the log."""
+        return min(max(offset, self.first), self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What is planned for one partition."""
+
+    key: TopicPartition
+    current: int | None
+    """Committed now; None: nothing."""
+    asked: int
+    log: LogRange
+
+    @property
+    def offset(self) -> int:
+        """Where the group will go on."""
+        return self.log.nearest(self.asked)
+
+
+def plan_moves(
+    target: Target,
+    logs: Mapping[TopicPartition, LogRange],
+    committed: Mapping[TopicPartition, int],
+    found: Mapping[TopicPartition, FoundOffset],
+) -> list[Move]:
+    """One move for each partition of `logs`; `found` is where each has the time that is asked for.
+
+    Raises CommandFailed where a shift has nothing to start from.
+    """
+    moves = []
+    for key, log in sorted(logs.items()):
+        current = committed.get(key)
+        asked = _asked(target, key, log, current, found.get(key))
+        moves.append(Move(key, current, asked, log))
+    return moves
+
+
+def _asked(
+    target: Target,
+    key: TopicPartition,
+    log: LogRange,
+    current: int | None,
+    found: FoundOffset | None,
+) -> int:
+    """The offset that is asked for, in the log or not."""
+    match target:
+        case Place.EARLIEST:
+            return log.first
+        case Place.LATEST:
+            return log.end
+        case Place.CURRENT:
+            return log.end if current is None else current
+        case ToOffset(offset):
+            return offset
+        case ToTime():
+            return log.end if found is None or found.offset < 0 else found.offset
+        case ShiftBy(count):
+            if current is None:
+                raise CommandFailed(
+                    f"{key} has no committed offset to shift",
+                    "Name partitions that have one (--topic TOPIC:0,1), or use another --to-…",
+                )
+            return current + count
+        case FromFile(offsets):
+            return offsets[key]
+        case _:
+            assert_never(target)
+
+
+def parse_instant(text: str) -> int | None:
+    """Milliseconds since the epoch: [@]MILLISECONDS, or ISO 8601, local unless it says."""
+    digits = text.removeprefix("@")
+    if digits.isascii() and digits.isdigit():
+        return int(digits)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int(moment.astimezone(UTC).timestamp() * 1000)
+
+
+def parse_duration_ms(text: str) -> int | None:
+    """Milliseconds of an ISO 8601 duration of weeks, days, hours, minutes, seconds: P1DT2H."""
+    matched = _DURATION.fullmatch(text.upper())
+    if matched is None or text.upper().endswith(("P", "T")):
+        return None
+    return round(sum(float(count) * _MS[unit] for unit, count in matched.groupdict("0").items()))
+
+
+def parse_partitions(text: str) -> tuple[str, list[int] | None]:
+    """Topic and partitions of TOPIC[:0,1,2]; None: all. Raises CommandFailed."""
+    topic, colon, numbers = text.partition(":")
+    parts = numbers.split(",")
+    if not topic or (colon and not all(part.isascii() and part.isdigit() for part in parts)):
+        raise CommandFailed(f"expected TOPIC or TOPIC:0,1,2, found {text!r}", exit_code=EXIT_USAGE)
+    return topic, [int(part) for part in parts] if colon else None
+
+
+def read_offsets(path: Path, group_id: str) -> dict[TopicPartition, int]:
+    """Offsets from a file: JSON, or CSV lines of [group,]topic,partition,offset.
+
+    JSON is a list of objects with these names, alone or under "offsets". Lines of other groups
+    are passed over. Raises CommandFailed.
+    """
+    text = path.read_text()
+    rows = _json_rows(path, text) if path.suffix == ".json" else _csv_rows(path, text)
+    found = {}
+    for where, (group, topic, partition, offset) in rows:
+        if group is not None and group != group_id:
+            continue
+        try:
+            key, value = TopicPartition(str(topic), int(str(partition))), int(str(offset))
+        except ValueError:
+            raise _malformed(where, f"{topic},{partition},{offset}") from None
+        if key.partition < 0 or value < 0:
+            raise _malformed(where, f"{topic},{partition},{offset}")
+        found[key] = value
+    if not found:
+        raise CommandFailed(f"{path} has no offsets for group {group_id!r}", exit_code=EXIT_USAGE)
+    return found
+
+
+_Cells = tuple[object, object, object, object]
+
+
+def _csv_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
+    """Lines as (group or None, topic, partition, offset)."""
+    rows: list[tuple[str, _Cells]] = []
+    reader = csv.reader(io.StringIO(text), skipinitialspace=True)
+    for cells in reader:
+        where = f"{path}, line {reader.line_num}"
+        if not any(cell.strip() for cell in cells):
+            continue
+        if len(cells) == _COLUMNS:
+            rows.append((where, (None, *cells)))  # type: ignore[arg-type]  # three cells
+        elif len(cells) == _COLUMNS_WITH_GROUP:
+            rows.append((where, tuple(cells)))  # type: ignore[arg-type]  # four cells
+        else:
+            raise _malformed(where, ",".join(cells))
+    return rows
+
+
+def _json_rows(path: Path, text: str) -> list[tuple[str, _Cells]]:
+    """Objects as (group or None, topic, partition, offset)."""
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise CommandFailed(f"{path}: {error}", exit_code=EXIT_USAGE) from error
+    outer = document.get("group") if isinstance(document, dict) else None
+    items = document.get("offsets") if isinstance(document, dict) else document
+    if not isinstance(items, list):
+        raise _malformed(str(path), text[:80])
+    rows: list[tuple[str, _Cells]] = []
+    for number, item in enumerate(items, 1):
+        where = f"{path}, item {number}"
+        if not isinstance(item, dict) or not {"topic", "partition", "offset"} <= set(item):
+            raise _malformed(where, json.dumps(item)[:80])
+        group = item.get("group", outer)
+        rows.append((where, (group, item["topic"], item["partition"], item["offset"])))
+    return rows
+
+
+def _malformed(where: str, found: str) -> CommandFailed:
+    return CommandFailed(
+        f"{where}: expected topic, partition and offset, found {found!r}",
+        "CSV has lines of [group,]topic,partition,offset; JSON a list of objects with these names",
+        EXIT_USAGE,
+    )
+
+
+def offsets_text(moves: list[Move], *, as_json: bool) -> str:
+    """Planned offsets as `read_offsets` reads them."""
+    if as_json:
+        rows = [
+            {"topic": move.key.topic, "partition": move.key.partition, "offset": move.offset}
+            for move in moves
+        ]
+        return json.dumps(rows, indent=1) + "\n"
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows((move.key.topic, move.key.partition, move.offset) for move in moves)
+    return out.getvalue()

@@ -1,0 +1,305 @@
+"""`raylog groups reset-offsets`: where a group shall go on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.completion import complete_groups, complete_topics
+from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from raylog.cli.output import print_done, print_json, print_table
+
+if TYPE_CHECKING:
+    from raylog.cli.offset_reset import Move, Target, ToTime
+    from raylog.client import BlockingClient, TopicPartition
+
+_INACTIVE = ("Empty", "Dead")
+_STDOUT = Path("-")
+_STOP_FIRST = "Stop its consumers first, or wait until their sessions end"
+
+
+def reset_offsets(
+    group: Annotated[
+        str,
+        typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_groups),
+    ],
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Which partitions; repeatable.",
+            autocompletion=complete_topics,
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All partitions with a committed offset.")
+    ] = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first record there is.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="To the end: only what comes from now on.")
+    ] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="To where it is; of use with --export.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="OFFSET")] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record not older: 2026-01-31T12:00 (local), …Z, or milliseconds.",
+        ),
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option("--by-duration", metavar="DURATION", help="That long back: PT30M, P1DT12H."),
+    ] = None,
+    shift_by: Annotated[
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="N records on; back if negative."),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file",
+            exists=True,
+            dir_okay=False,
+            help="CSV of [group,]topic,partition,offset, or .json.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would change: the default.")
+    ] = False,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export", metavar="FILE", help="Write the new offsets for --from-file; - is stdout."
+        ),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Set where a group without active members goes on; shows the plan unless --execute.
+
+    Offsets outside a partition's log are moved to its nearer end.
+    """
+    from raylog.client import BlockingClient
+
+    if dry_run and execute:
+        raise typer.BadParameter("give --dry-run or --execute, not both")
+    target = _target(
+        group,
+        {
+            "--to-earliest": to_earliest or None,
+            "--to-latest": to_latest or None,
+            "--to-current": to_current or None,
+            "--to-offset": to_offset,
+            "--to-datetime": to_datetime,
+            "--by-duration": by_duration,
+            "--shift-by": shift_by,
+            "--from-file": from_file,
+        },
+    )
+    chosen = _chosen(target, topics, all_topics=all_topics)
+    with BlockingClient(bootstrap) as client:
+        active = _active(client, group)
+        if active and execute:
+            raise CommandFailed(active, _STOP_FIRST)
+        moves = _plan(client, group, target, chosen)
+        if execute:
+            client.commit_group_offsets(group, {move.key: move.offset for move in moves})
+    if export is not None and _export(moves, export):
+        return
+    _tell(group, moves, active, execute=execute, as_json=as_json)
+
+
+def _target(group: str, given: dict[str, object]) -> Target:
+    """The one way that is asked for."""
+    from raylog.cli.offset_reset import FromFile, Place, ShiftBy, ToOffset, read_offsets
+
+    named = {option: value for option, value in given.items() if value is not None}
+    if len(named) != 1:
+        found = f"found {' and '.join(named)}" if named else "found none"
+        raise typer.BadParameter(f"expected one of {', '.join(given)}; {found}")
+    match named.popitem():
+        case ("--to-offset", int(offset)):
+            return ToOffset(offset)
+        case ("--shift-by", int(count)):
+            return ShiftBy(count)
+        case ("--from-file", Path() as path):
+            return FromFile(read_offsets(path, group))
+        case (option, str(text)):
+            return _time(option, text)
+        case (option, _):
+            return Place(option.removeprefix("--to-"))
+
+
+def _time(option: str, text: str) -> ToTime:
+    """A moment, or a time back from now."""
+    from raylog.cli.offset_reset import ToTime, parse_duration_ms, parse_instant
+
+    if option == "--by-duration":
+        duration_ms = parse_duration_ms(text)
+        if duration_ms is None:
+            raise typer.BadParameter(
+                f"expected a duration such as PT30M or P1DT12H, found {text!r}", param_hint=option
+            )
+        return ToTime(int(time.time() * 1000) - duration_ms)
+    timestamp_ms = parse_instant(text)
+    if timestamp_ms is None:
+        raise typer.BadParameter(
+            f"expected a time such as 2026-01-31T12:00, or milliseconds, found {text!r}",
+            param_hint=option,
+        )
+    return ToTime(timestamp_ms)
+
+
+def _chosen(
+    target: Target, topics: list[str] | None, *, all_topics: bool
+) -> list[tuple[str, list[int] | None]] | None:
+    """Topics with partitions (None: all of them); None: all that have a committed offset."""
+    from raylog.cli.offset_reset import FromFile, parse_partitions
+
+    if isinstance(target, FromFile):
+        if topics or all_topics:
+            raise typer.BadParameter("the file names the partitions: give no others")
+        grouped: dict[str, list[int]] = {}
+        for key in target.offsets:
+            grouped.setdefault(key.topic, []).append(key.partition)
+        return list(grouped.items())
+    if bool(topics) == all_topics:
+        raise typer.BadParameter("give --topic TOPIC[:0,1] or --all-topics")
+    return [parse_partitions(topic) for topic in topics] if topics else None
+
+
+def _active(client: BlockingClient, group: str) -> str | None:
+    """Why the group cannot be changed now, if so. One that does not exist yet can."""
+    from raylog.wire.errors import GroupIdNotFound
+
+    try:
+        found = client.describe_groups([group])[group]
+    except GroupIdNotFound:
+        return None
+    if found.state in _INACTIVE:
+        return None
+    members = f"{len(found.members)} active member{'' if len(found.members) == 1 else 's'}"
+    return f"group {group!r} is {found.state} with {members}"
+
+
+def _plan(
+    client: BlockingClient,
+    group: str,
+    target: Target,
+    chosen: list[tuple[str, list[int] | None]] | None,
+) -> list[Move]:
+    """Ask for what the plan needs."""
+    from raylog.cli.offset_reset import LogRange, ToTime, plan_moves
+    from raylog.client import EARLIEST, LATEST
+
+    committed = {key: at.offset for key, at in client.group_offsets(group).items()}
+    keys = _existing(client, committed) if chosen is None else _partitions(client, chosen)
+    if not keys:
+        raise CommandFailed(
+            f"group {group!r} has no committed offsets", "Name topics with --topic TOPIC"
+        )
+    first = client.list_offsets(dict.fromkeys(keys, EARLIEST))
+    end = client.list_offsets(dict.fromkeys(keys, LATEST))
+    logs = {key: LogRange(first[key].offset, end[key].offset) for key in keys}
+    found = {}
+    if isinstance(target, ToTime):
+        found = client.list_offsets(dict.fromkeys(keys, target.timestamp_ms))
+    return plan_moves(target, logs, committed, found)
+
+
+def _existing(client: BlockingClient, committed: dict[TopicPartition, int]) -> list[TopicPartition]:
+    """Committed partitions, without those of topics that were deleted."""
+    if not committed:
+        return []
+    topics = client.metadata({key.topic for key in committed}).topics
+    gone = sorted({key.topic for key in committed} - set(topics))
+    if gone:
+        print_done(f"passed over, for they are deleted: {', '.join(gone)}")
+    return [key for key in committed if key.topic in topics]
+
+
+def _partitions(
+    client: BlockingClient, chosen: list[tuple[str, list[int] | None]]
+) -> list[TopicPartition]:
+    """The partitions that were named; raises UnknownTopicOrPartition."""
+    from raylog.client import TopicPartition
+
+    keys = []
+    for topic, partitions in chosen:
+        known = client.describe_topic(topic).partitions
+        unknown = set(partitions or ()) - set(known)
+        if unknown:
+            raise CommandFailed(
+                f"{topic} has the partitions 0 to {len(known) - 1}, found {min(unknown)}",
+                exit_code=EXIT_USAGE,
+            )
+        keys += [TopicPartition(topic, index) for index in partitions or sorted(known)]
+    return keys
+
+
+def _export(moves: list[Move], path: Path) -> bool:
+    """Write the new offsets; returns whether they are the answer on standard output."""
+    from raylog.cli.offset_reset import offsets_text
+
+    text = offsets_text(moves, as_json=path.suffix == ".json")
+    if path == _STDOUT:
+        typer.echo(text, nl=False)
+        return True
+    path.write_text(text)
+    print_done(f"{len(moves)} offsets written to {path}")
+    return False
+
+
+def _tell(
+    group: str, moves: list[Move], active: str | None, *, execute: bool, as_json: bool
+) -> None:
+    """Show the plan, or what was done."""
+    rows = [
+        {
+            "topic": move.key.topic,
+            "partition": move.key.partition,
+            "current": move.current,
+            "offset": move.offset,
+            "asked": move.asked,
+            "log_start_offset": move.log.first,
+            "end_offset": move.log.end,
+        }
+        for move in moves
+    ]
+    if as_json:
+        print_json({"group": group, "executed": execute, "active": active, "offsets": rows})
+    else:
+        print_table(
+            None,
+            ["topic", "partition#", "committed#", "new#", "lag then#", ""],
+            [
+                (*move.key, move.current, move.offset, move.log.end - move.offset, _note(move))
+                for move in moves
+            ],
+        )
+    if execute:
+        print_done(f"{len(moves)} offsets of {group} set")
+        return
+    if active:
+        print_done(f"{active}: --execute would be refused. {_STOP_FIRST}")
+    print_done("nothing was changed: this is what --execute would do")
+
+
+def _note(move: Move) -> str:
+    """Where an offset is not the one that was asked for."""
+    if move.offset == move.asked:
+        return ""
+    return f"{move.asked} is not in the log, which holds {move.log.first} to {move.log.end}"
