@@ -80,7 +80,7 @@ class _DecoderSource(Source):
         if isinstance(kind, Array):
             self._read_array(kind, target, path, level, nullable)
         elif isinstance(kind, type):
-            self._read_nested(kind, target, level, nullable)
+            self._read_nested(kind, target, level, "n < 0" if nullable else None)
         elif kind.code:
             self.run.append((target, kind.code))
         else:
@@ -110,14 +110,15 @@ class _DecoderSource(Source):
             self.line("pos = stop")
         self.line(f"else: {fail}")
 
-    def _read_nested(self, cls: type, target: str, level: int, nullable: bool) -> None:
-        if not nullable:
+    def _read_nested(self, cls: type, target: str, level: int, null: str | None) -> None:
+        """Read a struct; `null` is what the leading byte `n` says if there is none."""
+        if null is None:
             self.read_struct(cls, level + 1)
             self.line(f"{target} = o{level + 1}")
             return
         self.run.append(("n", "b"))
         self.flush()
-        self.line(f"if n < 0: {target} = None")
+        self.line(f"if {null}: {target} = None")
         with self.block("else:"):
             self.read_struct(cls, level + 1)
             self.line(f"{target} = o{level + 1}")
@@ -178,5 +179,8 @@ class _DecoderSource(Source):
     def _read_tag_value(self, cls: type, field: Field, level: int) -> None:
         nullable = self.version in field.nullable
         path = f"{cls.__name__}.{field.name}"
-        self._read(field.kind, f"o{level}.{field.name}", path, level, nullable)
+        if isinstance(field.kind, type) and nullable:  # here Kafka has a varint: 0 is none, not -1
+            self._read_nested(field.kind, f"o{level}.{field.name}", level, "n <= 0")
+        else:
+            self._read(field.kind, f"o{level}.{field.name}", path, level, nullable)
         self.flush()

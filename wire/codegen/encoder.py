@@ -88,7 +88,7 @@ class _EncoderSource(Source):
         if isinstance(kind, Array):
             self._write_array(kind, value, path, level, nullable)
         elif isinstance(kind, type):
-            self._write_nested(kind, value, level, nullable)
+            self._write_nested(kind, value, level, "-1" if nullable else None)
         elif kind is UUID:
             self._write_uuid(value, path, level)
         elif kind.code:
@@ -164,15 +164,16 @@ class _EncoderSource(Source):
             self.line("chunks += parts")
             self.line("chunks.append(out)")
 
-    def _write_nested(self, cls: type, value: str, level: int, nullable: bool) -> None:
+    def _write_nested(self, cls: type, value: str, level: int, null: str | None) -> None:
+        """Write a struct; `null` is the leading byte that stands for none, 1 for one."""
         obj = f"o{level + 1}"
-        if not nullable:
+        if null is None:
             self.flush()
             self.line(f"{obj} = {value}")
             self.write_struct(cls, obj, level + 1)
             return
         self.line(f"v = {value}")
-        with self._unless_null(nullable, ("-1", "b")):
+        with self._unless_null(True, (null, "b")):
             self.run.append(("1", "b"))
             self.flush()
             self.line(f"{obj} = v")
@@ -222,7 +223,11 @@ class _EncoderSource(Source):
                 self.line(f"{part} = bytearray()")
                 self._out = part
                 path = f"{cls.__name__}.{field.name}"
-                self._write(field.kind, value, path, level, self.version in field.nullable)
+                nullable = self.version in field.nullable
+                if isinstance(field.kind, type) and nullable:  # a varint here: 0 is none, not -1
+                    self._write_nested(field.kind, value, level, "0")
+                else:
+                    self._write(field.kind, value, path, level, nullable)
                 self.flush()
                 self._out = outer
                 self.line(f"{self.constant('put_tag', put_tag)}({tags}, {field.tag}, {part})")

@@ -11,6 +11,11 @@ from raylog.wire.internal.blobs import (
     encode_key,
     encode_value,
 )
+from raylog.wire.internal.consumer_groups import (
+    ClassicMemberMetadata,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+)
 from raylog.wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
@@ -58,6 +63,38 @@ def test_kind_of_a_newer_version_is_passed_over() -> None:
 def test_malformed_records(key: bytes, value: bytes) -> None:
     with pytest.raises(DecodeError):
         decode_record(OFFSETS_TOPIC, key, value)
+
+
+def test_member_without_classic_metadata_as_apache_kafka_writes_it() -> None:
+    value = bytes.fromhex(
+        "0000 0000 0a 776972652d74657374 0b 2f3132372e302e302e31 01 08 283f3c6e3e6129 00007530 00"
+        "01 00 01 00"  # one tagged field, tag 0 of one byte: no struct
+    )
+    found = decode_record(OFFSETS_TOPIC, b"\x00\x05\x00\x01g\x00\x01a", value)
+    assert found is not None
+    member = found[1]
+    assert isinstance(member, ConsumerGroupMemberMetadataValue)
+    assert member.classic_member_metadata is None
+    assert member.subscribed_topic_regex == "(?<n>a)"
+    assert member.rebalance_timeout_ms == 30_000
+
+
+def test_member_with_classic_metadata_in_a_tagged_field() -> None:
+    classic = ClassicMemberMetadata(session_timeout_ms=6, supported_protocols=[])
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None,
+        rack_id=None,
+        client_id="",
+        client_host="",
+        subscribed_topic_names=[],
+        subscribed_topic_regex=None,
+        server_assignor=None,
+        classic_member_metadata=classic,
+    )
+    encoded = encode_value(value, 0)
+    assert encoded.endswith(bytes.fromhex("01 00 07 01 00000006 01 00"))
+    key = ConsumerGroupMemberMetadataKey(group_id="g", member_id="a")
+    assert decode_record(OFFSETS_TOPIC, encode_key(key), encoded) == (key, value)
 
 
 def test_transaction_of_version_2_needs_the_flexible_record() -> None:
