@@ -9,12 +9,10 @@ from raylog.actors.group.classic.checks import check_join, check_sync
 from raylog.actors.group.classic.group import ClassicGroup
 from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.metadata import create
-from raylog.actors.group.classic.settings import ClassicSettings
 from raylog.actors.group.classic.state import State
 
 __all__ = [
     "ClassicGroup",
-    "ClassicSettings",
     "Member",
     "State",
     "check_join",

@@ -1,6 +1,6 @@
 """Checks of requests that come before the group is looked up."""
 
-from raylog.actors.group.classic.settings import ClassicSettings
+from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import InconsistentGroupProtocol, InvalidSessionTimeout
 from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest
@@ -8,9 +8,9 @@ from raylog.wire.messages.sync_group import SyncGroupRequest
 _SYNC_NAMES_PROTOCOL = 5
 
 
-def check_join(request: JoinGroupRequest, settings: ClassicSettings) -> None:
+def check_join(request: JoinGroupRequest, settings: GroupSettings) -> None:
     """Refuse a session timeout outside the broker's limits, which are inclusive."""
-    least, most = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
+    least, most = settings.session_timeout_min_ms, settings.session_timeout_max_ms
     if not least <= request.session_timeout_ms <= most:
         raise InvalidSessionTimeout(
             f"session timeout of {request.session_timeout_ms} ms is not within {least} to {most}"

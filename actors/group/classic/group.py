@@ -8,8 +8,8 @@ from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import joining, leaving, metadata, rebalance, syncing
 from raylog.actors.group.classic.answers import refuse_join, refuse_sync
 from raylog.actors.group.classic.members import Member
-from raylog.actors.group.classic.settings import ClassicSettings
 from raylog.actors.group.classic.state import CONSUMER_PROTOCOL, GroupState, State
+from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import (
     ErrorCode,
@@ -39,7 +39,7 @@ class ClassicGroup:
     - Empty -> Dead: the group is deleted. Recorded as a tombstone.
     """
 
-    def __init__(self, group_id: str, settings: ClassicSettings) -> None:
+    def __init__(self, group_id: str, settings: GroupSettings) -> None:
         self.group_id = group_id
         self._group = GroupState(group_id, settings)
 
@@ -111,7 +111,7 @@ class ClassicGroup:
         """Sessions start anew after a load; a group above a lowered limit rebalances."""
         for member in self._group.roster.members.values():
             self._group.restart_session(step, member)
-        if len(self._group.roster.members) > self._group.settings.group_max_size:
+        if len(self._group.roster.members) > self._group.settings.size_max:
             rebalance.prepare(self._group, step)
 
     def unload(self) -> list[Asked[Any]]:
@@ -215,5 +215,5 @@ def _described(member: Member, protocol: str | None) -> DescribedGroupMember:
         client_id=member.client_id,
         client_host=member.client_host,
         member_metadata=member.protocols[protocol] if protocol is not None else b"",
-        member_assignment=member.assignment if protocol is not None else b"",
+        member_assignment=member.assignment,
     )

@@ -17,6 +17,8 @@ from raylog.wire.messages.join_group import JoinGroupRequest
 
 _MEMBER_ID_REQUIRED = 4
 _MAY_SKIP_ASSIGNMENT = 9
+_FIRST_JOIN_MS_MAX = 300_000
+"""A new member that waits in its first join cannot be heard; after so long it is out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def _has_room(group: GroupState, member_id: str) -> bool:
     While members rejoin, those that wait are counted: where the limit was lowered, the last to
     rejoin are turned away.
     """
-    roster, most = group.roster, group.settings.group_max_size
+    roster, most = group.roster, group.settings.size_max
     if group.state in (State.EMPTY, State.DEAD):
         return True
     if group.state is State.PREPARING_REBALANCE:
@@ -129,7 +131,7 @@ def _add(group: GroupState, step: Step, asked: Asked[JoinGroupRequest], member_i
         group.newly_joined = True
     group.roster.add(member, asked.request.protocol_type)
     group.roster.joining[member_id] = asked
-    group.restart_session(step, member, group.settings.new_member_join_timeout_ms)
+    group.restart_session(step, member, _FIRST_JOIN_MS_MAX)
     rebalance.prepare_or_complete(group, step)
 
 

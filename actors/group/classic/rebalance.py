@@ -32,7 +32,7 @@ def prepare(group: GroupState, step: Step) -> None:
     first = group.state is State.EMPTY
     group.move_to(State.PREPARING_REBALANCE, step.now_ms)
     if first:
-        delay_ms = group.settings.group_initial_rebalance_delay_ms
+        delay_ms = group.settings.initial_rebalance_delay_ms
         _delay_first(group, step, delay_ms, group.roster.rebalance_timeout_ms() - delay_ms)
     elif group.roster.all_joined():
         complete(group, step)
@@ -60,7 +60,7 @@ def join_time_passed(group: GroupState, step: Step) -> None:
         delay_ms, remaining_ms = group.initial_delay
         if remaining_ms:
             group.newly_joined = False
-            next_ms = min(group.settings.group_initial_rebalance_delay_ms, remaining_ms)
+            next_ms = min(group.settings.initial_rebalance_delay_ms, remaining_ms)
             _delay_first(group, step, next_ms, remaining_ms - delay_ms)
             return
     complete(group, step)

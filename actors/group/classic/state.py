@@ -11,7 +11,7 @@ from enum import Enum
 
 from raylog.actors.group.base import Step
 from raylog.actors.group.classic.members import Member, Roster
-from raylog.actors.group.classic.settings import ClassicSettings
+from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import DecodeError
 from raylog.wire.internal.blobs import decode_blob
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
@@ -35,7 +35,7 @@ class GroupState:
     """All that one group remembers."""
 
     group_id: str
-    settings: ClassicSettings
+    settings: GroupSettings
     state: State = State.EMPTY
     previous: State = State.EMPTY
     since_ms: int = -1
