@@ -167,7 +167,7 @@ def _instance(entry: EntryPoint) -> Assignor:
     """Import, make and check one plug-in; whatever it raises becomes a PluginError."""
     try:
         assignor = entry.load()()
-    except Exception as failure:  # noqa: BLE001 - a stranger's code may raise anything
+    except Exception as failure:  # a stranger's code may raise anything
         raise PluginError(
             f"assignor {_origin(entry)} does not load: {type(failure).__name__}: {failure}"
         ) from failure
