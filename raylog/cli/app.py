@@ -6,13 +6,15 @@ import sys
 
 import typer
 
-from raylog.cli import configs, consume, down, groups, produce, status, topics, up
+from raylog.cli import configs, consume, down, groups, plugins, produce, status, topics, up
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
 app = typer.Typer(
     name="raylog",
     help="A replicated log that speaks the Kafka protocol, on Ray.",
+    epilog="To begin: raylog up --detach, raylog topics create TOPIC, raylog produce TOPIC < FILE, "
+    "raylog consume TOPIC --from earliest, raylog down. Any Kafka client can do the same.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -39,6 +41,7 @@ app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.add_typer(plugins.app, name="plugins")
 
 
 def run() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.completion import complete_topics
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 
 if TYPE_CHECKING:
@@ -24,7 +25,9 @@ Format = Callable[[str, int, "Record"], bytes]
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="What to read.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete_topics)
+    ],
     start: Annotated[
         str,
         typer.Option(

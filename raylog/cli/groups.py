@@ -98,7 +98,7 @@ def list_groups(
 def describe(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="GROUP...", help="Ids.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_groups),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     watch: Annotated[
@@ -195,7 +195,7 @@ def _looks(
 def delete(
     groups: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP...", help="Ids.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_groups),
     ],
     topics: Annotated[
         list[str] | None,

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from raylog.cli.completion import complete_topics
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
 from raylog.cli.output import print_done
@@ -58,9 +59,17 @@ class Line(NamedTuple):
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="Where the records go.", autocompletion=complete_topics
+        ),
+    ],
     file: Annotated[
-        Path | None, typer.Argument(help="Read from here instead of standard input.", exists=True)
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="Read from here instead of standard input.", exists=True
+        ),
     ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-K", help="What ends the key on each line.")
@@ -76,8 +85,13 @@ def produce(
         bool, typer.Option("--json", help="Lines are records as `raylog consume --json` prints.")
     ] = False,
     null: Annotated[bool, typer.Option("--null", "-Z", help="Empty values are null.")] = False,
-    codec: Annotated[CodecName, typer.Option("--codec", "-z")] = CodecName.NONE,
-    acks: Annotated[Acks, typer.Option("--acks", "-a")] = Acks.ALL,
+    codec: Annotated[
+        CodecName, typer.Option("--codec", "-z", help="Compression.")
+    ] = CodecName.NONE,
+    acks: Annotated[
+        Acks,
+        typer.Option("--acks", "-a", help="Who must have a record before it counts as written."),
+    ] = Acks.ALL,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records: one a line, from standard input or a file."""

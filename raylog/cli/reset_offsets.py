@@ -49,7 +49,10 @@ def reset_offsets(
     to_current: Annotated[
         bool, typer.Option("--to-current", help="To where it is; of use with --export.")
     ] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="OFFSET")] = None,
+    to_offset: Annotated[
+        int | None,
+        typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this one everywhere."),
+    ] = None,
     to_datetime: Annotated[
         str | None,
         typer.Option(
@@ -72,7 +75,7 @@ def reset_offsets(
             "--from-file",
             exists=True,
             dir_okay=False,
-            help="CSV of [group,]topic,partition,offset, or .json.",
+            help="CSV of \\[group,]topic,partition,offset, or .json.",
         ),
     ] = None,
     dry_run: Annotated[

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.completion import complete_topics
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Pairs, parse_pairs
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 
@@ -15,8 +16,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Names of topics.", autocompletion=complete_topics),
+]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topics)
+]
 
 
 def _client(bootstrap: str) -> BlockingClient:

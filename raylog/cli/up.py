@@ -28,7 +28,10 @@ def up(
         typer.Option("--brokers", "-n", min=1, help="Default: those on the data, at least one."),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", "-p", min=0, max=65_535, help="Of the first; the next follow.")
+        int,
+        typer.Option(
+            "--port", "-p", min=0, max=65_535, help="Of the first broker; the next follow."
+        ),
     ] = 9092,
     host: Annotated[
         str, typer.Option("--host", help="Where to listen, and what clients are told.")

@@ -1,0 +1,58 @@
+"""`raylog plugins`: assignors and interceptors that are installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from raylog.cli.failures import EXIT_FAILED
+from raylog.cli.options import Json
+from raylog.cli.output import print_done, print_json, print_table
+
+if TYPE_CHECKING:
+    from raylog.assignors.api import PluginDescription
+
+app = typer.Typer(no_args_is_help=True, help="See which assignors and interceptors are installed.")
+
+
+@app.command(name="list")
+def list_plugins(as_json: Json = False) -> None:
+    """List installed plug-ins with the package each comes from; exit code 1 if one does not load.
+
+    This asks the Python environment of this command. Brokers on other machines have their own.
+    """
+    found = {"assignor": _assignors()}
+    rows = [
+        {
+            "kind": kind,
+            "name": plugin.name,
+            "package": plugin.distribution,
+            "version": plugin.version,
+            "target": plugin.target,
+            "state": plugin.state,
+            "error": plugin.error,
+        }
+        for kind, plugins in found.items()
+        for plugin in plugins
+    ]
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(
+            None,
+            ["kind", "name", "package", "version", "class", "state"],
+            [list(row.values())[:-1] for row in rows],
+        )
+        for row in rows:
+            if row["error"]:
+                print_done(f"{row['kind']} {row['name']}: {row['error']}")
+    if any(row["error"] for row in rows):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _assignors() -> list[PluginDescription]:
+    """Entry points of `raylog.assignors`."""
+    from raylog.assignors.api import available
+
+    return available()
