@@ -89,8 +89,9 @@ def at_rest(peers: Pair, seconds: float, name: str) -> list[table.Row]:
 
 def compare(workload: Workload, peers: Pair, pairs: int, seconds: float) -> list[table.Row]:
     """Probe both twice, size the runs alike, measure in alternating order."""
+    # Every run begins with a client that has yet to be compiled: the longer, the higher its rate.
     rate = max(workload.probe(peer) for peer in peers)
-    warmer = workload.sized(rate, min(1.0, seconds / 3))
+    warmer = workload.sized(rate, seconds / 2)
     rate = max(rate, *(warmer.probe(peer) for peer in peers))
     sized = warmer.sized(rate, seconds)
     samples: list[tuple[Sample, Sample]] = []
@@ -141,7 +142,7 @@ def main(
     baseline: Annotated[str, typer.Option(help="kafka, raylog or NAME=HOST:PORT")] = "kafka",
     candidate: Annotated[str, typer.Option(help="kafka, raylog or NAME=HOST:PORT")] = "raylog",
     pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
     quick: Annotated[bool, typer.Option("--quick", help="A few workloads, 1 pair.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Workloads with this in the name.")] = None,
     setting: Annotated[

@@ -15,7 +15,7 @@ from bench.measure import cpu_seconds
 from bench.peers import Peer
 
 ADMIN_TIMEOUT_S = 30.0
-TOPIC_BYTES_MAX = 1_500_000_000
+TOPIC_BYTES_MAX = 2_000_000_000
 """No measured topic grows beyond this, however fast the broker is."""
 
 _numbers = itertools.count()
