@@ -51,7 +51,7 @@ class FakeCluster:
     """Topic to partition to leader."""
     handlers: dict[ApiKey, Handler] = field(default_factory=dict)
     newest: dict[ApiKey, int] = field(default_factory=dict)
-    """Newest version served, where it is not ours."""
+    """Newest version served, where it is not ours; -1: the API is not served."""
     down: set[int] = field(default_factory=set)
     seen: list[tuple[int, object]] = field(default_factory=list)
     """(broker id, request) of all but ApiVersions."""
@@ -121,6 +121,7 @@ class FakeCluster:
                     max_version=self.newest.get(key, versions.last),
                 )
                 for key, versions in VERSIONS.items()
+                if self.newest.get(key, versions.last) >= 0
             ]
         )
 
