@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from raylog.assignors.api import Member, Topic
 
@@ -21,13 +21,9 @@ def nearness(members: Sequence[Member], topic: Topic) -> Nearness:
     return near
 
 
-def racks_matter(
-    members: Sequence[Member], subscribed: Iterable[int], topics: Collection[Topic]
-) -> bool:
-    """Whether replicas are in racks of subscribed members, but not everywhere alike."""
-    replica_racks = {rack for topic in topics for racks in topic.racks for rack in racks}
-    if not replica_racks:
+def racks_matter(members: Sequence[Member], subscribed: Iterable[int], topic: Topic) -> bool:
+    """Whether replicas are in the racks of some subscribed members, but not everywhere alike."""
+    if len(set(topic.racks)) < 2:  # none known, or all partitions in the same racks
         return False
-    if all(members[index].rack not in replica_racks for index in subscribed):
-        return False
-    return not all(racks == replica_racks for topic in topics for racks in topic.racks)
+    racks = {members[index].rack for index in subscribed}
+    return any(not racks.isdisjoint(replica_racks) for replica_racks in topic.racks)

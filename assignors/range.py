@@ -18,7 +18,8 @@ class RangeAssignor(Assignor):
     Topics with equally many partitions and the same subscribers are divided alike, so that a
     member gets the same numbers of both (joins rely on that). Where racks are known and tell
     members apart (KIP-881), each member is first given partitions that have a replica in its rack,
-    as far as its span goes; topics that are divided alike stay so.
+    as far as its span goes; topics that are divided alike stay so, and as soon as racks matter to
+    any topic, all of those are matched to racks.
     """
 
     name = "range"
@@ -30,13 +31,17 @@ class RangeAssignor(Assignor):
         ordered = served_order(members)
         given: Given = [{} for _ in ordered]
         alike: dict[tuple[int, int], list[Topic]] = {}
+        by_rack: set[str] = set()
         subscribed_to = subscribers(ordered, topics)
         for name, subscribed in subscribed_to.items():
-            key = id(subscribed), topics[name].partitions  # equal lists are one object
-            alike.setdefault(key, []).append(topics[name])
+            topic = topics[name]
+            # Equal lists of subscribers are one object.
+            alike.setdefault((id(subscribed), topic.partitions), []).append(topic)
+            if racks_matter(ordered, subscribed, topic):
+                by_rack.add(name)
         for together in alike.values():
             subscribed = subscribed_to[together[0].name]
-            if any(racks_matter(ordered, subscribed, [topic]) for topic in together):
+            if by_rack and (len(together) > 1 or together[0].name in by_rack):
                 _give_by_rack(given, ordered, subscribed, together)
             else:
                 for topic in together:
