@@ -1,0 +1,212 @@
+"""JoinGroup: who is let in, what each version is told, and each wrong state."""
+
+import pytest
+
+from raylog.actors.group.settings import GroupSettings
+from raylog.wire.errors import ErrorCode
+from raylog.wire.internal.offsets import GroupMetadataValue
+from tests.support.classic_groups import NEW, SESSION_MS, Session, code_of, subscription
+
+
+def test_a_group_is_recorded_as_empty_when_it_is_first_heard_of():
+    session = Session()
+    session.join()
+    assert session.state == "Empty"
+    assert session.last_record == GroupMetadataValue(
+        protocol_type="",
+        generation=0,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=session.world.now_ms,
+    )
+    assert session.world.log[-1].value_version == 3
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_before_v4_a_new_member_joins_at_once(version: int):
+    session = Session()
+    join = session.join(version=version)
+    assert join.waits
+    session.world.advance(0)
+    assert join.answer.error_code == ErrorCode.NONE
+    assert join.answer.leader == join.answer.member_id
+
+
+@pytest.mark.parametrize("version", range(4, 10))
+def test_from_v4_a_new_member_has_to_come_back_with_its_id(version: int):
+    session = Session()
+    told = session.join(version=version).answer
+    assert (told.error_code, told.generation_id, told.leader) == (79, -1, "")
+    assert told.protocol_name == (None if version >= 7 else "")
+    join = session.join(told.member_id, version=version)
+    session.world.advance(0)
+    assert join.answer.member_id == told.member_id
+    assert join.answer.protocol_name == "range"
+    assert join.answer.protocol_type == ("consumer" if version >= 7 else None)
+
+
+def test_an_id_that_nobody_comes_back_with_is_forgotten_after_its_session_timeout():
+    session = Session()
+    told = session.join().answer.member_id
+    session.world.advance(SESSION_MS)
+    assert code_of(session.join(told)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_outstanding_id_holds_up_the_rebalance_until_it_is_used():
+    session = Session()
+    (member,) = session.stable()
+    told = session.join().answer.member_id
+    rejoined = session.join(member)
+    assert rejoined.waits
+    session.join(told)
+    assert len(rejoined.answer.members) == 2
+
+
+def test_an_outstanding_id_holds_up_the_rebalance_until_it_times_out():
+    session = Session()
+    (member,) = session.stable()
+    session.join()
+    rejoined = session.join(member)
+    session.world.advance(SESSION_MS)
+    assert len(rejoined.answer.members) == 1
+
+
+def test_an_outstanding_id_with_an_instance_is_a_server_error():
+    session = Session()
+    told = session.join().answer.member_id
+    assert code_of(session.join(told, instance="i")) == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_member_id_that_was_never_given_is_unknown():
+    session = Session()
+    session.join()
+    refused = session.join("stranger").answer
+    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "stranger")
+    session.stable()
+    assert code_of(session.join("stranger")) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize(
+    "terms", [{"protocols": ()}, {"protocol_type": ""}, {"protocols": (), "version": 2}]
+)
+def test_an_empty_group_takes_nobody_without_type_or_protocols(terms: dict):
+    session = Session()
+    refused = session.join(**terms).answer
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert refused.member_id == ""
+    assert session.state == "Empty", "it is made all the same"
+
+
+def test_another_protocol_type_is_inconsistent_even_for_a_member():
+    session = Session()
+    (member,) = session.stable()
+    assert code_of(session.join(protocol_type="connect")) == 23
+    refused = session.join(member, protocol_type="connect").answer
+    assert (refused.error_code, refused.member_id) == (23, member)
+
+
+def test_an_empty_group_may_change_its_protocol_type():
+    session = Session()
+    (member,) = session.stable()
+    session.leave(member)
+    assert session.group.protocol_type == "consumer"
+    session.stable(protocol_type="connect")
+    assert session.group.protocol_type == "connect"
+
+
+def test_v0_has_the_session_timeout_for_both():
+    session = Session()
+    join = session.join(version=0, session_ms=7_000)
+    session.world.advance(0)
+    session.sync(join.answer.member_id, version=0)
+    (recorded,) = session.last_record.members
+    assert (recorded.session_timeout, recorded.rebalance_timeout) == (7_000, 7_000)
+
+
+def test_joining_again_while_completing_repeats_the_answer_if_nothing_changed():
+    session = Session()
+    leader, follower = session.enter(), session.enter()
+    session.world.advance(0)
+    assert session.join(leader.answer.member_id).answer == leader.answer
+    assert session.join(follower.answer.member_id).answer == follower.answer
+    assert session.state == "CompletingRebalance"
+
+
+def test_joining_again_while_completing_with_new_metadata_rebalances():
+    session = Session()
+    leader, follower = session.enter(), session.enter()
+    session.world.advance(0)
+    waiting = session.sync(follower.answer.member_id)
+    session.join(leader.answer.member_id, protocols={"range": subscription("u")})
+    assert session.state == "PreparingRebalance"
+    assert waiting.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_follower_of_a_stable_group_that_joins_unchanged_is_told_the_generation():
+    session = Session()
+    leader, follower = session.stable(2)
+    answer = session.join(follower).answer
+    assert (answer.error_code, answer.generation_id, answer.leader) == (0, 2, leader)
+    assert answer.members == []
+    assert session.state == "Stable"
+
+
+def test_the_order_of_protocols_matters_to_whether_a_member_changed():
+    session = Session()
+    _, follower = session.stable(2, protocols=("range", "roundrobin"))
+    assert session.join(follower, protocols=("roundrobin", "range")).waits
+
+
+def test_a_second_join_of_a_member_that_waits_takes_the_place_of_the_first():
+    session = Session()
+    first, _ = session.stable(2)
+    waits = session.join(first)
+    again = session.join(first)
+    assert waits.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert again.waits
+
+
+def test_group_max_size_turns_new_members_away():
+    session = Session(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
+    ids = session.stable(2)
+    refused = session.join().answer
+    assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    rejoined = [session.join(member_id) for member_id in ids]
+    assert [code_of(ask) for ask in rejoined] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_group_max_size_counts_who_waits_while_members_rejoin():
+    session = Session(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
+    first, second = session.stable(2)
+    told = session.join(version=3)
+    assert told.answer.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    session.leave(second)
+    session.join(version=3)
+    session.join(first)
+    assert session.state == "CompletingRebalance"
+    assert len(session.group.members) == 2
+
+
+def test_a_lowered_group_max_size_turns_the_last_to_rejoin_away():
+    session = Session()
+    ids = session.stable(3)
+    session.settings = GroupSettings(initial_rebalance_delay_ms=0, size_max=2)
+    session.world.crash()
+    assert session.state == "PreparingRebalance"
+    rejoined = [session.join(member_id) for member_id in ids[:2]]
+    refused = session.join(ids[2]).answer
+    assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+    assert session.heartbeat(ids[2]) == ErrorCode.UNKNOWN_MEMBER_ID
+    session.world.advance(60_000)
+    assert [code_of(ask) for ask in rejoined] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
+def test_a_new_member_that_waits_for_five_minutes_in_its_first_join_is_out():
+    session = Session(NEW)
+    (member,) = session.stable(rebalance_ms=1_800_000, session_ms=1_000_000)
+    newcomer = session.enter(rebalance_ms=1_800_000, session_ms=SESSION_MS)
+    session.world.advance(299_999)
+    assert newcomer.waits, "not after its session timeout: it could not send heartbeats"
+    session.world.advance(1)
+    assert (newcomer.answer.error_code, newcomer.answer.member_id) == (25, "")
+    assert [m.member_id for m in session.group.members] == [member]

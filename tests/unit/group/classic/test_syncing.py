@@ -1,0 +1,97 @@
+"""SyncGroup: each wrong state, and what is checked first."""
+
+import pytest
+
+from raylog.wire.errors import ErrorCode
+from tests.support.classic_groups import SESSION_MS, Session, code_of
+
+
+def test_a_stable_group_repeats_the_assignment():
+    session = Session()
+    _, follower = session.stable(2)
+    answer = session.sync(follower).answer
+    assert (answer.error_code, answer.assignment) == (ErrorCode.NONE, b"A1")
+    assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_protocol_type_and_name_are_told_from_v5(version: int):
+    session = Session()
+    (member,) = session.stable()
+    answer = session.sync(member, version=version).answer
+    assert (answer.protocol_type, answer.protocol_name) == (None, None)
+
+
+@pytest.mark.parametrize("protocol", [("connect", "range"), ("consumer", "roundrobin")])
+def test_another_protocol_is_inconsistent(protocol: tuple[str, str]):
+    session = Session()
+    (member,) = session.stable()
+    assert code_of(session.sync(member, protocol=protocol)) == 23
+
+
+def test_a_generation_is_checked_before_the_protocol_and_a_member_before_both():
+    session = Session()
+    (member,) = session.stable()
+    wrong = ("connect", "other")
+    assert code_of(session.sync(member, generation=9, protocol=wrong)) == 22
+    assert code_of(session.sync("x", generation=9, protocol=wrong)) == 25
+    assert code_of(session.sync(member, generation=9, instance="i", protocol=wrong)) == 25
+
+
+def test_while_members_join_there_is_nothing_to_sync():
+    session = Session()
+    (member,) = session.stable()
+    session.enter()
+    assert code_of(session.sync(member)) == ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_an_empty_group_knows_no_member():
+    session = Session()
+    told = session.join().answer.member_id
+    assert code_of(session.sync(told)) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_members_that_the_leader_leaves_out_are_given_nothing_and_strangers_are_ignored():
+    session = Session()
+    leader, follower = session.enter(), session.enter()
+    session.world.advance(0)
+    waiting = session.sync(follower.answer.member_id)
+    session.sync(leader.answer.member_id, {leader.answer.member_id: b"a", "stranger": b"b"})
+    assert waiting.answer.assignment == b""
+    assert [m.assignment for m in session.last_record.members] == [b"a", b""]
+
+
+def test_a_member_that_waits_for_the_leader_needs_no_heartbeats():
+    session = Session()
+    leader, follower = session.enter(), session.enter()
+    session.world.advance(0)
+    leader_id = leader.answer.member_id
+    waiting = session.sync(follower.answer.member_id)
+    for _ in range(3):
+        session.world.advance(SESSION_MS - 1)
+        session.heartbeat(leader_id)
+    session.sync(leader_id, {follower.answer.member_id: b"b"})
+    assert waiting.answer.assignment == b"b"
+    session.world.advance(SESSION_MS - 1)
+    assert session.heartbeat(follower.answer.member_id) == ErrorCode.NONE
+
+
+def test_a_second_sync_of_a_member_that_waits_takes_the_place_of_the_first():
+    session = Session()
+    session.enter()
+    follower = session.enter()
+    session.world.advance(0)
+    first = session.sync(follower.answer.member_id)
+    second = session.sync(follower.answer.member_id)
+    assert first.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    assert second.waits
+
+
+def test_a_member_that_leaves_while_it_waits_is_told():
+    session = Session()
+    session.enter()
+    follower = session.enter()
+    session.world.advance(0)
+    waiting = session.sync(follower.answer.member_id)
+    session.leave(follower.answer.member_id)
+    assert waiting.answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
