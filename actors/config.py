@@ -14,7 +14,12 @@ from enum import IntEnum
 
 from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
 from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
-from raylog.actors.config_keys import INT_MAX, LONG_MAX
+from raylog.actors.config_keys import (
+    INT_MAX,
+    INTERCEPTOR_OPTION_PREFIX,
+    LONG_MAX,
+    interceptor_option,
+)
 from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
 from raylog.actors.config_keys import ConfigKey as ConfigKey
 from raylog.actors.config_keys import ConfigType as ConfigType
@@ -89,6 +94,8 @@ def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
     """The key of that name; InvalidConfig names the nearest if there is none."""
     key = keys.get(name)
     if key is None:
+        if keys is TOPIC_KEYS and name.startswith(INTERCEPTOR_OPTION_PREFIX):
+            return interceptor_option(name)
         near = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise InvalidConfig(f"Unknown configuration key {name!r}{hint}")
@@ -163,6 +170,35 @@ def check_topic(configs: Configs, broker: BrokerConfigs) -> None:
             f"conflict topic config setting min.compaction.lag.ms ({least}) > "
             f"max.compaction.lag.ms ({most})"
         )
+    check_interceptors(configs)
+
+
+def check_interceptors(configs: Configs) -> None:
+    """Raise InvalidConfig, naming the nearest, unless what these settings name is installed."""
+    names = split_list(configs.get("raylog.interceptors", ""))
+    options = [name for name in configs if name.startswith(INTERCEPTOR_OPTION_PREFIX)]
+    if not names and not options:
+        return
+    # Looking for installed packages takes longer than importing all this.
+    from raylog.actors.interceptors import loading
+
+    try:
+        loading.require(names)
+        for option in options:
+            loading.option_of(option.removeprefix(INTERCEPTOR_OPTION_PREFIX))
+    except loading.PluginError as unknown:
+        raise InvalidConfig(str(unknown)) from unknown
+    if len(set(names)) < len(names):
+        raise InvalidConfig(f"raylog.interceptors names one twice: {', '.join(names)}")
+
+
+def interceptor_options(configs: Configs) -> dict[str, str]:
+    """The settings that are options of interceptors, keys without their prefix."""
+    return {
+        name.removeprefix(INTERCEPTOR_OPTION_PREFIX): text
+        for name, text in configs.items()
+        if name.startswith(INTERCEPTOR_OPTION_PREFIX)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +264,13 @@ class BrokerConfigs:
 
 
 def resolve_topic(configs: Configs, broker: BrokerConfigs) -> dict[str, str]:
-    """Every topic key with the value in force for a topic with these settings of its own."""
-    resolved = {}
+    """Every topic key with the value in force for a topic with these settings of its own.
+
+    Interceptors' options are there only where the topic has them.
+    """
+    resolved = {
+        name: text for name, text in configs.items() if name.startswith(INTERCEPTOR_OPTION_PREFIX)
+    }
     for key in TOPIC_KEYS.values():
         if key.name in configs:
             resolved[key.name] = configs[key.name]
@@ -259,7 +300,13 @@ def describe_topic(
     configs: Configs, broker: BrokerConfigs, names: Iterable[str] | None = None
 ) -> list[DescribedConfig]:
     """A topic's settings as DescribeConfigs answers them; `names` None asks for all."""
-    return [_describe_topic_key(key, configs, broker) for key in _asked(TOPIC_KEYS, names)]
+    options = {
+        name: interceptor_option(name)
+        for name in sorted(configs)
+        if name.startswith(INTERCEPTOR_OPTION_PREFIX)
+    }
+    keys = [*_asked(TOPIC_KEYS, names), *_asked(options, names)]
+    return [_describe_topic_key(key, configs, broker) for key in keys]
 
 
 def _describe_topic_key(key: ConfigKey, configs: Configs, broker: BrokerConfigs) -> DescribedConfig:

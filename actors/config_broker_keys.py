@@ -413,10 +413,26 @@ _TRANSACTIONS = (
     ),
 )
 
+_PLUGINS = (
+    _broker(
+        "raylog.interceptors.timeout.ms",
+        _T.INT,
+        "5000",
+        "Time one call of an interceptor may take before the request that needs it fails.",
+        low=1,
+    ),
+    _broker(
+        "raylog.interceptors.files.dir",
+        _T.STRING,
+        None,
+        "Directory of the files that options of interceptors may name; unset: none may.",
+    ),
+)
+
 BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in sorted(
-        (*_NETWORK, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_TOPIC_DEFAULTS),
+        (*_NETWORK, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_PLUGINS, *_TOPIC_DEFAULTS),
         key=lambda key: key.name,
     )
 }

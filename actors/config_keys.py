@@ -340,6 +340,13 @@ _TOPIC_TABLE = (
         internal=True,
     ),
     _topic(
+        "raylog.interceptors",
+        _T.LIST,
+        "",
+        "Interceptors that see this topic's records, in the order in which they are called. Their "
+        "options are raylog.interceptor.NAME.OPTION.",
+    ),
+    _topic(
         "raylog.replica.dedicated",
         _T.BOOLEAN,
         "false",
@@ -348,3 +355,10 @@ _TOPIC_TABLE = (
 )
 
 TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_TABLE}
+
+INTERCEPTOR_OPTION_PREFIX = "raylog.interceptor."
+
+
+def interceptor_option(name: str) -> ConfigKey:
+    """The topic key of an interceptor's option, of which only the plug-in knows more."""
+    return _topic(name, _T.STRING, "", "An option of an interceptor of this topic.")

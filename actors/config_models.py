@@ -30,7 +30,7 @@ from raylog.actors.config import (
     parse,
     split_list,
 )
-from raylog.actors.config_keys import ConfigKey, ConfigType
+from raylog.actors.config_keys import INTERCEPTOR_OPTION_PREFIX, ConfigKey, ConfigType
 from raylog.wire.errors import InvalidConfig
 
 _PYTHON: dict[ConfigType, Any] = {
@@ -65,7 +65,13 @@ def broker_settings(values: Mapping[str, object]) -> BrokerSettings:
 
 def topic_settings(values: Mapping[str, object]) -> dict[str, str]:
     """A topic's settings, likewise."""
-    texts = _texts(topic_settings_model(), TOPIC_KEYS, values)
+    options = {
+        name: str(value)
+        for name, value in values.items()
+        if name.startswith(INTERCEPTOR_OPTION_PREFIX)
+    }
+    known = {name: value for name, value in values.items() if name not in options}
+    texts = _texts(topic_settings_model(), TOPIC_KEYS, known) | options
     check(ResourceType.TOPIC, texts)
     return texts
 

@@ -4,6 +4,7 @@ Every class takes one message and nothing else, so that an exception survives pi
 actors. `ErrorCode` itself lives in `error_codes.py` and is exported here as well.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from raylog.wire.error_codes import ErrorCode as ErrorCode
@@ -21,6 +22,7 @@ class KafkaError(Exception):
     """A failure that the protocol has a code for; the message says what was expected and found."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    record_errors: Sequence[tuple[int, str]] = ()  # (position in the batch, why) (KIP-467)
 
     def __init_subclass__(cls, *, code: ErrorCode | None = None, **kwargs: object) -> None:
         """Register the class of `code`; a class without one (Ray derives such) inherits."""

@@ -17,7 +17,7 @@ is. `validate_records` walks the records where a topic's rules need that.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ from raylog.wire.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTimestamp,
+    KafkaError,
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
@@ -74,6 +75,7 @@ _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _CODECS = tuple(Codec)
+_REFUSED_SHOWN = 3  # in the text that goes with the whole batch, as Apache Kafka does
 
 
 class TimestampType(IntEnum):
@@ -124,6 +126,10 @@ class BatchHeader(NamedTuple):
         if self.attributes & _LOG_APPEND_TIME_BIT:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
+
+    def with_codec(self, codec: Codec) -> "BatchHeader":
+        """The same with another codec in its attributes."""
+        return self._replace(attributes=self.attributes & ~_CODEC_BITS | codec)
 
     @property
     def size(self) -> int:
@@ -322,21 +328,52 @@ def validate_records(
 ) -> None:
     """Walk the records of a batch that passed `check_produced`, as Apache Kafka always does.
 
-    INVALID_RECORD for a malformed record, more or fewer than the header says, an offset delta
-    out of line, or a null key where the topic is compacted (`needs_keys`); INVALID_TIMESTAMP
-    outside [`earliest_ms`, `latest_ms`]; MESSAGE_TOO_LARGE beyond `max_bytes` decompressed.
+    INVALID_RECORD for a malformed record, more or fewer than the header says or an offset delta
+    out of line; MESSAGE_TOO_LARGE beyond `max_bytes` decompressed; else as `refuse_records`.
     """
-    records = _records(memoryview(buf), header, max_bytes)
-    for expected, record in enumerate(records, header.base_offset):
-        if record.offset != expected:
-            raise InvalidRecord(f"record at offset {record.offset}, expected {expected}")
-        if record.key is None and needs_keys:
-            raise InvalidRecord(f"record {expected}: compacted topic needs a key")
-        timestamp = record.timestamp
-        if not earliest_ms <= timestamp <= latest_ms and timestamp != NO_TIMESTAMP:
-            raise InvalidTimestamp(
-                f"record {expected}: {timestamp} is outside [{earliest_ms}, {latest_ms}]"
-            )
+
+    def in_line() -> Iterator[Record]:
+        records = _records(memoryview(buf), header, max_bytes)
+        for expected, record in enumerate(records, header.base_offset):
+            if record.offset != expected:
+                raise InvalidRecord(f"record at offset {record.offset}, expected {expected}")
+            yield record
+
+    refuse_records(in_line(), needs_keys=needs_keys, earliest_ms=earliest_ms, latest_ms=latest_ms)
+
+
+def refuse_records(
+    records: Iterable[tuple[int, int, bytes | None, bytes | None, object]],
+    *,
+    needs_keys: bool,
+    earliest_ms: int,
+    latest_ms: int,
+) -> None:
+    """Refuse a batch with records that a topic does not take.
+
+    INVALID_RECORD for null keys where the topic is compacted (`needs_keys`), INVALID_TIMESTAMP
+    for times outside [`earliest_ms`, `latest_ms`], even beside null keys, as Apache Kafka answers.
+    The error names every refused record in its `record_errors` (KIP-467).
+    """
+    refused: list[tuple[int, str]] = []
+    kind: type[KafkaError] = InvalidRecord
+    for offset, timestamp, key, _, _ in records:
+        if key is None and needs_keys:
+            refused.append((offset, "a compacted topic does not accept a record without a key"))
+        elif not earliest_ms <= timestamp <= latest_ms and timestamp != NO_TIMESTAMP:
+            kind = InvalidTimestamp
+            refused.append((offset, f"{timestamp} is outside [{earliest_ms}, {latest_ms}]"))
+    if refused:
+        raise refusal_of(kind, refused)
+
+
+def refusal_of(kind: type[KafkaError], refused: Sequence[tuple[int, str]]) -> KafkaError:
+    """The error of a batch in which records, by their position, are refused with a text each."""
+    shown = "; ".join(f"record {position}: {why}" for position, why in refused[:_REFUSED_SHOWN])
+    more = len(refused) - _REFUSED_SHOWN
+    failure = kind(f"{shown}; and {more} more" if more > 0 else shown)
+    failure.record_errors = tuple(refused)
+    return failure
 
 
 # -- reading records -----------------------------------------------------------------------------
@@ -448,8 +485,7 @@ def reencode(
     header = read_header(buf)
     check_crc(buf, header)
     body = _body(memoryview(buf), header, max_bytes)
-    attributes = header.attributes & ~_CODEC_BITS | codec
-    return _assemble(header._replace(attributes=attributes), compress(codec, body, level))
+    return _assemble(header.with_codec(codec), compress(codec, body, level))
 
 
 def _assemble(header: BatchHeader, payload: bytes) -> bytes:

@@ -18,6 +18,7 @@ from raylog.actors.gateway.controller_client import ControllerClient
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import SERVED, handler_of
+from raylog.actors.gateway.lanes import Lanes
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.rules import TopicRulesCache
@@ -63,7 +64,8 @@ class GatewayActor:
             lambda: runtime.random.randint(1, SESSION_ID_MAX),
             self.end_fetch_session,
         )
-        self.rules = TopicRulesCache(self.cluster, self.settings)
+        self.rules = TopicRulesCache(runtime, self.cluster, self.settings)
+        self.lanes = Lanes(runtime)
         self.topic_metadata = TopicMetadata()
         self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id)

@@ -161,6 +161,12 @@ class Runtime(Protocol):
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function (fdatasync, recovery, cold reads) beside the event loop."""
 
+    async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
+        """Run a stranger's function, which may never return, in a thread that is then left alone.
+
+        Raises PeerTimeout at the deadline.
+        """
+
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; raises what that raised."""
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
-from raylog.actors.runtime.base import BackgroundTask, Timer
+from raylog.actors.runtime.base import BackgroundTask, PeerTimeout, Timer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -65,6 +68,23 @@ class LoopRuntime:
             self._threads = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="raylog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
+    async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
+        """Run a stranger's function in a thread of its own, which nobody waits for at the end."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[T] = loop.create_future()
+
+        def give_up() -> None:
+            if not ended.done():
+                ended.set_exception(PeerTimeout(f"not done within {timeout_ms} ms"))
+
+        timer = loop.call_later(timeout_ms / 1000.0, give_up)
+        work = partial(_work, loop, ended, partial(function, *args))
+        threading.Thread(target=work, name="raylog plug-in", daemon=True).start()
+        try:
+            return await ended
+        finally:
+            timer.cancel()
+
     def end(self) -> None:
         """Cancel the background tasks; what a thread has begun is waited for."""
         for task in tuple(self._tasks):
@@ -72,3 +92,21 @@ class LoopRuntime:
         if self._threads is not None:
             self._threads.shutdown(wait=True, cancel_futures=True)
             self._threads = None
+
+
+def _work(
+    loop: asyncio.AbstractEventLoop, ended: asyncio.Future[T], function: Callable[[], T]
+) -> None:
+    """Run `function` and hand what comes of it to the loop, unless that has ended meanwhile."""
+    settle: Callable[[], None]
+    try:
+        settle = partial(_settle, ended, ended.set_result, function())
+    except BaseException as failure:  # noqa: BLE001 - raised where it is awaited
+        settle = partial(_settle, ended, ended.set_exception, failure)
+    with contextlib.suppress(RuntimeError):  # the loop is closed
+        loop.call_soon_threadsafe(settle)
+
+
+def _settle(ended: asyncio.Future[T], setter: Callable[[Any], None], outcome: object) -> None:
+    if not ended.done():
+        setter(outcome)

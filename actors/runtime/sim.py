@@ -128,6 +128,10 @@ class SimRuntime(InprocRuntime):
         self._sim.note("blocking", self._name, getattr(function, "__qualname__", "?"))
         return function(*args)
 
+    async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
+        """The same: a simulation cannot leave a thread behind."""
+        return await self.run_blocking(function, *args)
+
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor, which takes a while."""
         await asyncio.sleep(self._sim.delay_s() * 20)

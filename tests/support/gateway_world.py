@@ -67,6 +67,8 @@ class FakeRuntime:
         self.peers: dict[str, Any] = {}
         self.links: dict[str, FakeLink] = {}
         self.failures: list[BaseException] = []
+        self.foreign_hangs = False
+        """Whether plug-ins do not come back."""
         self._now_ms = 1_000_000.0
         self._timers: list[FakeTimer] = []
         self._numbers = itertools.count()
@@ -113,6 +115,12 @@ class FakeRuntime:
             self.failures.append(failure)
 
     async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
+        return function(*args)
+
+    async def run_foreign(self, function: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
+        if self.foreign_hangs:
+            await self.sleep(timeout_ms / 1000)
+            raise PeerTimeout(f"not done within {timeout_ms} ms")
         return function(*args)
 
     async def call(self, peer: str, method: str, *args: Any, timeout_ms: int) -> Any:

@@ -7,9 +7,11 @@ Left out: transactional verification, which comes with the transaction coordinat
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from raylog.actors.failures import error_code_of, message_of
+from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
@@ -19,6 +21,7 @@ from raylog.actors.replica.api import PRODUCE, ProducePart, produced
 from raylog.actors.runtime.base import Link, PeerTimeout
 from raylog.wire.errors import InvalidRequiredAcks, InvalidTopicException, KafkaError
 from raylog.wire.messages.produce import (
+    BatchIndexAndErrorMessage,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -26,9 +29,11 @@ from raylog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from raylog.wire.records import check_produced
+from raylog.wire.records import BatchHeader, check_produced
 
 TOPIC_IDS_SINCE = 13
+ANSWERED = -(1 << 30)
+"""In the place of what is left: replicas that answer too late count down from here."""
 ACKS = (-1, 0, 1)
 DEADLINE_GRACE_MS = 5_000
 """Beyond the client's own timeout, for a replica that hangs."""
@@ -97,11 +102,15 @@ class _Produce:
         """Send everything on its way; the answer follows when all of it is settled."""
         for data in topics:
             self._topic(data)
-        self._left += len(self._sends)
-        for link, send in self._sends.items():
+        self._send()
+        self.one_done()
+
+    def _send(self) -> None:
+        sends, self._sends = self._sends, {}
+        self._left += len(sends)
+        for link, send in sends.items():
             header = (self._acks, self._timeout_ms, send.parts)
             link.request(PRODUCE, header, send.batches, send.answered, send.failed)
-        self.one_done()
 
     def _topic(self, data: TopicProduceData) -> None:
         answers: list[PartitionProduceResponse] = []
@@ -137,19 +146,69 @@ class _Produce:
             batch = memoryview(b"")
         assert isinstance(batch, memoryview), "record data is decoded as a view"
         header = check_produced(batch)
-        batch = gateway.rules.of(topic).admit(batch, header, self._now_ms)
+        rules = gateway.rules.of(topic)
+        if not rules.is_light(header) or (topic.topic_id, part.index) in gateway.lanes:
+            self._aside(topic, batch, header, answer)
+            return
+        self._add(topic, route, rules.admit(batch, header, self._now_ms), answer)
 
+    def _add(
+        self,
+        topic: Topic,
+        route: OpenRoute,
+        batch: memoryview,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Have a batch sent with the others."""
         send = self._sends.get(route.link)
         if send is None:
             send = self._sends[route.link] = _Send(self)
-        send.parts.append(ProducePart(topic.topic_id, part.index, route.leader_epoch, len(batch)))
+        send.parts.append(ProducePart(topic.topic_id, answer.index, route.leader_epoch, len(batch)))
         send.batches.append(batch)
         send.answers.append(answer)
+
+    def _aside(
+        self,
+        topic: Topic,
+        batch: memoryview,
+        header: BatchHeader,
+        answer: PartitionProduceResponse,
+    ) -> None:
+        """Admit a batch beside the event loop and send it then, behind those before it."""
+        gateway = self._context.gateway
+        rules = gateway.rules.of(topic)
+
+        def admitted(stored: memoryview) -> None:
+            try:
+                route = gateway.cluster.route(topic, answer.index)
+            except KafkaError as failure:
+                failed(failure)
+                return
+            self._add(topic, route, stored, answer)
+            self._send()
+            self.one_done()
+
+        def failed(failure: Exception) -> None:
+            self.fail(answer, failure)
+            self.one_done()
+
+        self._left += 1
+        gateway.lanes.enter(
+            (topic.topic_id, answer.index),
+            partial(rules.admit_aside, gateway.runtime, batch, header, self._now_ms),
+            admitted,
+            failed,
+        )
 
     def fail(self, answer: PartitionProduceResponse, failure: Exception) -> None:
         """Note that a partition failed."""
         answer.error_code = int(error_code_of(failure))
         answer.error_message = message_of(failure)
+        if isinstance(failure, KafkaError) and failure.record_errors:
+            answer.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=why)
+                for position, why in failure.record_errors
+            ]
         self._failed.append(str(failure))
 
     def timed_out(self) -> None:
@@ -169,7 +228,7 @@ class _Produce:
             self._finish()
 
     def _finish(self) -> None:
-        self._left = -1
+        self._left = ANSWERED
         if self._acks == 0:
             self._finish_silently()
             return

@@ -19,7 +19,14 @@ _DEVIATIONS = {
     "log.flush.interval.ms": "9223372036854775807",
 }
 """Defaults that differ, as the module's docstring lists them."""
-_OURS = {"gateway.actors", "metadata.log.fsync", "replica.actors.max", "replica.actors.spare"}
+_OURS = {
+    "gateway.actors",
+    "metadata.log.fsync",
+    "raylog.interceptors.files.dir",
+    "raylog.interceptors.timeout.ms",
+    "replica.actors.max",
+    "replica.actors.spare",
+}
 _LOOSE = {
     "broker.heartbeat.interval.ms",
     "broker.id",
@@ -77,7 +84,8 @@ def test_the_remaining_keys_are_ours() -> None:
     seen = {(row[0], row[1]) for row in _ROWS}
     assert {name for name in BROKER_KEYS if ("BROKER", name) not in seen} == _OURS
     assert {name for name in TOPIC_KEYS if ("TOPIC", name) not in seen} == {
-        "raylog.replica.dedicated"
+        "raylog.interceptors",
+        "raylog.replica.dedicated",
     }
 
 
