@@ -47,6 +47,8 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         self._instance = instance
         self._buffer = ReceiveBuffer()
         self._greeted = False
+        self._held: list[Buffer] | None = None
+        """Frames that wait until all that came in together is taken."""
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -61,8 +63,9 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         return self._buffer.writable(bytes_wanted(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the whole frames."""
+        """Take the whole frames. What is said to them meanwhile is sent together."""
         self._buffer.received(nbytes)
+        held = self._held = []
         try:
             for head, payload in take_frames(self._buffer):
                 if self._greeted:
@@ -72,6 +75,18 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         except DecodeError:
             log.exception("a link broke the protocol and is closed")
             self.abort()
+        finally:
+            self._held = None
+        if held:
+            self.send(held)
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Send frames; passed over when the peer is gone."""
+        assert self.transport is not None
+        if self._held is not None:
+            self._held += chunks
+        elif not self.transport.is_closing():
+            self.transport.writelines(chunks)
 
     def _greet(self, head: list[Any]) -> None:
         known = (
@@ -103,12 +118,12 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
 class StreamRequest:
     """A link request that came in over a socket."""
 
-    __slots__ = ("_id", "_transport", "header", "kind", "payload", "peer")
+    __slots__ = ("_id", "_link", "header", "kind", "payload", "peer")
 
     def __init__(
         self,
         peer: int,
-        transport: asyncio.Transport,
+        link: _FrameProtocol,
         number: int,
         kind: str,
         header: Any,
@@ -119,18 +134,15 @@ class StreamRequest:
         self.header = header
         self.payload = payload
         self._id = number
-        self._transport = transport
+        self._link = link
 
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Answer the requester; passed over when it is gone."""
-        if not self._transport.is_closing():
-            self._transport.writelines(frame([self._id, _ANSWER, header], payload))
+        self._link.send(frame([self._id, _ANSWER, header], payload))
 
     def fail(self, failure: KafkaError) -> None:
         """Answer with an error."""
-        if not self._transport.is_closing():
-            head = [self._id, int(failure.code), str(failure)]
-            self._transport.writelines(frame(head))
+        self._link.send(frame([self._id, int(failure.code), str(failure)]))
 
 
 class ServingLink(_FrameProtocol):
@@ -148,8 +160,7 @@ class ServingLink(_FrameProtocol):
 
     def took(self, head: list[Any], payload: memoryview) -> None:
         """Hand one request to the actor."""
-        assert self.transport is not None
-        request = StreamRequest(self._number, self.transport, head[0], head[1], head[2], payload)
+        request = StreamRequest(self._number, self, head[0], head[1], head[2], payload)
         try:
             self._actor.link_received(request)
         except KafkaError as failure:
@@ -205,8 +216,7 @@ class StreamLink(_FrameProtocol):
             return
         number = next(self._ids)
         self._waiting[number] = (answered, failed)
-        assert self.transport is not None
-        self.transport.writelines(frame([number, kind, header], payload))
+        self.send(frame([number, kind, header], payload))
 
     def ask(
         self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
