@@ -10,8 +10,8 @@ a record is a bare tuple of offset, key and value, at about half the cost:
             ...
 
 `raylog.wire.internal.commits` decodes the keys and values of committed offsets as fast. Who keeps
-what he reads by the million should do so between `gc.freeze()` and `gc.unfreeze()`, or with the
-collector off: it looks at all of it again and again.
+what he reads by the million should do so with Python's collector off (`gc.disable`): it looks at
+all of it again and again.
 """
 
 from collections.abc import Generator, Iterator

@@ -1,14 +1,18 @@
 """Committed offsets decoded as bare tuples, for a coordinator that loads them by the million.
 
-Four times as fast as `decode_record`, and to the same result; with `raylog.wire.bulk`:
+Five times as fast as `decode_record`, and to the same result. Commits outside of transactions
+stand on their own and the latest of a key alone counts, so decode no more than that:
 
+    latest: dict[bytes, bytes | None] = {}
     for header, records in bulk.batches(data):
         for _, key, value, _ in records:
             if is_commit_key(key):
-                group, topic, partition = decode_commit_key(key)
-                commit = None if value is None else decode_commit_value(value)
+                latest[key] = value
             else:
                 ...  # decode_record(OFFSETS_TOPIC, key, value)
+    for key, value in latest.items():
+        group, topic, partition = decode_commit_key(key)
+        fields = None if value is None else decode_commit_value(value)
 
 Versions and layouts stand in `offsets.py`, which also decodes whatever is not of the common forms.
 """
@@ -43,6 +47,7 @@ _METADATA_V4 = _HEAD.size + 1  # where its length plus one takes one byte
 _ONE_BYTE = 0x80
 _NO_TAGS = b"\x00"
 _TOPIC_ID = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
+_WITH_TOPIC_ID = len(_TOPIC_ID) + len(ZERO_UUID)
 
 
 def is_commit_key(key: bytes | None) -> TypeGuard[bytes]:
@@ -77,12 +82,13 @@ def decode_commit_value(value: bytes) -> CommitFields:
                 return offset, epoch, metadata, timestamp, NO_EXPIRY, ZERO_UUID
         elif version == _V4 and 0 < value[_HEAD.size] < _ONE_BYTE:
             end = _METADATA_V4 + value[_HEAD.size] - 1
+            (timestamp,) = _TIMESTAMP.unpack_from(value, end)
             tail = value[end + _TIMESTAMP.size :]
-            topic_id = ZERO_UUID if tail == _NO_TAGS else tail[len(_TOPIC_ID) :]
-            if tail in (_NO_TAGS, _TOPIC_ID + topic_id) and len(topic_id) == len(ZERO_UUID):
-                (timestamp,) = _TIMESTAMP.unpack_from(value, end)
-                metadata = value[_METADATA_V4:end].decode() if end > _METADATA_V4 else ""
-                return offset, epoch, metadata, timestamp, NO_EXPIRY, topic_id
+            metadata = value[_METADATA_V4:end].decode() if end > _METADATA_V4 else ""
+            if len(tail) == _WITH_TOPIC_ID and tail.startswith(_TOPIC_ID):
+                return offset, epoch, metadata, timestamp, NO_EXPIRY, tail[len(_TOPIC_ID) :]
+            if tail == _NO_TAGS:
+                return offset, epoch, metadata, timestamp, NO_EXPIRY, ZERO_UUID
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise DecodeError(f"value of a committed offset: {error}") from error
     return _decode_uncommon(value)
