@@ -17,12 +17,11 @@ all of it again and again.
 from collections.abc import Generator, Iterator
 
 from raylog.wire.buffers import Buffer
-from raylog.wire.compression import decompress
 from raylog.wire.errors import DecodeError, InvalidRecord
 from raylog.wire.records import (
-    BATCH_OVERHEAD,
     DECOMPRESSED_BYTES_MAX,
     BatchHeader,
+    body_of,
     check_crc,
     iter_batches,
 )
@@ -43,7 +42,7 @@ def batches(
     for header, batch in iter_batches(buf):
         check_crc(batch, header)
         if header.record_count:
-            body = decompress(header.codec, batch[BATCH_OVERHEAD:], max_bytes)
+            body = body_of(batch, header, max_bytes)
             yield header, bulk_records(body, header.record_count, header.base_offset)
         else:
             yield header, iter(())

@@ -401,7 +401,7 @@ def iter_records(
 
 
 def _records(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator[Record]:
-    body = _body(batch, header, max_bytes)
+    body = body_of(batch, header, max_bytes)
     count, base_timestamp = header.record_count, header.base_timestamp
     records = decode_records(body, count, header.base_offset, base_timestamp)
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -410,8 +410,8 @@ def _records(batch: memoryview, header: BatchHeader, max_bytes: int) -> Iterator
     return records
 
 
-def _body(batch: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
-    """The records' bytes, decompressed."""
+def body_of(batch: memoryview, header: BatchHeader, max_bytes: int) -> bytes:
+    """The records' bytes, decompressed; MESSAGE_TOO_LARGE beyond `max_bytes`."""
     return decompress(header.codec, batch[BATCH_OVERHEAD : header.size], max_bytes)
 
 
@@ -456,7 +456,7 @@ def encode_batch(
         record_count=len(records),
     )
     body = encode_records(records, range(len(records)), header.base_timestamp)
-    return _assemble(header, compress(codec, body, level) if codec else body)
+    return assemble(header, compress(codec, body, level) if codec else body)
 
 
 def encode_like(header: BatchHeader, records: Sequence[Record], level: int | None = None) -> bytes:
@@ -471,7 +471,7 @@ def encode_like(header: BatchHeader, records: Sequence[Record], level: int | Non
     deltas = [record.offset - header.base_offset for record in records]
     body = encode_records(records, deltas, header.base_timestamp)
     header = header._replace(max_timestamp=max_timestamp, record_count=len(records))
-    return _assemble(header, compress(header.codec, body, level))
+    return assemble(header, compress(header.codec, body, level))
 
 
 def reencode(
@@ -484,11 +484,11 @@ def reencode(
     """The one batch in `buf`, checked, with its records compressed by `codec`."""
     header = read_header(buf)
     check_crc(buf, header)
-    body = _body(memoryview(buf), header, max_bytes)
-    return _assemble(header.with_codec(codec), compress(codec, body, level))
+    body = body_of(memoryview(buf), header, max_bytes)
+    return assemble(header.with_codec(codec), compress(codec, body, level))
 
 
-def _assemble(header: BatchHeader, payload: bytes) -> bytes:
+def assemble(header: BatchHeader, payload: bytes) -> bytes:
     """Batch of `header` and its compressed records, with the right length and CRC."""
     batch_length = BATCH_OVERHEAD - LENGTH_OVERHEAD + len(payload)
     try:
