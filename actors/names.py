@@ -6,6 +6,8 @@ CONTROLLER = "controller"
 BROKER = "broker"
 GATEWAY = "gateway"
 REPLICA = "replica"
+GROUP = "group"
+"""The coordinator of consumer groups."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"

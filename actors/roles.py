@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, GROUP, REPLICA
 from raylog.actors.runtime.base import Actor
 
 _CLASSES = {
@@ -13,6 +13,7 @@ _CLASSES = {
     BROKER: ("raylog.actors.broker.actor", "BrokerActor"),
     GATEWAY: ("raylog.actors.gateway.actor", "GatewayActor"),
     REPLICA: ("raylog.actors.replica.actor", "ReplicaActor"),
+    GROUP: ("raylog.actors.group.actor", "GroupCoordinatorActor"),
 }
 
 

@@ -14,6 +14,7 @@ from raylog.actors.broker import effects as do
 from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child
 from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.coordinators import TOPICS, Coordinators
 from raylog.actors.broker.effects import Effect
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.broker.listeners import Endpoint
@@ -42,7 +43,7 @@ RESPAWN_MS = 500
 
 
 class Family:
-    """Gateways and replicas of one broker."""
+    """Gateways, replicas and coordinators of one broker."""
 
     def __init__(
         self,
@@ -70,6 +71,15 @@ class Family:
         self._replicas: dict[str, Child] = {}
         self._starting: dict[str, str] = {}
         """Names to roles."""
+        self._coordinators = Coordinators(
+            runtime,
+            machine,
+            settings,
+            numbers=numbers,
+            node_id=node_id,
+            noted=self._note,
+            moved=self._coordinator_moved,
+        )
         self._ending = False
 
     # ---- beginning -----------------------------------------------------------------------
@@ -107,6 +117,9 @@ class Family:
             if ref.role == GATEWAY:
                 log.info("adopting %s (pid %d)", ref.name, ref.pid)
                 self._add_gateway(ref, restarts=0)
+            elif ref.role in TOPICS:
+                log.info("adopting %s (pid %d)", ref.name, ref.pid)
+                self._coordinators.adopt(ref)
         held = []
         for ref, statuses in zip(
             replicas, await asyncio.gather(*map(self._held, replicas)), strict=True
@@ -147,7 +160,8 @@ class Family:
         )
 
     def tell_metadata(self, update: MetadataUpdate) -> None:
-        """Pass metadata on to the gateways."""
+        """Pass metadata on to gateways and coordinators."""
+        self._coordinators.tell_metadata(update)
         for gateway in self._gateways.values():
             gateway.post(
                 "apply_metadata",
@@ -159,6 +173,10 @@ class Family:
 
     def _told(self, _: object) -> None:
         self._progressed()
+
+    def _coordinator_moved(self, role: str, address: str | None) -> None:
+        for gateway in self._gateways.values():
+            gateway.post("apply_coordinator", role, address, answered=self._told)
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Do what the machine wants done, in order."""
@@ -185,6 +203,7 @@ class Family:
                 case do.SendRoutes(update):
                     for gateway in self._gateways.values():
                         gateway.post("apply_routes", update, answered=self._told)
+                    self._coordinators.tell_routes(update)
                 case do.RetryLater(delay_ms):
                     self._runtime.call_later(delay_ms, self._retry)
                 case _:
@@ -246,7 +265,8 @@ class Family:
 
     def _note(self) -> None:
         """Write down who is there, so that the next broker process finds them."""
-        names = [*self._gateways, *self._replicas, *self._starting]
+        coordinators = self._coordinators.names
+        names = [*self._gateways, *self._replicas, *self._starting, *coordinators]
         self._data.remember_children(dict.fromkeys(names, BUILD))
 
     async def _start_replica(self, name: str, delay_ms: int) -> None:
@@ -334,6 +354,8 @@ class Family:
         gateway.post("apply_metadata", -1, image.offset, image.snapshot(), answered=self._told)
         routes = RouteUpdate(added=self._machine.routes())
         gateway.post("apply_routes", routes, answered=self._told)
+        for role, address in self._coordinators.addresses().items():
+            gateway.post("apply_coordinator", role, address, answered=self._told)
 
     def _gateway_lost(self, child: Child) -> None:
         del self._gateways[child.ref.name]
@@ -345,14 +367,14 @@ class Family:
     async def end(self) -> None:
         """Stop gateways first, so that clients go elsewhere; then close the logs."""
         self._ending = True
-        for group in (self._gateways, self._replicas):
-            ending = list(group.values())
-            group.clear()
-            for child in ending:
-                child.forget()
+        for ending in (
+            _taken(self._gateways),
+            self._coordinators.take_all(),
+            _taken(self._replicas),
+        ):
             await asyncio.gather(*(self._end(child.ref) for child in ending))
-        while self._starting:
-            for name in tuple(self._starting):
+        while starting := self._starting | self._coordinators.starting:
+            for name in starting:
                 await self._runtime.end_for_good(name)
             await self._runtime.sleep(RESPAWN_MS / 1000)
 
@@ -385,15 +407,26 @@ class Family:
             _running(gateway.ref, gateway.restarts, "running", 0)
             for gateway in self._gateways.values()
         ]
+        children.extend(self._coordinators.describe())
         for name, replica in self._replicas.items():
             slot = self._machine.pool.slots.get(name)
             if slot is not None:
                 state = "running" if slot.partitions else "spare"
                 children.append(_running(replica.ref, slot.restarts, state, len(slot.partitions)))
+        starting = self._starting | self._coordinators.starting
         children.extend(
-            ChildStatus(name, role, 0, "", "starting", 0) for name, role in self._starting.items()
+            ChildStatus(name, role, 0, "", "starting", 0) for name, role in starting.items()
         )
         return children
+
+
+def _taken(children: dict[str, Child]) -> list[Child]:
+    """All children of a kind, whose end is no loss any more."""
+    taken = list(children.values())
+    children.clear()
+    for child in taken:
+        child.forget()
+    return taken
 
 
 def _running(ref: ActorRef, restarts: int, state: str, partitions: int) -> ChildStatus:

@@ -15,9 +15,10 @@ from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
+from raylog.actors.gateway.coordinators import CoordinatorLinks
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
-from raylog.actors.gateway.handlers.table import SERVED, handler_of
+from raylog.actors.gateway.handlers.table import FORWARDED, SERVED, handler_of
 from raylog.actors.gateway.lanes import Lanes
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.producer_ids import ProducerIds
@@ -66,9 +67,11 @@ class GatewayActor:
         )
         self.rules = TopicRulesCache(runtime, self.cluster, self.settings)
         self.lanes = Lanes(runtime)
+        self.fetch_bytes_max = self.settings.number("fetch.max.bytes")
         self.topic_metadata = TopicMetadata()
         self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id)
+        self.coordinators = CoordinatorLinks(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._name = name
         self._address = (host, port)
@@ -109,6 +112,7 @@ class GatewayActor:
             self._server.close()
         for connection in tuple(self._connections):
             connection.close()
+        self.coordinators.close()
         self.cluster.close()
 
     async def ping(self) -> dict[str, Any]:
@@ -125,6 +129,10 @@ class GatewayActor:
         self.maps.forget(await self.cluster.apply_routes(update))
         self._routed = True
         await self._serve_when_known()
+
+    async def apply_coordinator(self, role: str, address: str | None) -> None:
+        """Take in where a coordinator of this broker is now; None: nowhere."""
+        await self.coordinators.apply(role, address)
 
     def end_fetch_session(self, session: ClientFetchSession) -> None:
         """Have the replicas forget a fetch session."""
@@ -167,7 +175,10 @@ class GatewayActor:
             return
         # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
         message: object
-        message, _ = decode_from(request_class(api_key), header.api_version, request, body)
+        if api_key in FORWARDED:
+            message = request[body:]
+        else:
+            message, _ = decode_from(request_class(api_key), header.api_version, request, body)
         try:
             answer = handler_of(api_key)(context, message)
         except AssertionError as broken:

@@ -56,12 +56,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._finished = False
         self._transport: asyncio.Transport | None = None
         self.peer = ""
+        self.host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection unless there are too many."""
         stream = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
         self._transport = stream
-        self.peer = str(stream.get_extra_info("peername"))
+        name = stream.get_extra_info("peername")
+        self.peer = str(name)
+        self.host = str(name[0]) if isinstance(name, tuple) else self.peer
         stream.set_write_buffer_limits(high=4 << 20)
         if not self._gateway.connected(self):
             stream.abort()

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.failures import FORESEEN, error_code_of, message_of
+from raylog.actors.runtime.base import Buffer
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import EncodeError
 from raylog.wire.frame import RequestHeader, encode_response
@@ -65,6 +66,10 @@ class RequestContext:
             self.refuse("internal error")
         else:
             self._slot.fill(answer)
+
+    def reply_frame(self, frame: Buffer) -> None:
+        """Answer with a whole response frame that another actor has made."""
+        self._slot.fill((frame,))
 
     def fail(self, failure: Exception) -> None:
         """Answer a failure of the whole request, or close where the answer has no place for one.

@@ -13,6 +13,7 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
+from raylog.actors.controller.internal_topics import internal_topic
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, TopicAlreadyExists
@@ -34,7 +35,18 @@ async def create_topics(
 
 async def create_missing(gateway: GatewayActor, names: list[str], timeout_ms: int) -> None:
     """Create topics of these names with the defaults, unless somebody else does; wait for them."""
-    asked = CreateTopics([NewTopic(name) for name in names])
+    await _create_missing(gateway, [NewTopic(name) for name in names], timeout_ms)
+
+
+async def create_internal(gateway: GatewayActor, name: str, timeout_ms: int) -> None:
+    """Create a topic in which coordinators keep their state, unless somebody else does."""
+    brokers = len(gateway.cluster.image.brokers)
+    topic = internal_topic(name, gateway.settings, brokers)
+    await _create_missing(gateway, [topic], timeout_ms)
+
+
+async def _create_missing(gateway: GatewayActor, topics: list[NewTopic], timeout_ms: int) -> None:
+    asked = CreateTopics(topics)
     coming = []
     for outcome in await _outcomes(gateway, "create_topics", asked, timeout_ms):
         if outcome.error in (ErrorCode.NONE, TopicAlreadyExists.code):

@@ -24,8 +24,8 @@ from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.inproc import InprocWorld
 
-_CLASSES = {role: role_class(role) for role in (CONTROLLER, BROKER, GATEWAY, REPLICA)}
-"""Loaded with this module, so that starting a broker does not pay for it."""
+for _role in (CONTROLLER, BROKER, GATEWAY, REPLICA):
+    role_class(_role)  # loaded with this module, so that starting a broker does not pay for it
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 60.0
 TEST_SETTINGS = {"metadata.log.fsync": "false", "replica.actors.spare": "0"}
@@ -128,7 +128,7 @@ class EmbeddedBroker:
                 shutil.rmtree(temporary)
 
     async def _live(self, data: Path) -> None:
-        world = InprocWorld(_CLASSES.__getitem__)
+        world = InprocWorld(role_class)
         runtime = world.runtime()
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()

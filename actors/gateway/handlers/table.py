@@ -19,6 +19,7 @@ _HANDLERS = {
     ApiKey.LIST_OFFSETS: "list_offsets",
     ApiKey.METADATA: "metadata",
     ApiKey.API_VERSIONS: "api_versions",
+    ApiKey.FIND_COORDINATOR: "find_coordinator",
     ApiKey.CREATE_TOPICS: "create_topics",
     ApiKey.DELETE_TOPICS: "delete_topics",
     ApiKey.DELETE_RECORDS: "delete_records",
@@ -36,6 +37,25 @@ _HANDLERS = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
 }
 """API key -> module beside this one; its function carries the module's name."""
+
+FORWARDED = frozenset(
+    (
+        ApiKey.OFFSET_COMMIT,
+        ApiKey.OFFSET_FETCH,
+        ApiKey.JOIN_GROUP,
+        ApiKey.HEARTBEAT,
+        ApiKey.LEAVE_GROUP,
+        ApiKey.SYNC_GROUP,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.LIST_GROUPS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+    )
+)
+"""APIs whose handler gets the request's body as it came: `group_requests` passes it on."""
+_HANDLERS |= dict.fromkeys(FORWARDED, "group_requests")
 
 
 def _served(api_key: ApiKey) -> range:

@@ -1,0 +1,107 @@
+"""FindCoordinator 0-6: which broker coordinates a group.
+
+v1 also asks for transactional ids (KIP-98), v4 for several keys at once (KIP-699), v6 for share
+partitions (KIP-932). The first group has `__consumer_offsets` made. That is waited for, shortly,
+and so is the start of this broker's own coordinator: Kafka has the client ask again.
+Left out: transactions and share groups are coordinated by nobody, COORDINATOR_NOT_AVAILABLE.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from raylog.actors.gateway.answers import attempt
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.topic_changes import create_internal
+from raylog.actors.group.placement import group_partition
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.names import GROUP, OFFSETS_TOPIC
+from raylog.actors.runtime.waiting import until
+from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest
+from raylog.wire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
+SEVERAL_SINCE = 4
+SHARE_SINCE = 6
+START_TIMEOUT_MS = 5_000
+
+
+async def find_coordinator(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Answer from this gateway's image of the cluster."""
+    gateway = context.gateway
+    image = gateway.cluster.image
+    if request.key_type == GROUP_KEY and image.topic(OFFSETS_TOPIC) is None:
+        await create_internal(gateway, OFFSETS_TOPIC, START_TIMEOUT_MS)
+    response = _answer(context, request)
+    if request.key_type == GROUP_KEY and _names(response, gateway.cluster.broker_id):
+        links = gateway.coordinators
+        await until(
+            gateway.runtime,
+            links.on_change,
+            lambda: links.link(GROUP) is not None,
+            START_TIMEOUT_MS,
+        )
+    return response
+
+
+def _names(response: FindCoordinatorResponse, broker_id: int) -> bool:
+    """Whether a broker is among those found."""
+    return any(one.node_id == broker_id for one in (response, *response.coordinators))
+
+
+def _answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if context.version >= SEVERAL_SINCE:
+        return FindCoordinatorResponse(
+            coordinators=[
+                _found(context, key, request.key_type) for key in request.coordinator_keys
+            ]
+        )
+    found = _found(context, request.key, request.key_type)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message if context.version >= 1 else None,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _found(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    image = context.gateway.cluster.image
+    return attempt(
+        lambda: _coordinator(image, key, key_type, context.version),
+        partial(_failed, key),
+    )
+
+
+def _failed(key: str, code: int, message: str | None) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message
+    )
+
+
+def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) -> Coordinator:
+    if key_type == SHARE_KEY and version < SHARE_SINCE:
+        raise InvalidRequest(f"version {version} does not find share coordinators")
+    if key_type not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY):
+        raise InvalidRequest(f"key type {key_type} is unknown")
+    if key_type != GROUP_KEY:
+        raise CoordinatorNotAvailable("no broker coordinates transactions or share groups")
+    index, partition = group_partition(image, key)
+    broker = image.brokers.get(partition.leader)
+    if broker is None or broker.fenced:
+        raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{index} has no leader")
+    return Coordinator(
+        key=key,
+        node_id=broker.broker_id,
+        host=broker.host,
+        port=broker.port,
+        error_code=int(ErrorCode.NONE),
+        error_message="NONE",
+    )

@@ -1,0 +1,248 @@
+"""Shell of the group coordinator of one broker: a shard for each partition that it leads.
+
+The Broker pushes metadata and routes, gateways forward their clients' requests over links.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.group.api import GROUP_REQUEST, RequestHead, failed
+from raylog.actors.group.base import Asked
+from raylog.actors.group.gathering import KINDS, Gathering, names_several
+from raylog.actors.group.hosting import ShardHost
+from raylog.actors.group.placement import group_partition
+from raylog.actors.group.settings import group_settings
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import Record
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.runtime.base import Link, LinkRequest, PeerLost, Runtime
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import decode_from
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    CorruptMessage,
+    DecodeError,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+)
+from raylog.wire.frame import encode_response
+from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.registry import request_class
+
+log = logging.getLogger(__name__)
+
+
+class GroupCoordinatorActor:
+    """Serves GROUP_REQUEST over links; control calls come from the Broker."""
+
+    def __init__(
+        self, runtime: Runtime, *, name: str, broker_id: int, settings: dict[str, str]
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._broker_id = broker_id
+        self._settings = group_settings(BrokerSettings(settings))
+        self._image = MetadataImage()
+        self._hosts: dict[int, ShardHost] = {}
+        self._links: dict[str, Link] = {}
+
+    async def start(self) -> None:
+        """Ready at once: what there is to coordinate comes with the routes."""
+
+    async def stop(self) -> None:
+        """Answer who waits, close every link."""
+        for partition in tuple(self._hosts):
+            self._close(partition, "the coordinator stops")
+        for link in tuple(self._links.values()):
+            link.close()
+
+    async def ping(self) -> dict[str, Any]:
+        """Who is here: for adoption by a restarted Broker."""
+        return {"name": self._name, "pid": os.getpid(), "partitions": sorted(self._hosts)}
+
+    # ---- what the Broker pushes ----------------------------------------------------------
+
+    async def apply_metadata(
+        self, from_offset: int, to_offset: int, records: Sequence[Record]
+    ) -> None:
+        """Take in metadata; from_offset -1 brings a whole snapshot."""
+        known = {topic_id: topic.name for topic_id, topic in self._image.topics.items()}
+        if not self._image.apply_update(from_offset, to_offset, records):
+            if to_offset > self._image.offset:
+                raise ValueError(
+                    f"metadata from offset {from_offset} came, {self._image.offset} was expected"
+                )
+            return
+        self._close_lost()
+        deleted = {name for topic_id, name in known.items() if topic_id not in self._image.topics}
+        for host in self._hosts.values():
+            host.topics_changed(deleted)
+
+    def _close_lost(self) -> None:
+        """Close the shards that the metadata gives to others or to a newer epoch."""
+        topic = self._image.topic(OFFSETS_TOPIC)
+        for index, host in tuple(self._hosts.items()):
+            state = None
+            if topic is not None and topic.topic_id == host.route.topic_id:
+                state = topic.partitions[index]
+            if (
+                state is None
+                or state.leader != self._broker_id
+                or state.leader_epoch != host.route.leader_epoch
+            ):
+                self._close(index, "leadership has moved")
+
+    async def apply_routes(self, update: RouteUpdate) -> None:
+        """Take in which partitions are served here, and by which Replica process."""
+        for topic_id, index in update.removed:
+            host = self._hosts.get(index)
+            if host is not None and host.route.topic_id == topic_id:
+                self._close(index, "leadership has moved")
+        for route in update.added:
+            await self._open(route)
+
+    async def _open(self, route: Route) -> None:
+        host = self._hosts.get(route.partition)
+        if host is not None:
+            if host.route == route and host.link.is_open:
+                return
+            self._close(route.partition, "leadership has moved")
+        link = await self._link_to(route)
+        if link is not None:
+            self._hosts[route.partition] = ShardHost(
+                self._runtime, link, route, self._image, self._settings
+            )
+
+    async def _link_to(self, route: Route) -> Link | None:
+        address = route.replica_address
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            return link
+        try:
+            link = await self._runtime.connect(address)
+        except PeerLost:
+            log.warning("replica %s is gone before a link to it was open", route.replica_name)
+            return None
+        self._links[address] = link
+        link.on_lost(lambda: self._link_lost(address, link))
+        return link
+
+    def _link_lost(self, address: str, link: Link) -> None:
+        """The Replica process is gone: the Broker brings a route to its successor."""
+        if self._links.get(address) is link:
+            del self._links[address]
+
+    def _close(self, partition: int, why: str) -> None:
+        self._hosts.pop(partition).close(why)
+
+    # ---- what gateways ask ---------------------------------------------------------------
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Answer one client's request."""
+        if request.kind != GROUP_REQUEST:
+            request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
+            return
+        head = RequestHead(*request.header)
+        api_key = ApiKey(head.api_key)
+        message: Any
+        try:
+            message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
+        except DecodeError as failure:
+            request.fail(CorruptMessage(str(failure)))
+            return
+
+        def reply(response: Any) -> None:
+            frame = encode_response(api_key, head.version, head.correlation_id, response)
+            request.reply(None, frame)
+
+        self._dispatch(
+            Asked(0, message, head.version, head.client_id or "", head.client_host), reply
+        )
+
+    def link_lost(self, peer: int) -> None:
+        """A gateway is gone; members whose answers it would have carried ask again."""
+
+    def _dispatch(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        request = asked.request
+        if isinstance(request, ListGroupsRequest):
+            self._list(asked, reply)
+        elif names_several(request, asked.version):
+            self._gather(asked, reply)
+        else:
+            self._ask(request.group_id, asked, reply)
+
+    def _ask(self, group_id: str, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Ask the shard that holds a group."""
+        try:
+            host = self._host_of(group_id)
+        except KafkaError as failure:
+            reply(failed(asked.request, asked.version, failure))
+        else:
+            host.ask(asked, reply)
+
+    def _host_of(self, group_id: str) -> ShardHost:
+        if self._image.topic(OFFSETS_TOPIC) is None:
+            raise NotCoordinator(f"nobody coordinates {group_id!r} yet")
+        index, partition = group_partition(self._image, group_id)
+        host = self._hosts.get(index)
+        if host is not None:
+            return host
+        if partition.leader == self._broker_id:
+            raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is not open yet")
+        raise NotCoordinator(f"broker {partition.leader} leads {OFFSETS_TOPIC}-{index}")
+
+    def _gather(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Ask the shards that hold the groups of one request."""
+        kind = KINDS[type(asked.request)]
+        items = kind.items(asked.request)
+        places: dict[int, list[int]] = {}
+        for place, item in enumerate(items):
+            index = self._partition_of(kind.group_of(item))
+            places.setdefault(index, []).append(place)
+        if not items:
+            reply(kind.response([]))
+            return
+        gathering = Gathering(kind, [None] * len(items), len(places), reply)
+        for here in places.values():
+            part = kind.part(asked.request, [items[place] for place in here])
+            self._ask(
+                kind.group_of(items[here[0]]),
+                Asked(0, part, asked.version, asked.client_id, asked.client_host),
+                gathering.part(here),
+            )
+
+    def _partition_of(self, group_id: str) -> int:
+        if self._image.topic(OFFSETS_TOPIC) is None:
+            return -1
+        return group_partition(self._image, group_id)[0]
+
+    def _list(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Ask every shard; one that is loading fails the answer, as in Kafka."""
+        hosts = list(self._hosts.values())
+        whole = ListGroupsResponse()
+        left = len(hosts)
+        if not hosts:
+            reply(whole)
+            return
+
+        def answered(response: ListGroupsResponse) -> None:
+            nonlocal left
+            left -= 1
+            if response.error_code != ErrorCode.NOT_COORDINATOR:
+                whole.error_code = whole.error_code or response.error_code
+                whole.groups.extend(response.groups)
+            if not left:
+                reply(
+                    ListGroupsResponse(error_code=whole.error_code) if whole.error_code else whole
+                )
+
+        for host in hosts:
+            host.ask(asked, answered)

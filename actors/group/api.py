@@ -1,0 +1,295 @@
+"""The link request that a GroupCoordinator answers, and how each API says that it failed.
+
+| kind  | header                                  | payload      | answer's payload         |
+|-------|-----------------------------------------|--------------|--------------------------|
+| group | RequestHead                             | request body | the whole response frame |
+
+A request for a group that this broker does not coordinate is answered NOT_COORDINATOR, as Kafka
+does, never failed over the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    FencedLeaderEpoch,
+    InvalidFetchSize,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownLeaderEpoch,
+    UnknownMemberId,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from raylog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from raylog.wire.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from raylog.wire.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from raylog.wire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from raylog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from raylog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from raylog.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponseTopic,
+)
+from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+GROUP_REQUEST = "group"
+MEMBERS_LEAVE_SINCE = 3
+NO_OFFSET = -1
+"""What OffsetFetch answers where nothing is stored."""
+
+
+class RequestHead(NamedTuple):
+    """What a gateway tells of a client's request beside its body."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    """As Kafka tells it: `/127.0.0.1`."""
+
+
+def coordinator_error(failure: Exception) -> KafkaError:
+    """What clients of a coordinator are told of a failure of its partition's log.
+
+    Its errors mean something else to them: they would take them for their own partitions'.
+    """
+    match failure:
+        case (
+            PeerLost()
+            | ActorGone()
+            | NotLeaderOrFollower()
+            | FencedLeaderEpoch()
+            | UnknownLeaderEpoch()
+            | KafkaStorageError()
+        ):
+            return NotCoordinator(str(failure))
+        case (
+            PeerTimeout()
+            | UnknownTopicOrPartition()
+            | NotEnoughReplicas()
+            | NotEnoughReplicasAfterAppend()
+            | RequestTimedOut()
+        ):
+            return CoordinatorNotAvailable(str(failure))
+        case MessageTooLarge() | RecordListTooLarge() | InvalidFetchSize():
+            return UnknownServerError(str(failure))
+        case KafkaError():
+            return failure
+        case _:
+            raise failure
+
+
+def failed(request: Any, version: int, failure: KafkaError) -> Any:
+    """The response that says of everything the request asks that it failed."""
+    return _FAILED[type(request)](request, version, failure)
+
+
+def _join(request: JoinGroupRequest, version: int, failure: KafkaError) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=int(failure.code),
+        protocol_name=None if version >= 7 else "",
+        member_id=request.member_id,
+    )
+
+
+def _sync(_: SyncGroupRequest, _version: int, failure: KafkaError) -> SyncGroupResponse:
+    """A loading coordinator knows of no rebalance: the member is to join again."""
+    loading = isinstance(failure, CoordinatorLoadInProgress)
+    code = ErrorCode.REBALANCE_IN_PROGRESS if loading else failure.code
+    return SyncGroupResponse(error_code=int(code))
+
+
+def _heartbeat(_: HeartbeatRequest, _version: int, failure: KafkaError) -> HeartbeatResponse:
+    """Sessions begin anew after loading: until then every member counts as alive."""
+    loading = isinstance(failure, CoordinatorLoadInProgress)
+    return HeartbeatResponse(error_code=int(ErrorCode.NONE if loading else failure.code))
+
+
+def _leave(request: LeaveGroupRequest, version: int, failure: KafkaError) -> LeaveGroupResponse:
+    """Of a group that is not there each member is told that it is unknown."""
+    code = int(failure.code)
+    if version < MEMBERS_LEAVE_SINCE or not isinstance(failure, UnknownMemberId):
+        return LeaveGroupResponse(error_code=code)
+    return LeaveGroupResponse(
+        members=[
+            MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=code,
+            )
+            for member in request.members
+        ]
+    )
+
+
+def _commit(
+    request: OffsetCommitRequest, _version: int, failure: KafkaError
+) -> OffsetCommitResponse:
+    code = int(failure.code)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _fetch(request: OffsetFetchRequest, version: int, failure: KafkaError) -> OffsetFetchResponse:
+    code = int(failure.code)
+    if version >= 8:
+        return OffsetFetchResponse(
+            groups=[
+                OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
+                for group in request.groups
+            ]
+        )
+    if version >= 2:
+        return OffsetFetchResponse(error_code=code)
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=index,
+                        committed_offset=NO_OFFSET,
+                        metadata="",
+                        error_code=code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or ()
+        ]
+    )
+
+
+def _delete_offsets(
+    _: OffsetDeleteRequest, _version: int, failure: KafkaError
+) -> OffsetDeleteResponse:
+    return OffsetDeleteResponse(error_code=int(failure.code))
+
+
+def _list(_: ListGroupsRequest, _version: int, failure: KafkaError) -> ListGroupsResponse:
+    return ListGroupsResponse(error_code=int(failure.code))
+
+
+def describe_failed(group_id: str, version: int, failure: KafkaError) -> DescribedGroup:
+    """DescribeGroups of one group that failed."""
+    return DescribedGroup(
+        group_id=group_id,
+        error_code=int(failure.code),
+        error_message=str(failure) if version >= 6 else None,
+    )
+
+
+def _describe(
+    request: DescribeGroupsRequest, version: int, failure: KafkaError
+) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[describe_failed(group_id, version, failure) for group_id in request.groups]
+    )
+
+
+def _delete(
+    request: DeleteGroupsRequest, _version: int, failure: KafkaError
+) -> DeleteGroupsResponse:
+    code = int(failure.code)
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
+        ]
+    )
+
+
+def _consumer_heartbeat(
+    _: ConsumerGroupHeartbeatRequest, _version: int, failure: KafkaError
+) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=int(failure.code), error_message=str(failure) or None
+    )
+
+
+def consumer_describe_failed(group_id: str, failure: KafkaError) -> DescribedConsumerGroup:
+    """ConsumerGroupDescribe of one group that failed."""
+    return DescribedConsumerGroup(
+        group_id=group_id, error_code=int(failure.code), error_message=str(failure) or None
+    )
+
+
+def _consumer_describe(
+    request: ConsumerGroupDescribeRequest, _version: int, failure: KafkaError
+) -> ConsumerGroupDescribeResponse:
+    return ConsumerGroupDescribeResponse(
+        groups=[consumer_describe_failed(group_id, failure) for group_id in request.group_ids]
+    )
+
+
+_FAILED: dict[type, Callable[[Any, int, KafkaError], Any]] = {
+    JoinGroupRequest: _join,
+    SyncGroupRequest: _sync,
+    HeartbeatRequest: _heartbeat,
+    LeaveGroupRequest: _leave,
+    OffsetCommitRequest: _commit,
+    OffsetFetchRequest: _fetch,
+    OffsetDeleteRequest: _delete_offsets,
+    ListGroupsRequest: _list,
+    DescribeGroupsRequest: _describe,
+    DeleteGroupsRequest: _delete,
+    ConsumerGroupHeartbeatRequest: _consumer_heartbeat,
+    ConsumerGroupDescribeRequest: _consumer_describe,
+}

@@ -1,0 +1,103 @@
+"""Requests about several groups: split by shard, answered together in the order asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from raylog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+
+
+class Kind(NamedTuple):
+    """How one API names its groups."""
+
+    items: Callable[[Any], list[Any]]
+    """What the request asks, one item a group."""
+    group_of: Callable[[Any], str]
+    """An item's group id."""
+    part: Callable[[Any, list[Any]], Any]
+    """The request about some of the items."""
+    results: Callable[[Any], list[Any]]
+    """A response's results, in the order of its items."""
+    response: Callable[[list[Any]], Any]
+    """The response of these results."""
+
+
+def _itself(item: Any) -> str:
+    return str(item)
+
+
+KINDS: dict[type, Kind] = {
+    DescribeGroupsRequest: Kind(
+        lambda request: request.groups,
+        _itself,
+        lambda request, items: DescribeGroupsRequest(
+            groups=items, include_authorized_operations=request.include_authorized_operations
+        ),
+        lambda response: response.groups,
+        lambda results: DescribeGroupsResponse(groups=results),
+    ),
+    ConsumerGroupDescribeRequest: Kind(
+        lambda request: request.group_ids,
+        _itself,
+        lambda request, items: ConsumerGroupDescribeRequest(
+            group_ids=items, include_authorized_operations=request.include_authorized_operations
+        ),
+        lambda response: response.groups,
+        lambda results: ConsumerGroupDescribeResponse(groups=results),
+    ),
+    DeleteGroupsRequest: Kind(
+        lambda request: list(dict.fromkeys(request.groups_names)),
+        _itself,
+        lambda _request, items: DeleteGroupsRequest(groups_names=items),
+        lambda response: response.results,
+        lambda results: DeleteGroupsResponse(results=results),
+    ),
+    OffsetFetchRequest: Kind(
+        lambda request: request.groups,
+        lambda item: item.group_id,
+        lambda request, items: OffsetFetchRequest(
+            groups=items, require_stable=request.require_stable
+        ),
+        lambda response: response.groups,
+        lambda results: OffsetFetchResponse(groups=results),
+    ),
+}
+"""Requests that may be about several groups."""
+_OFFSETS_OF_SEVERAL_SINCE = 8
+
+
+def names_several(request: object, version: int) -> bool:
+    """Whether a request lists its groups instead of naming one."""
+    if isinstance(request, OffsetFetchRequest):
+        return version >= _OFFSETS_OF_SEVERAL_SINCE
+    return type(request) in KINDS
+
+
+@dataclass(slots=True)
+class Gathering:
+    """The parts of one request on their way; `done` gets the whole response."""
+
+    kind: Kind
+    results: list[Any]
+    left: int
+    done: Callable[[Any], None]
+
+    def part(self, places: list[int]) -> Callable[[Any], None]:
+        """What takes the response about the items at these places."""
+
+        def answered(response: Any) -> None:
+            for place, result in zip(places, self.kind.results(response), strict=True):
+                self.results[place] = result
+            self.left -= 1
+            if not self.left:
+                self.done(self.kind.response(self.results))
+
+        return answered

@@ -1,0 +1,101 @@
+"""Reading a shard back from its partition's log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from raylog.actors.group import records
+from raylog.actors.group.base import GroupRecord
+from raylog.actors.ports import Route
+from raylog.actors.replica.api import (
+    EARLIEST_TIMESTAMP,
+    EPOCH_END,
+    FETCH,
+    OFFSET_FOR,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+)
+from raylog.actors.runtime.base import Link, Runtime
+from raylog.wire.errors import CorruptMessage, error_of
+from raylog.wire.records import decode_batch, iter_batches
+
+CHUNK_BYTES = 4 << 20
+WAIT_S = 0.01
+Replay = Callable[[GroupRecord], None]
+
+
+async def load(runtime: Runtime, link: Link, route: Route, replay: Replay) -> int:
+    """Replay every record that the log holds now; returns the offset behind the last.
+
+    What was appended before is waited for: once it is below the high watermark it counts. Raises
+    what the replica answers, PeerLost, and OSError.
+    """
+    key = (route.topic_id, route.partition)
+    epoch = route.leader_epoch
+    _, end = await link.ask(EPOCH_END, (*key, epoch, epoch))
+    offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
+    session_id = 0
+    while offset < end:
+        session_id += 1
+        part = await _fetch(link, route, offset, session_id)
+        if not part.length:
+            await runtime.sleep(WAIT_S)
+            continue
+        path = f"{route.directory}/{part.segment_id}"
+        offset = await runtime.run_blocking(
+            _replay_slice, path, part.position, part.length, offset, replay
+        )
+    return offset
+
+
+async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> FetchedPartition:
+    """Where the next records are."""
+    interest = Interest(
+        route.topic_id, route.partition, offset, CHUNK_BYTES, route.leader_epoch, -1
+    )
+    asked = FetchAsk(
+        session_id=session_id,
+        once=True,
+        complete=True,
+        isolation_level=0,
+        max_bytes=CHUNK_BYTES,
+        min_bytes=1,
+        wait=False,
+        changes=[interest],
+        forgotten=[],
+    )
+    (found,) = await link.ask(FETCH, asked)
+    part = FetchedPartition(*found)
+    if part.error_code:
+        raise error_of(part.error_code, f"partition {route.partition} from offset {offset}")
+    return part
+
+
+def _replay_slice(path: str, position: int, length: int, offset: int, replay: Replay) -> int:
+    """Replay the records of a slice from `offset` on; returns the offset behind them."""
+    try:
+        data = _read(path, position, length)
+    except FileNotFoundError:
+        return offset  # compacted meanwhile: the replica is asked again
+    for header, batch in iter_batches(data):
+        if not header.is_control:
+            for record in decode_batch(batch):
+                if record.offset >= offset:
+                    decoded = records.decode(record.key, record.value)
+                    if decoded is not None:
+                        replay(decoded)
+        offset = header.next_offset
+    return offset
+
+
+def _read(path: str, position: int, length: int) -> memoryview:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, length, position)
+    finally:
+        os.close(fd)
+    if len(data) < length:
+        raise CorruptMessage(f"{path} ends {length - len(data)} bytes early")
+    return memoryview(data)

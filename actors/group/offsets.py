@@ -1,0 +1,381 @@
+"""Committed offsets of the groups in one shard: kept, answered, forgotten in time.
+
+OffsetCommit 2-10 and OffsetFetch 1-10 name topics, from v10 on by id (KIP-848). An offset goes
+with its topic, with its group, by OffsetDelete (KIP-496), or when it was kept long enough
+(KIP-211): after `retention_time_ms` where an old client gave one, else after
+`offsets.retention.minutes` since the commit, or since the group lost its last member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
+
+from raylog.actors.group.base import Asked, Step
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.internal.offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from raylog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+from raylog.wire.uuids import ZERO_UUID
+
+TOPIC_IDS_SINCE = 10
+NO_OFFSET = -1
+NO_EXPIRY = -1
+_WITH_EXPIRY = 1
+_NEWEST_PLAIN = 3
+_WITH_TOPIC_ID = 4
+"""Versions of OffsetCommitValue: the one with an expiry, and those without."""
+
+
+class StoredOffset(NamedTuple):
+    """A committed offset; times in ms."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp: int
+    expire_timestamp: int
+    """-1: by the broker's retention."""
+    topic_id: bytes
+    """All zero: not known."""
+
+
+Partitions = dict[int, StoredOffset]
+Topics = dict[str, Partitions]
+
+
+class OffsetStore:
+    """Group to topic to partition to offset. Changed by `replay` alone."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Topics] = {}
+
+    def of(self, group_id: str) -> Topics:
+        """A group's offsets; not to be changed."""
+        return self.groups.get(group_id, {})
+
+    def get(self, group_id: str, topic: str, partition: int) -> StoredOffset | None:
+        """One offset."""
+        return self.groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def replay(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+    ) -> None:
+        """Take in a record."""
+        if value is None:
+            self.drop(key.group, key.topic, key.partition)
+        elif isinstance(value, LegacyOffsetCommitValue):
+            stored = StoredOffset(
+                value.offset, -1, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
+            )
+            self.put(key.group, key.topic, key.partition, stored)
+        else:
+            stored = StoredOffset(
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+                value.topic_id,
+            )
+            self.put(key.group, key.topic, key.partition, stored)
+
+    def put(self, group_id: str, topic: str, partition: int, stored: StoredOffset) -> None:
+        """Remember an offset."""
+        topics = self.groups.get(group_id)
+        if topics is None:
+            topics = self.groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        partitions[partition] = stored
+
+    def drop(self, group_id: str, topic: str, partition: int) -> None:
+        """Forget an offset; harmless where there is none."""
+        topics = self.groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if topics is None or partitions is None:
+            return
+        partitions.pop(partition, None)
+        if not partitions:
+            del topics[topic]
+            if not topics:
+                del self.groups[group_id]
+
+
+# ---- commit --------------------------------------------------------------------------------
+
+
+def commit(
+    step: Step,
+    asked: Asked[OffsetCommitRequest],
+    check: Callable[[], None],
+    metadata_bytes_max: int,
+) -> None:
+    """Store the offsets of partitions that exist; `check` says whether the member may.
+
+    As in Kafka, a request whose partitions are all unknown never reaches the group.
+    """
+    request = asked.request
+    errors: list[OffsetCommitResponseTopic] = []
+    known: list[OffsetCommitResponseTopic] = []
+    accepted: list[tuple[str, bytes, OffsetCommitRequestPartition]] = []
+    failure: KafkaError | None = None
+    checked = False
+    for topic in request.topics:
+        name, topic_id, unknown = _resolve(step.image, asked.version, topic.name, topic.topic_id)
+        counts = step.image.topics.get(TopicId(topic_id))
+        good = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        bad = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        for partition in topic.partitions:
+            index = partition.partition_index
+            if counts is None or not 0 <= index < len(counts.partitions):
+                bad.partitions.append(_committed(index, unknown))
+                continue
+            if not checked:
+                checked, failure = True, _failure_of(check)
+            code = ErrorCode.NONE if failure is None else failure.code
+            if failure is None and _is_too_long(partition.committed_metadata, metadata_bytes_max):
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            if code is ErrorCode.NONE:
+                accepted.append((name, topic_id, partition))
+            good.partitions.append(_committed(index, code))
+        if bad.partitions:
+            errors.append(bad)
+        if good.partitions:
+            known.append(good)
+    for name, topic_id, partition in accepted:
+        _append(step, request, name, topic_id, partition)
+    response = OffsetCommitResponse(topics=_merged(errors, known))
+    if accepted:
+        step.answer(asked, response)
+    else:
+        step.answer_now(asked, response)
+
+
+def _failure_of(check: Callable[[], None]) -> KafkaError | None:
+    try:
+        check()
+    except KafkaError as failure:
+        return failure
+    return None
+
+
+def _resolve(
+    image: MetadataImage, version: int, name: str, topic_id: bytes
+) -> tuple[str, bytes, ErrorCode]:
+    """A topic's name and id, and what its absence is called."""
+    if version >= TOPIC_IDS_SINCE:
+        topic = image.topics.get(TopicId(topic_id))
+        return "" if topic is None else topic.name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID
+    found = image.topic_ids.get(name, TopicId(ZERO_UUID))
+    return name, found, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
+    return metadata is not None and len(metadata) > metadata_bytes_max
+
+
+def _committed(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
+    return OffsetCommitResponsePartition(partition_index=index, error_code=int(code))
+
+
+def _append(
+    step: Step,
+    request: OffsetCommitRequest,
+    topic: str,
+    topic_id: bytes,
+    asked: OffsetCommitRequestPartition,
+) -> None:
+    expires = request.retention_time_ms >= 0
+    key = OffsetCommitKey(group=request.group_id, topic=topic, partition=asked.partition_index)
+    value = OffsetCommitValue(
+        offset=asked.committed_offset,
+        leader_epoch=-1 if expires else asked.committed_leader_epoch,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp=step.now_ms,
+        expire_timestamp=step.now_ms + request.retention_time_ms if expires else NO_EXPIRY,
+        topic_id=ZERO_UUID if expires else topic_id,
+    )
+    step.append(key, value, _WITH_EXPIRY if expires else _WITH_TOPIC_ID)
+
+
+def _merged(
+    errors: list[OffsetCommitResponseTopic], known: list[OffsetCommitResponseTopic]
+) -> list[OffsetCommitResponseTopic]:
+    """Topics with failures first, each topic once, as Kafka answers them."""
+    topics = {(topic.name, topic.topic_id): topic for topic in errors}
+    for topic in known:
+        first = topics.setdefault((topic.name, topic.topic_id), topic)
+        if first is not topic:
+            first.partitions.extend(topic.partitions)
+    return list(topics.values())
+
+
+# ---- fetch ---------------------------------------------------------------------------------
+
+
+def fetch(
+    image: MetadataImage, stored: Topics, asked: OffsetFetchRequestGroup, version: int
+) -> OffsetFetchResponseGroup:
+    """The offsets of one group; where nothing is stored the offset is -1."""
+    if asked.topics is None:
+        return _fetch_all(image, stored, asked.group_id, version)
+    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
+    for topic in asked.topics:
+        answer.topics.append(_fetch_topic(image, stored, topic, version))
+    return answer
+
+
+def _fetch_topic(
+    image: MetadataImage, stored: Topics, asked: OffsetFetchRequestTopics, version: int
+) -> OffsetFetchResponseTopics:
+    name, code = asked.name, ErrorCode.NONE
+    if version >= TOPIC_IDS_SINCE:
+        topic = image.topics.get(TopicId(asked.topic_id))
+        name = "" if topic is None else topic.name
+        code = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.NONE
+    partitions = stored.get(name, {}) if code is ErrorCode.NONE else {}
+    return OffsetFetchResponseTopics(
+        name=asked.name,
+        topic_id=asked.topic_id,
+        partitions=[_fetched(i, partitions.get(i), code) for i in asked.partition_indexes],
+    )
+
+
+def _fetch_all(
+    image: MetadataImage, stored: Topics, group_id: str, version: int
+) -> OffsetFetchResponseGroup:
+    answer = OffsetFetchResponseGroup(group_id=group_id)
+    for name, partitions in stored.items():
+        topic_id = image.topic_ids.get(name, TopicId(ZERO_UUID))
+        if version >= TOPIC_IDS_SINCE and topic_id == ZERO_UUID:
+            continue  # it has no name in this version
+        answer.topics.append(
+            OffsetFetchResponseTopics(
+                name=name if version < TOPIC_IDS_SINCE else "",
+                topic_id=topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
+                partitions=[_fetched(i, one, ErrorCode.NONE) for i, one in partitions.items()],
+            )
+        )
+    return answer
+
+
+def _fetched(
+    index: int, stored: StoredOffset | None, code: ErrorCode
+) -> OffsetFetchResponsePartitions:
+    if stored is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=index,
+            committed_offset=NO_OFFSET,
+            metadata="",
+            error_code=int(code),
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=index,
+        committed_offset=stored.offset,
+        committed_leader_epoch=stored.leader_epoch,
+        metadata=stored.metadata,
+    )
+
+
+# ---- forgetting ----------------------------------------------------------------------------
+
+
+def delete(
+    step: Step,
+    asked: Asked[OffsetDeleteRequest],
+    stored: Topics,
+    subscribes: Callable[[str], bool],
+) -> None:
+    """OffsetDelete: forget offsets of topics that no member subscribes to."""
+    group_id = asked.request.group_id
+    response = OffsetDeleteResponse()
+    for topic in asked.request.topics:
+        code = ErrorCode.NONE
+        if subscribes(topic.name):
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        answered = _delete_topic(step, topic, stored, group_id, code)
+        response.topics.append(answered)
+    step.answer(asked, response)
+
+
+def _delete_topic(
+    step: Step, topic: OffsetDeleteRequestTopic, stored: Topics, group_id: str, code: ErrorCode
+) -> OffsetDeleteResponseTopic:
+    known = step.image.topic(topic.name)
+    answer = OffsetDeleteResponseTopic(name=topic.name)
+    for partition in topic.partitions:
+        index = partition.partition_index
+        outcome = code
+        if known is None or not 0 <= index < len(known.partitions):
+            outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif code is ErrorCode.NONE and index in stored.get(topic.name, {}):
+            forget(step, group_id, [(topic.name, index)])
+        answer.partitions.append(
+            OffsetDeleteResponsePartition(partition_index=index, error_code=int(outcome))
+        )
+    return answer
+
+
+def forget(step: Step, group_id: str, partitions: Collection[tuple[str, int]]) -> None:
+    """Append tombstones."""
+    for topic, index in partitions:
+        step.append(OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
+
+
+def all_partitions(stored: Topics) -> list[tuple[str, int]]:
+    """Every partition of which an offset is stored."""
+    return [(topic, index) for topic, partitions in stored.items() for index in partitions]
+
+
+def expired(
+    stored: Topics,
+    now_ms: int,
+    retention_ms: int,
+    subscribes: Callable[[str], bool],
+    counts_from: Callable[[int], int | None],
+) -> Iterator[tuple[str, int]]:
+    """Offsets that were kept long enough, of topics that nobody subscribes to.
+
+    `counts_from` gives the time from which an offset committed at a time is kept, None for ever.
+    """
+    for topic, partitions in stored.items():
+        if subscribes(topic):
+            continue
+        for index, one in partitions.items():
+            if one.expire_timestamp != NO_EXPIRY:
+                is_over = now_ms >= one.expire_timestamp
+            else:
+                since = counts_from(one.commit_timestamp)
+                is_over = since is not None and now_ms - since >= retention_ms
+            if is_over:
+                yield topic, index

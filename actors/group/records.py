@@ -1,0 +1,48 @@
+"""Records of `__consumer_offsets` to bytes and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from raylog.actors.group.base import GroupRecord
+from raylog.wire.errors import DecodeError
+from raylog.wire.internal.blobs import OFFSETS_TOPIC, decode_record, encode_key, encode_value
+from raylog.wire.record import Record
+from raylog.wire.records import encode_batch
+from raylog.wire.schema import layout_of
+
+OFFSET_KEY_PREFIXES = (b"\x00\x00", b"\x00\x01")
+"""How keys of committed offsets begin; the first is the oldest format's, read and never written."""
+
+
+@cache
+def newest_version(value_class: type) -> int:
+    """The newest version of a value."""
+    versions = layout_of(value_class).versions
+    assert versions is not None, f"{value_class.__name__} is a part of a message"
+    return versions[-1]
+
+
+def encode(record: GroupRecord, now_ms: int) -> Record:
+    """A record as it goes into a batch."""
+    value = record.value
+    if value is None:
+        encoded = None
+    else:
+        version = record.value_version
+        encoded = encode_value(value, newest_version(type(value)) if version is None else version)
+    return Record(0, now_ms, encode_key(record.key), encoded, [])
+
+
+def encode_all(records: Sequence[GroupRecord], now_ms: int) -> bytes:
+    """One batch of all records."""
+    return encode_batch([encode(record, now_ms) for record in records])
+
+
+def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
+    """A record of the topic; None if its kind is unknown here and to be passed over."""
+    if key is None:
+        raise DecodeError("a record without a key")
+    found = decode_record(OFFSETS_TOPIC, key, value)
+    return None if found is None else GroupRecord(*found)

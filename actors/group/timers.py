@@ -1,0 +1,91 @@
+"""Many timers behind one of the runtime's: members renew theirs with every heartbeat."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable
+
+from raylog.actors.group.base import TimerKey
+from raylog.actors.runtime.base import Runtime, Timer
+
+Name = tuple[str, TimerKey]
+"""(group id, key)."""
+
+
+class Timers:
+    """The timers of one shard. `fire(group id, key)` is called when one is due.
+
+    A timer that is put off only changes its time; its place in the heap is looked at when the
+    earlier time comes. So a heartbeat costs no place of its own.
+    """
+
+    def __init__(self, runtime: Runtime, fire: Callable[[str, TimerKey], None]) -> None:
+        self._runtime = runtime
+        self._fire = fire
+        self._due: dict[Name, float] = {}
+        self._heap: list[tuple[float, int, Name]] = []
+        self._queued: dict[Name, float] = {}
+        """The earliest place of each name in the heap."""
+        self._numbers = itertools.count()
+        self._timer: Timer | None = None
+        self._timer_at = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def set(self, name: Name, at_ms: float) -> None:
+        """Fire at a monotonic time; replaces the timer of that name."""
+        self._due[name] = at_ms
+        if at_ms < self._queued.get(name, float("inf")):
+            self._push(name, at_ms)
+            self._arm()
+
+    def cancel(self, name: Name) -> None:
+        """No longer; harmless when there is none."""
+        self._due.pop(name, None)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._due.clear()
+        self._heap.clear()
+        self._queued.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = float("inf")
+
+    def _push(self, name: Name, at_ms: float) -> None:
+        self._queued[name] = at_ms
+        heapq.heappush(self._heap, (at_ms, next(self._numbers), name))
+
+    def _arm(self) -> None:
+        """Have the runtime call when the first place in the heap comes."""
+        if not self._heap or self._heap[0][0] >= self._timer_at:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = self._heap[0][0]
+        delay_ms = max(0.0, self._timer_at - self._runtime.monotonic_ms())
+        self._timer = self._runtime.call_later(delay_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        now_ms = self._runtime.monotonic_ms()
+        firing: list[Name] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            at_ms, _, name = heapq.heappop(self._heap)
+            if self._queued.get(name) != at_ms:
+                continue  # an earlier place was taken since
+            del self._queued[name]
+            due = self._due.get(name)
+            if due is None:
+                continue
+            if due > now_ms:
+                self._push(name, due)
+            else:
+                del self._due[name]
+                firing.append(name)
+        self._arm()
+        for group_id, key in firing:
+            self._fire(group_id, key)
