@@ -1,0 +1,257 @@
+"""Dividing one block's partitions evenly, with as few as possible leaving who has them now.
+
+What is wanted is a flow of partitions from kinds to members: every member gets `level - 1` or
+`level`, so many of them `level` as add up. A partition that stays where it is gains 1; one that
+goes to a member far from its replicas costs more than all that. First everyone keeps what the
+division allows at most. Whatever is then placed without taking a kept one away is placed as well
+as can be, directly or by chains in which members hand on what is not theirs. What is left needs
+chains that take kept partitions away; each time the cheapest chain is looked for, which keeps the
+whole as cheap as possible (successive shortest paths). That search is bounded: where thousands of
+different subscriptions tie up hundreds of partitions, the last ones are placed by any chain.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from raylog.assignors.kinds import Kind
+from raylog.assignors.levels import Block, pour
+
+FAR = 1_000_000
+"""The cost of a partition far from its member; more than any number of moves."""
+STEPS_MAX = 2_000_000
+"""How many edges the search for cheapest chains may look at, in one block."""
+_INFINITE = 1 << 62
+
+Node = int
+"""A member's index; `_POOL`; or `_KINDS - index` for a kind."""
+_POOL = -1
+"""Through it a member's larger share passes to another."""
+_KINDS = -2
+Chain = list[Node]
+"""From a kind to a member with room; each member hands on a partition of the kind after it."""
+
+
+class Placing:
+    """One block while it is divided.
+
+    Invariants: no member has more than `level`; `larger_shares` more members may have `level`.
+    """
+
+    def __init__(self, block: Block, kinds: Sequence[Kind]) -> None:
+        self._level = block.level
+        inside = set(block.members)
+        self._members = block.members
+        self._kinds = {index: kinds[index] for index in block.kinds}
+        self._may_have = {
+            index: [member for member in kind.members if member in inside]
+            for index, kind in self._kinds.items()
+        }
+        self._given: dict[int, dict[int, int]] = {index: {} for index in self._kinds}
+        self._held: dict[int, dict[int, int]] = {member: {} for member in block.members}
+        self._loads = dict.fromkeys(block.members, 0)
+        self._unplaced = {index: len(kind.partitions) for index, kind in self._kinds.items()}
+        total = sum(self._unplaced.values())
+        self._larger_shares = total - (block.level - 1) * len(block.members)
+        self._steps_left = STEPS_MAX
+
+    def divide(self) -> dict[int, dict[int, int]]:
+        """Kind to member to how many it gets. Call once."""
+        self._keep()
+        self._place_directly({index: self._near(index) for index in self._kinds})
+        self._place_freely()
+        self._place_cheaply()
+        if any(self._unplaced.values()):
+            self._keep_far()
+            self._place_directly(self._may_have)
+            self._place_anyhow()
+        assert not any(self._unplaced.values()), "the block's level says that all have room"
+        return self._given
+
+    def _near(self, index: int) -> list[int]:
+        """Members that a kind's partitions are near to."""
+        near = self._kinds[index].near
+        members = self._may_have[index]
+        return members if near is None else [member for member in members if member in near]
+
+    def _give(self, index: int, member: int, count: int) -> None:
+        """Place partitions with a member that has room for them."""
+        self._hand(index, member, count)
+        self._loads[member] += count
+        assert self._loads[member] <= self._level
+        if self._loads[member] == self._level:
+            self._larger_shares -= 1
+        self._unplaced[index] -= count
+
+    def _hand(self, index: int, member: int, count: int) -> None:
+        """Count partitions of a kind to a member, or from it if negative."""
+        now = self._given[index].get(member, 0) + count
+        self._given[index][member] = now
+        self._held[member][index] = now
+        if not now:
+            del self._given[index][member], self._held[member][index]
+
+    def _room(self, member: int) -> int:
+        """How many partitions a member can take without anyone giving one up."""
+        cap = self._level if self._larger_shares > 0 else self._level - 1
+        return max(0, cap - self._loads[member])
+
+    def _keep(self) -> None:
+        """Leave with everyone what is near to it, up to its room; the least shareable first."""
+        for index, kind in self._kinds.items():
+            for member in self._near(index):
+                owned = len(kind.owned.get(member, ()))
+                count = min(owned, self._level - 1 - self._loads[member])
+                if count:
+                    self._give(index, member, count)
+        for index, kind in self._kinds.items():
+            for member in self._near(index):
+                owned = len(kind.owned.get(member, ()))
+                if owned > self._given[index].get(member, 0) and self._room(member):
+                    self._give(index, member, 1)
+
+    def _keep_far(self) -> None:
+        """Leave with its member what is far from it, where there is room."""
+        for index, kind in self._kinds.items():
+            for member in self._may_have[index]:
+                lost = len(kind.owned.get(member, ())) - self._given[index].get(member, 0)
+                count = min(lost, self._unplaced[index], self._room(member))
+                if count > 0:
+                    self._give(index, member, count)
+
+    def _place_directly(self, members: dict[int, list[int]]) -> None:
+        """Give to `members` of each kind what they have room for, smaller shares first."""
+        for index, fitting in members.items():
+            base = [member for member in fitting if self._loads[member] < self._level - 1]
+            room = sum(self._level - 1 - self._loads[member] for member in base)
+            amount = min(room, self._unplaced[index])
+            if amount:
+                for member, count in pour(amount, base, self._loads).items():
+                    self._give(index, member, count)
+        for index, fitting in members.items():
+            for member in fitting:
+                if not self._larger_shares or not self._unplaced[index]:
+                    break
+                if self._loads[member] == self._level - 1:
+                    self._give(index, member, 1)
+
+    def _place_freely(self) -> None:
+        """Place by chains that cost nothing: in which nobody gives up what it keeps or is near."""
+        dead: set[Node] = set()  # no chain leads on from these, whatever chains elsewhere change
+        for index in self._kinds:
+            while self._unplaced[index]:
+                chain = self._shortest_chain(index, dead, free=True)
+                if chain is None:
+                    break
+                self._carry_out(chain)
+
+    def _place_anyhow(self) -> None:
+        """Place what is left by any chain."""
+        for index in self._kinds:
+            while self._unplaced[index]:
+                chain = self._shortest_chain(index, set(), free=False)
+                assert chain is not None, "the block's level says that all have room"
+                self._carry_out(chain)
+
+    def _place_cheaply(self) -> None:
+        """Place by the cheapest chains, unless they lead far or the search takes too long."""
+        for index in self._kinds:
+            while self._unplaced[index] and self._steps_left > 0:
+                chain = self._cheapest_chain(index)
+                if chain is None:
+                    break
+                self._carry_out(chain)
+
+    def _shortest_chain(self, index: int, dead: set[Node], *, free: bool) -> Chain | None:
+        """The chain of fewest hands, of free ones or of all; failing, all it saw joins `dead`."""
+        start = _KINDS - index
+        before: dict[Node, Node] = {start: start}
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            for following, cost in self._edges(node):
+                if following in before or following in dead or (free and cost):
+                    continue
+                before[following] = node
+                if following >= 0 and self._room(following):
+                    return _chain(before, following)
+                queue.append(following)
+        dead |= before.keys()
+        return None
+
+    def _cheapest_chain(self, index: int) -> Chain | None:
+        """The chain of least cost; None if that leads far. Some edges gain, but no circle does."""
+        start = _KINDS - index
+        before: dict[Node, Node] = {start: start}
+        costs: dict[Node, int] = {start: 0}
+        queue = deque([start])
+        queued = {start}
+        while queue:
+            node = queue.popleft()
+            queued.discard(node)
+            for following, cost in self._edges(node):
+                self._steps_left -= 1
+                sum_so_far = costs[node] + cost
+                if sum_so_far < costs.get(following, _INFINITE):
+                    costs[following] = sum_so_far
+                    before[following] = node
+                    if following not in queued:
+                        queued.add(following)
+                        queue.append(following)
+        ends = [member for member in costs if member >= 0 and self._room(member)]
+        end = min(ends, key=lambda member: (costs[member], member), default=None)
+        if end is None or costs[end] >= FAR // 2:
+            return None
+        return _chain(before, end)
+
+    def _edges(self, node: Node) -> Iterator[tuple[Node, int]]:
+        """Where a chain can go from a node, and what that step costs."""
+        if node == _POOL:
+            for member in self._members:
+                if self._loads[member] == self._level:
+                    yield member, 0
+        elif node >= 0:
+            for index, count in self._held[node].items():
+                yield _KINDS - index, -self._cost(index, node, count - 1)
+            if self._loads[node] < self._level:
+                yield _POOL, 0
+        else:
+            index = _KINDS - node
+            given = self._given[index]
+            for member in self._may_have[index]:
+                yield member, self._cost(index, member, given.get(member, 0))
+
+    def _cost(self, index: int, member: int, count: int) -> int:
+        """What it costs to give a member of `count` partitions of a kind one more of it."""
+        kind = self._kinds[index]
+        far = kind.near is not None and member not in kind.near
+        owned = kind.owned.get(member)
+        return (FAR if far else 0) - (1 if owned is not None and count < len(owned) else 0)
+
+    def _carry_out(self, chain: Chain) -> None:
+        """Place one partition of the chain's first kind, everyone handing one on."""
+        for node, following in pairwise(chain):
+            if following == _POOL:
+                self._loads[node] += 1
+            elif node == _POOL:
+                self._loads[following] -= 1
+            elif node >= 0:
+                self._hand(_KINDS - following, node, -1)
+            elif following != chain[-1]:
+                self._hand(_KINDS - node, following, 1)
+            else:
+                self._give(_KINDS - node, following, 1)
+                self._unplaced[_KINDS - node] += 1
+        self._unplaced[_KINDS - chain[0]] -= 1
+
+
+def _chain(before: dict[Node, Node], end: Node) -> Chain:
+    """The nodes on the way to `end`, in order."""
+    chain = [end]
+    while before[end] != end:
+        end = before[end]
+        chain.append(end)
+    chain.reverse()
+    return chain
