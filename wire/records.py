@@ -463,8 +463,11 @@ def encode_like(header: BatchHeader, records: Sequence[Record], level: int | Non
     """The batch of `header` with other records, fewer perhaps: they keep their own offsets.
 
     Offset range, sequences, producer and attributes stay, so that a reader sees gaps as it does
-    behind the cleaner, and duplicates are still recognised. `records` may be empty.
+    behind the cleaner, and duplicates are still recognised. `records` may be empty; such a batch
+    is never compressed, as in Apache Kafka: librdkafka aborts on an empty compressed one.
     """
+    if not records:
+        header = header.with_codec(Codec.NONE)
     max_timestamp = header.max_timestamp
     if records and header.timestamp_type is TimestampType.CREATE_TIME:
         max_timestamp = max([record.timestamp for record in records])

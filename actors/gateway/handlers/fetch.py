@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raylog.actors.failures import error_code_of
@@ -20,12 +21,14 @@ from raylog.actors.gateway.fetch_sessions import (
     ClientFetchSession,
     topic_id_of,
 )
+from raylog.actors.gateway.interception import TopicInterceptors
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.maps import read_cold
+from raylog.actors.interceptors.chain import Chain
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
-from raylog.actors.runtime.base import Link, Timer
+from raylog.actors.runtime.base import Buffer, Link, Runtime, Timer
 from raylog.wire.errors import ErrorCode, FetchSessionTopicIdError, KafkaError
 from raylog.wire.messages.fetch import (
     AbortedTransaction,
@@ -44,6 +47,8 @@ TOPIC_IDS_SINCE = 13
 ENDPOINTS_SINCE = 16
 REPLICA_GRACE_MS = 1_000
 """How long a replica may take to end a wait before the client is answered without it."""
+FAILED_PAUSE_MS = 500
+"""How long an answer is held back in which interceptors failed, at most."""
 _LATE = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
@@ -74,13 +79,14 @@ class _Fetch:
 
     __slots__ = (
         "_bytes",
-        "_cold",
         "_context",
         "_deadline",
         "_failed",
         "_full",
+        "_late",
         "_left",
         "_link_changes",
+        "_max_bytes",
         "_once",
         "_parts",
         "_request",
@@ -95,9 +101,10 @@ class _Fetch:
         self._request = request
         self._session = session
         self._full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        self._max_bytes = min(request.max_bytes, context.gateway.fetch_bytes_max)
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
-        self._cold: list[tuple[PartitionData, tuple[str, str, int, int]]] = []
+        self._late: list[_LateRecords] = []
         self._failed = False
         self._left: dict[Link, None] = {}
         self._once = False
@@ -195,7 +202,7 @@ class _Fetch:
                 self._once,
                 self._full,
                 request.isolation_level,
-                request.max_bytes,
+                self._max_bytes,
                 min_bytes,
                 wait,
                 changed,
@@ -274,22 +281,27 @@ class _Fetch:
         if self._context.client_gone:
             return
         response = self._response()
-        if self._cold:
-            self._context.gateway.runtime.start(self._reply_when_read(response), "cold fetch")
+        if self._late:
+            self._context.gateway.runtime.start(self._reply_later(response), "late records")
         else:
             self._context.reply(response)
 
-    async def _reply_when_read(self, response: FetchResponse) -> None:
-        """Answer with slices that had to come from the disk; a failing disk is an answer too."""
+    async def _reply_later(self, response: FetchResponse) -> None:
+        """Answer with records that come from the disk or go through interceptors."""
         runtime = self._context.gateway.runtime
-        for data, slice_ in self._cold:
+        intercepted = True
+        for late in self._late:
             try:
-                data.records = await runtime.run_blocking(read_cold, *slice_)
+                late.data.records = await late.records(runtime)
             except FileNotFoundError:
-                continue  # the segment is just gone: the next fetch finds the new one
+                late.data.records = b""  # the segment is just gone: the next fetch finds the new
             except OSError as failure:
-                log.warning("cold read of %s failed: %s", slice_, failure)
-                data.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+                late.fail(failure)
+            except KafkaError as failure:
+                intercepted = False
+                late.fail(failure)
+        if not intercepted:  # clients ask again at once, and plug-ins would have to fail as often
+            await runtime.sleep(min(self._request.max_wait_ms, FAILED_PAUSE_MS) / 1000)
         if not self._context.client_gone:
             self._context.reply(response)
 
@@ -297,7 +309,7 @@ class _Fetch:
         session = self._session
         answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
         hints: list[LeaderIdAndEpoch | None] = []
-        room = max(self._request.max_bytes, 1)
+        room = max(self._max_bytes, 1)
         for key in self._answered_keys():
             part = self._parts.get(key) or _failed_part(key, _LATE)
             if part.length and room <= 0:
@@ -358,23 +370,70 @@ class _Fetch:
     def _add_records(self, data: PartitionData, key: PartitionKey, part: FetchedPartition) -> None:
         """Attach the slice; none when its segment is just gone, the next fetch finds the new.
 
-        What cannot be mapped, such as for want of descriptors, is read as if it were cold.
+        What cannot be mapped, such as for want of descriptors, is read as if it were cold. Nothing
+        is read of a topic that is just deleted: who knows what its interceptors would have hidden.
         """
         route = self._session.routes.get(key)
-        if route is None:
+        gateway = self._context.gateway
+        topic = gateway.cluster.image.topics.get(key[0])
+        if route is None or topic is None:
             return
         slice_ = (route.directory, part.segment_id, part.position, part.length)
         try:
-            view = self._context.gateway.maps.slice(*slice_)
+            view = gateway.maps.slice(*slice_)
         except FileNotFoundError:
             return
         except OSError as failure:
             log.warning("mapping %s failed: %s", slice_, failure)
             view = None
-        if view is None:
-            self._cold.append((data, slice_))
+        interceptors = gateway.rules.of(topic).interceptors
+        if interceptors is not None and interceptors.passes_fetch:
+            interceptors = None
+        if view is None or interceptors is not None:
+            self._late.append(_LateRecords(data, slice_, view, interceptors))
         else:
             data.records = view
+
+
+class _LateRecords:
+    """Records of one partition that the answer waits for."""
+
+    __slots__ = ("_interceptors", "_slice", "_view", "data")
+
+    def __init__(
+        self,
+        data: PartitionData,
+        slice_: tuple[str, str, int, int],
+        view: memoryview | None,
+        interceptors: TopicInterceptors | None,
+    ) -> None:
+        self.data = data
+        self._slice = slice_
+        self._view = view
+        """None: not in memory."""
+        self._interceptors = interceptors
+
+    async def records(self, runtime: Runtime) -> Buffer:
+        """What the client gets. OSError of a failing disk, KafkaError of an interceptor."""
+        found: Buffer | None = self._view
+        if found is None:
+            found = await runtime.run_blocking(read_cold, *self._slice)
+        if self._interceptors is None:
+            return found
+        return await self._interceptors.run(partial(_fetched, found))
+
+    def fail(self, failure: Exception) -> None:
+        """Answer an error in the records' place."""
+        self.data.records = b""
+        if isinstance(failure, KafkaError):
+            self.data.error_code = int(failure.code)
+        else:
+            log.warning("cold read of %s failed: %s", self._slice, failure)
+            self.data.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
+
+def _fetched(data: Buffer, chain: Chain) -> bytes:
+    return chain.fetched(data)
 
 
 def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:
