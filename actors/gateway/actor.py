@@ -13,6 +13,7 @@ from typing import Any
 from raylog.actors.config import BrokerSettings
 from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
+from raylog.actors.gateway.connections import Connections
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.controller_client import ControllerClient
 from raylog.actors.gateway.coordinators import CoordinatorLinks
@@ -79,8 +80,7 @@ class GatewayActor:
         self._listener: socket.socket | None = None
         """The port, until it is served."""
         self._server: asyncio.AbstractServer | None = None
-        self._connections: set[ClientConnection] = set()
-        self._connections_max = min(self.settings.number("max.connections"), budget.connections)
+        self._connections = Connections(runtime, self.rules.layers, budget.connections)
 
     async def start(self) -> None:
         """Hold the port. It is served once the metadata has this broker, unfenced, and its routes.
@@ -110,7 +110,7 @@ class GatewayActor:
             self._listener.close()
         if self._server is not None:
             self._server.close()
-        for connection in tuple(self._connections):
+        for connection in self._connections:
             connection.close()
         self.coordinators.close()
         self.cluster.close()
@@ -150,20 +150,11 @@ class GatewayActor:
 
     def connected(self, connection: ClientConnection) -> bool:
         """Whether a new connection may stay."""
-        if len(self._connections) >= self._connections_max:
-            log.warning(
-                "refusing %s: %d connections are open, more are not allowed by max.connections "
-                "and the limit of open files (ulimit -n)",
-                connection.peer,
-                self._connections_max,
-            )
-            return False
-        self._connections.add(connection)
-        return True
+        return self._connections.admit(connection)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """Forget a connection."""
-        self._connections.discard(connection)
+        self._connections.remove(connection)
 
     def requested(self, connection: ClientConnection, slot: Slot, request: memoryview) -> None:
         """Decode one request and start its handler; raises DecodeError to close the connection."""

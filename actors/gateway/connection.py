@@ -55,8 +55,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._paused = False
         self._finished = False
         self._transport: asyncio.Transport | None = None
+        self._reads = 0
         self.peer = ""
         self.host = ""
+        """The client's address alone."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection unless there are too many."""
@@ -80,6 +82,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Whether answers can no longer be sent."""
         return self._transport is None or self._transport.is_closing()
 
+    @property
+    def activity(self) -> tuple[int, int]:
+        """Another value after anything was received, or taken by the client, since the last."""
+        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._reads, unsent
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Whether a request is not answered yet."""
+        return bool(self._slots)
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes in."""
         return self._buffer.writable(4 + max(0, self._buffer.peek_length()))
@@ -88,6 +101,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Handle every request that is whole."""
         buffer = self._buffer
         buffer.received(nbytes)
+        self._reads += 1
         try:
             while (length := buffer.peek_length()) >= 0 and not self.is_closing:
                 if length > self._request_bytes_max:

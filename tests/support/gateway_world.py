@@ -266,6 +266,9 @@ class FakeTransport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def get_write_buffer_size(self) -> int:
+        return len(self.written)
+
     def close(self) -> None:
         self.closed = True
 
@@ -333,6 +336,7 @@ class World:
     """Broker 1 with a gateway, and what the test puts around it."""
 
     def __init__(self, **settings: str) -> None:
+        settings = {"connections_max_idle_ms": "-1"} | settings
         self.runtime = FakeRuntime()
         self.controller = FakeController()
         self.runtime.peers[controller_name(CLUSTER)] = self.controller
