@@ -289,6 +289,17 @@ _GROUPS = (
     _broker("group.consumer.min.heartbeat.interval.ms", _T.INT, "5000", "Its lower bound.", low=1),
     _broker("group.consumer.max.heartbeat.interval.ms", _T.INT, "15000", "Its upper bound.", low=1),
     _broker(
+        "group.consumer.assignment.interval.ms",
+        _T.INT,
+        "1000",
+        "Time between two assignments of a consumer group: who joins meanwhile is taken together.",
+        low=0,
+    ),
+    _broker("group.consumer.min.assignment.interval.ms", _T.INT, "0", "Its lower bound.", low=0),
+    _broker(
+        "group.consumer.max.assignment.interval.ms", _T.INT, "15000", "Its upper bound.", low=0
+    ),
+    _broker(
         "group.consumer.max.size", _T.INT, str(INT_MAX), "Most members of a consumer group.", low=1
     ),
     _broker(
@@ -447,6 +458,7 @@ GROUP_KEYS: dict[str, ConfigKey] = {
         high=LONG_MAX,
     )
     for name in (
+        "group.consumer.assignment.interval.ms",
         "group.consumer.heartbeat.interval.ms",
         "group.consumer.session.timeout.ms",
     )

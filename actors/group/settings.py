@@ -24,6 +24,8 @@ class GroupSettings:
     """Which group protocols are served."""
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
+    consumer_assignment_interval_ms: int = 1_000
+    """Between two assignments of a group: who joins meanwhile is taken together."""
     consumer_size_max: int = 2**31 - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """Server-side assignors; the first is the default."""
@@ -55,6 +57,11 @@ class GroupSettings:
         own = image.configs_of(ResourceType.GROUP, group_id).get("consumer.heartbeat.interval.ms")
         return self.consumer_heartbeat_interval_ms if own is None else int(own)
 
+    def assignment_interval_ms_of(self, image: MetadataImage, group_id: str) -> int:
+        """Least time between two assignments of this consumer group."""
+        own = image.configs_of(ResourceType.GROUP, group_id).get("consumer.assignment.interval.ms")
+        return self.consumer_assignment_interval_ms if own is None else int(own)
+
 
 def group_settings(settings: BrokerSettings) -> GroupSettings:
     """The settings of a broker that was started with these."""
@@ -67,6 +74,7 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         protocols=settings.items("group.coordinator.rebalance.protocols"),
         consumer_session_timeout_ms=number("group.consumer.session.timeout.ms"),
         consumer_heartbeat_interval_ms=number("group.consumer.heartbeat.interval.ms"),
+        consumer_assignment_interval_ms=number("group.consumer.assignment.interval.ms"),
         consumer_size_max=number("group.consumer.max.size"),
         consumer_assignors=settings.items("group.consumer.assignors"),
         consumer_migration_policy=settings.raw("group.consumer.migration.policy")

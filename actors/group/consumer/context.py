@@ -1,0 +1,61 @@
+"""One KIP-848 group with what no record carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raylog.actors.group.base import Step
+from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.group.consumer.targets import Assigning
+from raylog.actors.group.settings import GroupSettings
+
+
+@dataclass(slots=True)
+class GroupContext:
+    """A group as its handlers see it."""
+
+    group_id: str
+    settings: GroupSettings
+    assigning: Assigning
+    state: GroupState = field(default_factory=GroupState)
+    """Changed by records alone."""
+    metadata_is_stale: bool = True
+    """The topics subscribed to may have changed since the hash was computed."""
+    regexes_resolved_ms: float | None = None
+    """Monotonic time; None: not since this coordinator took over."""
+    regexes_are_due: bool = False
+    """A timer is set to resolve patterns."""
+    assignor_error: str | None = None
+    """Why the last attempt at a target failed; None if it did not."""
+    failed_epoch: int = 0
+    """The group epoch of that attempt, and when the next one may be, in monotonic ms."""
+    retry_at_ms: float = 0.0
+
+    def restart_session(self, step: Step, member_id: str) -> None:
+        """Count a member's session from now."""
+        profile = self.state.profiles[member_id]
+        if profile.classic is None:
+            delay_ms = self.settings.session_timeout_ms_of(step.image, self.group_id)
+        else:
+            delay_ms = profile.classic.session_timeout_ms
+        step.set_timer(self.group_id, ("session", member_id), delay_ms)
+
+    def end_timers(self, step: Step, member_id: str) -> None:
+        """A member is gone."""
+        step.cancel_timer(self.group_id, ("session", member_id))
+        step.cancel_timer(self.group_id, ("rebalance", member_id))
+
+    def allow_revocation(self, step: Step, member_id: str) -> None:
+        """Count the time that a member has to give partitions up, from now."""
+        delay_ms = self.state.profiles[member_id].rebalance_timeout_ms
+        step.set_timer(self.group_id, ("rebalance", member_id), delay_ms)
+
+    def end_revocation(self, step: Step, member_id: str) -> None:
+        """A member has given up what it was asked to."""
+        step.cancel_timer(self.group_id, ("rebalance", member_id))
+
+    def resolve_regexes_in(self, step: Step, delay_ms: float) -> None:
+        """Resolve the patterns once `delay_ms` have passed, unless that is due anyway."""
+        if not self.regexes_are_due:
+            self.regexes_are_due = True
+            step.set_timer(self.group_id, ("regex",), delay_ms)

@@ -1,0 +1,82 @@
+"""A KIP-848 group as ConsumerGroupDescribe and ListGroups tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raylog.actors.group.consumer import targets
+from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer.member import Profile
+from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.ports import TopicId
+from raylog.wire.messages.consumer_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
+
+
+def state_name(state: GroupState) -> str:
+    """Where the group is."""
+    if not state.profiles:
+        return EMPTY
+    if state.group_epoch > state.target_epoch:
+        return ASSIGNING
+    for member_id in state.profiles:
+        if not state.holding(member_id).is_reconciled_to(state.target_epoch):
+            return RECONCILING
+    return STABLE
+
+
+def described(group: GroupContext, image: MetadataImage) -> DescribedGroup:
+    """The group with its members, and what keeps an assignor from working."""
+    state = group.state
+    return DescribedGroup(
+        error_code=0,
+        group_id=group.group_id,
+        group_state=state_name(state),
+        group_epoch=state.group_epoch,
+        assignment_epoch=state.target_epoch,
+        assignor_name=targets.chosen_assignor(state, group.settings.consumer_assignors),
+        members=[
+            _member(state, member_id, profile, image)
+            for member_id, profile in state.profiles.items()
+        ],
+    )
+
+
+def _member(state: GroupState, member_id: str, profile: Profile, image: MetadataImage) -> Member:
+    holding = state.holding(member_id)
+    return Member(
+        member_id=member_id,
+        instance_id=profile.instance_id,
+        rack_id=profile.rack_id,
+        member_epoch=holding.epoch,
+        client_id=profile.client_id,
+        client_host=profile.client_host,
+        subscribed_topic_names=list(profile.topic_names),
+        subscribed_topic_regex=profile.topic_regex,
+        assignment=_assignment(holding.assigned, image),
+        target_assignment=_assignment(state.target(member_id), image),
+        member_type=_CONSUMER_MEMBER if profile.classic is None else _CLASSIC_MEMBER,
+    )
+
+
+def _assignment(partitions: Mapping[TopicId, Iterable[int]], image: MetadataImage) -> Assignment:
+    """Deleted topics are left out: they have no name any more."""
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(
+                topic_id=topic_id,
+                topic_name=image.topics[topic_id].name,
+                partitions=sorted(some),
+            )
+            for topic_id, some in partitions.items()
+            if topic_id in image.topics
+        ]
+    )

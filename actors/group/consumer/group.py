@@ -1,0 +1,142 @@
+"""The machine of one KIP-848 group, as the coordinator's shard uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
+from raylog.actors.group.consumer import describing, heartbeats, rebalance
+from raylog.actors.group.consumer.checks import check_epoch_of, member_profile
+from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.group.consumer.targets import Assigning
+from raylog.actors.group.consumer.writing import GroupLog
+from raylog.actors.group.settings import GroupSettings
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import GroupIdNotFound, UnsupportedVersion
+from raylog.wire.messages.consumer_group_describe import DescribedGroup
+from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from raylog.wire.messages.offset_commit import OffsetCommitRequest
+
+_EPOCHS_IN_COMMITS_SINCE = 9
+
+
+class ConsumerGroup:
+    """One group of the KIP-848 protocol.
+
+    Transitions, as `state_name` tells them:
+    - Empty -> Assigning: a member joins: the group epoch rises.
+    - Assigning -> Reconciling: the target for the group epoch is computed, in the heartbeat of
+      any member once the assignment interval since the last one has passed.
+    - Reconciling -> Stable: every member has reached the target, by its own heartbeats.
+    - any -> Assigning: members come, go or change what they subscribe to, or its topics change.
+    - any -> Empty: the last member leaves or is silent for the session timeout.
+    """
+
+    def __init__(self, group_id: str, settings: GroupSettings, assigning: Assigning) -> None:
+        self.group_id = group_id
+        self._group = GroupContext(group_id, settings, assigning)
+
+    protocol_type = "consumer"
+
+    @property
+    def state(self) -> GroupState:
+        """What the records say; not to be changed."""
+        return self._group.state
+
+    @property
+    def assignor_error(self) -> str | None:
+        """Why the newest target could not be computed; None if it could."""
+        return self._group.assignor_error
+
+    def consumer_heartbeat(self, step: Step, asked: Asked[ConsumerGroupHeartbeatRequest]) -> None:
+        """A member joins, lives or leaves."""
+        heartbeats.heartbeat(self._group, step, asked)
+
+    def metadata_changed(self, step: Step, topics: Collection[str]) -> None:
+        """Topics were created or deleted, or have more partitions."""
+        rebalance.metadata_changed(self._group, step, topics)
+
+    def timer(self, step: Step, key: TimerKey) -> None:
+        """A time set by this group has come."""
+        match key:
+            case ("session", str(member_id)):
+                rebalance.session_time_passed(self._group, step, member_id)
+            case ("rebalance", str(member_id)):
+                rebalance.revocation_time_passed(self._group, step, member_id)
+            case ("regex",):
+                rebalance.resolve_regexes(self._group, step)
+            case _:
+                raise AssertionError(f"no timer is called {key}")
+
+    def loaded(self, step: Step) -> None:
+        """Sessions and revocations are timed anew after a load."""
+        rebalance.start_timers(self._group, step)
+
+    def unload(self) -> list[Asked[Any]]:
+        """Nobody waits in such a group: every heartbeat is answered at once."""
+        return []
+
+    def check_commit(self, step: Step, request: OffsetCommitRequest, version: int) -> None:
+        """Refuse a commit of a member that is none, or not at the epoch it says.
+
+        Someone without an epoch may commit while the group is empty.
+        """
+        del step
+        epoch = request.generation_id_or_member_epoch
+        state = self._group.state
+        if epoch < 0 and not state.profiles:
+            return
+        profile = member_profile(self._group, request.member_id)
+        if profile.classic is None and version < _EPOCHS_IN_COMMITS_SINCE:
+            raise UnsupportedVersion(
+                "OffsetCommit version 9 or above must be used by members using "
+                "the modern group protocol"
+            )
+        check_epoch_of(profile, epoch, state.holding(request.member_id).epoch)
+
+    def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
+        """Refuse to tell offsets to a member at another epoch; anyone else may ask."""
+        if member_id is None and member_epoch < 0:
+            return
+        profile = member_profile(self._group, member_id or "")
+        epoch = self._group.state.holding(member_id or "").epoch
+        check_epoch_of(profile, member_epoch, epoch)
+
+    def state_name(self) -> str:
+        """As ListGroups names it."""
+        return describing.state_name(self._group.state)
+
+    def describe(self, image: MetadataImage) -> Any:
+        """Raises GroupIdNotFound: DescribeGroups is about classic groups."""
+        del image
+        raise GroupIdNotFound(f"Group {self.group_id} is not a classic group.")
+
+    def consumer_describe(self, image: MetadataImage) -> DescribedGroup:
+        """The group for ConsumerGroupDescribe."""
+        return describing.described(self._group, image)
+
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not self._group.state.profiles
+
+    def is_new(self) -> bool:
+        """Whether no record is of it: a group whose first request failed is not kept."""
+        return self._group.state == GroupState()
+
+    def subscribes(self, topic: str) -> bool:
+        """Whether a member subscribes to the topic, by name or by a pattern."""
+        return rebalance.subscribes(self._group.state, topic)
+
+    def offset_expires_after(self, commit_ms: int) -> int | None:
+        """The time from which the retention of an offset committed at `commit_ms` counts."""
+        return commit_ms
+
+    def delete(self, step: Step) -> None:
+        """Append the group's tombstones; its offsets are the caller's."""
+        GroupLog(self.group_id, step).forget_group(self._group.state)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Take a record of this group."""
+        self._group.state.replay(record)

@@ -1,0 +1,149 @@
+"""ConsumerGroupHeartbeat: a member joins, lives and leaves (KIP-848).
+
+Everything that can fail is checked before the first record is appended. Then, in Kafka's order:
+the member's profile, the group's epoch, the target, what the member owns.
+"""
+
+from __future__ import annotations
+
+from raylog.actors.group.base import Asked, Step
+from raylog.actors.group.consumer import rebalance, topics
+from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer.member import (
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Epochs,
+    Holding,
+)
+from raylog.actors.group.consumer.requests import (
+    Seat,
+    changed_profile,
+    check_fields,
+    check_instance,
+    find_seat,
+    is_full,
+    owned_of,
+    unknown_member,
+)
+from raylog.actors.group.consumer.writing import GroupLog
+from raylog.wire.errors import GroupMaxSizeReached
+from raylog.wire.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from raylog.wire.uuids import random_uuid, to_base64
+
+
+def heartbeat(group: GroupContext, step: Step, asked: Asked[ConsumerGroupHeartbeatRequest]) -> None:
+    """Answer a member; raises KafkaError, before any record, for what is refused."""
+    request = asked.request
+    check_fields(request, asked.version, group.settings.consumer_assignors)
+    if request.member_epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+        response = _leave(group, step, request)
+    else:
+        response = _stay(group, step, asked)
+    step.answer(asked, response)
+
+
+def _leave(
+    group: GroupContext, step: Step, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerGroupHeartbeatResponse:
+    state, member_id = group.state, request.member_id
+    if request.instance_id is not None:
+        check_instance(member_id, request.instance_id, state.static_ids.get(request.instance_id))
+    elif member_id not in state.profiles:
+        raise unknown_member(member_id, group.group_id)
+    if request.member_epoch == STATIC_LEAVE_EPOCH:
+        _pause(group, step, member_id)
+    else:
+        rebalance.remove_members(group, step, [member_id])
+    return ConsumerGroupHeartbeatResponse(
+        error_code=0, member_id=member_id, member_epoch=request.member_epoch
+    )
+
+
+def _pause(group: GroupContext, step: Step, member_id: str) -> None:
+    """A static member leaves for a while: it keeps its partitions until its session ends.
+
+    Whoever comes for it must not commit for epochs it was not in: those are forgotten.
+    """
+    holding = group.state.holding(member_id)
+    paused = Holding(
+        epoch=STATIC_LEAVE_EPOCH,
+        previous_epoch=holding.previous_epoch,
+        state=holding.state,
+        assigned={
+            topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in holding.assigned.items()
+        },
+    )
+    GroupLog(group.group_id, step).holding(member_id, paused)
+    group.end_revocation(step, member_id)
+
+
+def _stay(
+    group: GroupContext, step: Step, asked: Asked[ConsumerGroupHeartbeatRequest]
+) -> ConsumerGroupHeartbeatResponse:
+    request = asked.request
+    member_id = request.member_id or to_base64(random_uuid(step.random))
+    _check_size(group, member_id)
+    seat = find_seat(group.state, group.group_id, member_id, request)
+    profile = changed_profile(seat.profile, asked)
+    regex = profile.topic_regex
+    if regex and regex != seat.profile.topic_regex and not group.state.regex_counts[regex]:
+        topics.check_regex(regex)
+    log = GroupLog(group.group_id, step)
+    if seat.replaces is not None:
+        rebalance.replace_member(group, step, log, seat.replaces, member_id, seat)
+    changed = rebalance.take_profile(group, step, log, member_id, seat.profile, profile)
+    rebalance.update_epoch(group, step, log, bump=changed.bumps_epoch)
+    rebalance.update_target(group, step, log)
+    rebalance.move_member(
+        group,
+        step,
+        log,
+        member_id,
+        subscription_changed=changed.subscription,
+        owned=owned_of(request),
+    )
+    group.restart_session(step, member_id)
+    return _answer(group, step, member_id, seat, full=is_full(request))
+
+
+def _check_size(group: GroupContext, member_id: str) -> None:
+    members = group.state.profiles
+    if len(members) >= group.settings.consumer_size_max and member_id not in members:
+        raise GroupMaxSizeReached(
+            "The consumer group has reached its maximum capacity of "
+            f"{group.settings.consumer_size_max} members."
+        )
+
+
+def _answer(
+    group: GroupContext, step: Step, member_id: str, seat: Seat, *, full: bool
+) -> ConsumerGroupHeartbeatResponse:
+    """The assignment is told when it has changed, or all of it was asked for."""
+    holding = group.state.holding(member_id)
+    assignment = None
+    if full or not _same_partitions(seat.holding.assigned, holding.assigned):
+        assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=list(epochs))
+                for topic_id, epochs in holding.assigned.items()
+            ]
+        )
+    return ConsumerGroupHeartbeatResponse(
+        error_code=0,
+        member_id=member_id,
+        member_epoch=holding.epoch,
+        heartbeat_interval_ms=group.settings.heartbeat_interval_ms_of(step.image, group.group_id),
+        assignment=assignment,
+    )
+
+
+def _same_partitions(one: Epochs, other: Epochs) -> bool:
+    return one is other or (
+        one.keys() == other.keys()
+        and all(epochs.keys() == other[topic_id].keys() for topic_id, epochs in one.items())
+    )

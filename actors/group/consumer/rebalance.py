@@ -1,0 +1,220 @@
+"""What makes a KIP-848 group rebalance, and each step of it.
+
+Members, subscriptions or topics change: the group epoch rises. Then a target for it is computed,
+and every member is moved towards it in its own heartbeats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from raylog.actors.group.base import Step
+from raylog.actors.group.consumer import targets, topics
+from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer.member import MemberState, Partitions, Profile
+from raylog.actors.group.consumer.reconcile import Towards, reconcile
+from raylog.actors.group.consumer.requests import Seat
+from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.group.consumer.writing import GroupLog
+from raylog.assignors.api import PluginError
+
+_REGEX_INTERVAL_MS = 1_000.0
+"""Least time between two looks at all topics for what patterns match."""
+_ASSIGNOR_RETRY_MS = 10_000.0
+"""Time after which an assignor that failed is tried again on the same group epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a request changed about a member."""
+
+    subscription: bool
+    """What it subscribes to, by name or pattern."""
+    bumps_epoch: bool
+    """Whether that is known already; a new pattern's topics are not."""
+
+
+def take_profile(
+    group: GroupContext, step: Step, log: GroupLog, member_id: str, old: Profile, new: Profile
+) -> Change:
+    """Record what a member said about itself, if it is new."""
+    state = group.state
+    if member_id not in state.profiles or new != old:
+        log.profile(member_id, new)
+    names_changed = new.topic_names != old.topic_names
+    if new.topic_regex == old.topic_regex:
+        return Change(names_changed, names_changed)
+    if old.topic_regex and not state.regex_counts[old.topic_regex]:
+        _forget_regex(state, log, old.topic_regex)
+    resolved = not new.topic_regex or new.topic_regex in state.regexes
+    if not resolved:
+        group.resolve_regexes_in(step, 0.0)
+    return Change(True, names_changed or resolved)
+
+
+def _forget_regex(state: GroupState, log: GroupLog, regex: str) -> None:
+    """Drop a pattern by which nobody subscribes any more."""
+    if regex in state.regexes:
+        log.forget_regex(regex)
+
+
+def replace_member(
+    group: GroupContext, step: Step, log: GroupLog, old_id: str, new_id: str, seat: Seat
+) -> None:
+    """Hand a static member's place to its new member id."""
+    target = group.state.target(old_id)
+    log.forget_member(old_id)
+    group.end_timers(step, old_id)
+    log.profile(new_id, seat.profile)
+    log.target(new_id, target)
+    log.holding(new_id, seat.holding)
+
+
+def update_epoch(group: GroupContext, step: Step, log: GroupLog, *, bump: bool) -> None:
+    """Raise the group epoch if it is to be, or if the topics subscribed to have changed."""
+    if not bump and not group.metadata_is_stale:
+        return
+    state = group.state
+    found = topics.metadata_hash(step.image, state.subscribed())
+    group.metadata_is_stale = False
+    if bump or found != state.metadata_hash:
+        log.epoch(state.group_epoch + 1, found)
+
+
+def update_target(group: GroupContext, step: Step, log: GroupLog) -> None:
+    """Compute the target for the group epoch, unless the last one is too young.
+
+    If the assignor fails, the old target stays, and the error is kept.
+    """
+    state = group.state
+    if state.group_epoch <= state.target_epoch or not _may_compute(group, step):
+        return
+    epoch = state.group_epoch
+    name = targets.chosen_assignor(state, group.settings.consumer_assignors)
+    try:
+        computed = targets.compute(state, step.image, group.assigning, name)
+    except PluginError as failure:
+        group.assignor_error, group.failed_epoch = str(failure), epoch
+        group.retry_at_ms = step.monotonic_ms + _ASSIGNOR_RETRY_MS
+        return
+    group.assignor_error = None
+    targets.write(log, state, computed, epoch, step.now_ms)
+
+
+def _may_compute(group: GroupContext, step: Step) -> bool:
+    age_ms = step.now_ms - group.state.target_timestamp_ms
+    interval_ms = group.settings.assignment_interval_ms_of(step.image, group.group_id)
+    if 0 <= age_ms < interval_ms:
+        return False
+    failed_before = group.assignor_error is not None
+    same_again = failed_before and group.failed_epoch == group.state.group_epoch
+    return not same_again or step.monotonic_ms >= group.retry_at_ms
+
+
+def move_member(
+    group: GroupContext,
+    step: Step,
+    log: GroupLog,
+    member_id: str,
+    *,
+    subscription_changed: bool,
+    owned: Partitions | None,
+) -> None:
+    """Bring a member one step nearer to its target."""
+    state = group.state
+    now = state.holding(member_id)
+    if not subscription_changed and now.is_reconciled_to(state.target_epoch):
+        return
+    subscribed = state.topics_of(state.profiles[member_id])
+    towards = Towards(
+        epoch=state.target_epoch,
+        partitions=state.target(member_id),
+        subscribed={
+            step.image.topic_ids[name] for name in subscribed if name in step.image.topic_ids
+        },
+        subscription_changed=subscription_changed,
+        owned=owned,
+        is_free=state.is_free,
+    )
+    moved = reconcile(now, towards)
+    if moved == now:
+        return
+    log.holding(member_id, moved)
+    if moved.state is MemberState.UNREVOKED_PARTITIONS:
+        group.allow_revocation(step, member_id)
+    else:
+        group.end_revocation(step, member_id)
+
+
+def remove_members(group: GroupContext, step: Step, member_ids: Sequence[str]) -> None:
+    """Members leave or are fenced: their partitions are free at once, and the epoch rises."""
+    state = group.state
+    log = GroupLog(group.group_id, step)
+    for member_id in member_ids:
+        regex = state.profiles[member_id].topic_regex
+        log.forget_member(member_id)
+        group.end_timers(step, member_id)
+        if regex and not state.regex_counts[regex]:
+            _forget_regex(state, log, regex)
+    found = topics.metadata_hash(step.image, state.subscribed())
+    log.epoch(state.group_epoch + 1, found)
+
+
+def session_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
+    """A member was silent for its session timeout: it is out."""
+    if member_id in group.state.profiles:
+        remove_members(group, step, [member_id])
+
+
+def revocation_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
+    """A member did not give partitions up in its rebalance timeout: it is out."""
+    if group.state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+        remove_members(group, step, [member_id])
+
+
+def start_timers(group: GroupContext, step: Step) -> None:
+    """After a load: every member gets a session, and the time to give up what it has to."""
+    state = group.state
+    for member_id in state.profiles:
+        group.restart_session(step, member_id)
+        if state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+            group.allow_revocation(step, member_id)
+    group.metadata_is_stale = True
+    if state.regex_counts:
+        group.resolve_regexes_in(step, 0.0)
+
+
+def metadata_changed(group: GroupContext, step: Step, names: Collection[str]) -> None:
+    """Have the hash computed at the next heartbeat, and patterns resolved, if it may matter."""
+    if any(subscribes(group.state, name) for name in names):
+        group.metadata_is_stale = True
+    if group.state.regex_counts:
+        last_ms = group.regexes_resolved_ms
+        since_ms = _REGEX_INTERVAL_MS if last_ms is None else step.monotonic_ms - last_ms
+        group.resolve_regexes_in(step, max(0.0, _REGEX_INTERVAL_MS - since_ms))
+
+
+def subscribes(state: GroupState, topic: str) -> bool:
+    """Whether a member subscribes to the topic, by name or by a pattern as last resolved."""
+    return topic in state.topic_counts or any(
+        topic in resolved.topics for resolved in state.regexes.values()
+    )
+
+
+def resolve_regexes(group: GroupContext, step: Step) -> None:
+    """Match all patterns against all topics; the epoch rises if that changes anything."""
+    group.regexes_are_due = False
+    group.regexes_resolved_ms = step.monotonic_ms
+    state = group.state
+    log = GroupLog(group.group_id, step)
+    bump = False
+    for regex in sorted(state.regex_counts):
+        old = state.regexes.get(regex)
+        new = topics.resolve_regex(regex, step.image, step.now_ms)
+        if old is None or old.topics != new.topics:
+            bump = bump or bool(new.topics if old is None else True)
+            log.regex(regex, new)
+    found = topics.metadata_hash(step.image, state.subscribed())
+    if bump or found != state.metadata_hash:
+        log.epoch(state.group_epoch + 1, found)

@@ -1,0 +1,236 @@
+"""What records say about a KIP-848 group; changed by `replay` alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from raylog.actors.group.base import GroupRecord
+from raylog.actors.group.consumer.member import (
+    Epochs,
+    Holding,
+    Partitions,
+    Profile,
+    holding_of,
+    profile_of,
+)
+from raylog.actors.ports import TopicId
+from raylog.wire.internal.consumer_groups import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMemberValue,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataValue,
+)
+
+FIRST_EPOCH = 1
+"""Of a group without records, as in Kafka: a member that subscribes to nothing stays at it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRegex:
+    """The topics that a pattern matched."""
+
+    topics: frozenset[str]
+    version: int
+    """Offset of the metadata it was resolved against."""
+    timestamp_ms: int
+
+
+@dataclass(slots=True)
+class GroupState:
+    """Members, target and epochs. Every partition in `owners` has one owner.
+
+    Replay takes records in any order that compaction may leave: what is missing is a default, and
+    a tombstone of something unknown is passed over.
+    """
+
+    group_epoch: int = FIRST_EPOCH
+    """Rises when members, subscriptions or topics change."""
+    metadata_hash: int = 0
+    """Over the topics subscribed to; 0: none of them exists, or not known."""
+    target_epoch: int = FIRST_EPOCH
+    """The group epoch that the target was computed for."""
+    target_timestamp_ms: int = 0
+    """When; 0: never, or not known."""
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    """The members, by member id."""
+    holdings: dict[str, Holding] = field(default_factory=dict)
+    targets: dict[str, Partitions] = field(default_factory=dict)
+    regexes: dict[str, ResolvedRegex] = field(default_factory=dict)
+    static_ids: dict[str, str] = field(default_factory=dict)
+    """Member id by instance id."""
+    topic_counts: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe to a topic by name."""
+    regex_counts: Counter[str] = field(default_factory=Counter)
+    """How many members subscribe by a pattern."""
+    owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)
+    """Member id by partition, for what is assigned and for what is being given up."""
+
+    def replay(self, record: GroupRecord) -> None:
+        """Take in a record."""
+        _REPLAY[type(record.key)](self, record.key, record.value)
+
+    def holding(self, member_id: str) -> Holding:
+        """What a member owns."""
+        return self.holdings.get(member_id, _NOTHING)
+
+    def target(self, member_id: str) -> Partitions:
+        """What a member shall own; nothing if the target does not know it yet."""
+        return self.targets.get(member_id, _NO_PARTITIONS)
+
+    def is_free(self, topic_id: TopicId, partition: int) -> bool:
+        """Whether nobody owns the partition or has yet to give it up."""
+        return partition not in self.owners.get(topic_id, _NO_OWNERS)
+
+    def topics_of(self, profile: Profile) -> frozenset[str]:
+        """The topics a member subscribes to; a pattern's as last resolved."""
+        names = frozenset(profile.topic_names)
+        resolved = self.regexes.get(profile.topic_regex)
+        return names if resolved is None else names | resolved.topics
+
+    def subscribed(self) -> set[str]:
+        """The topics that any member subscribes to."""
+        names = set(self.topic_counts)
+        for regex in self.regex_counts:
+            resolved = self.regexes.get(regex)
+            if resolved is not None:
+                names |= resolved.topics
+        return names
+
+    # ---- one record each -----------------------------------------------------------------
+
+    def _profile(
+        self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
+    ) -> None:
+        member_id = key.member_id
+        old = self.profiles.pop(member_id, None)
+        if old is not None:
+            self._count(old, -1)
+            if self.static_ids.get(old.instance_id or "") == member_id:
+                del self.static_ids[old.instance_id or ""]
+        if value is None:
+            return
+        profile = profile_of(value)
+        self.profiles[member_id] = profile
+        self._count(profile, 1)
+        if profile.instance_id is not None:
+            self.static_ids[profile.instance_id] = member_id
+
+    def _count(self, profile: Profile, step: int) -> None:
+        for name in profile.topic_names:
+            _add(self.topic_counts, name, step)
+        if profile.topic_regex:
+            _add(self.regex_counts, profile.topic_regex, step)
+
+    def _epoch(
+        self, _key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None
+    ) -> None:
+        if value is None:
+            self.__init__()  # type: ignore[misc]  # the whole group is gone
+            return
+        self.group_epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def _target_epoch(
+        self,
+        _key: ConsumerGroupTargetAssignmentMetadataKey,
+        value: ConsumerGroupTargetAssignmentMetadataValue | None,
+    ) -> None:
+        if value is None:
+            self.targets.clear()
+            self.target_epoch, self.target_timestamp_ms = FIRST_EPOCH, 0
+            return
+        self.target_epoch = value.assignment_epoch
+        self.target_timestamp_ms = value.assignment_timestamp
+
+    def _target(
+        self,
+        key: ConsumerGroupTargetAssignmentMemberKey,
+        value: ConsumerGroupTargetAssignmentMemberValue | None,
+    ) -> None:
+        if value is None:
+            self.targets.pop(key.member_id, None)
+            return
+        self.targets[key.member_id] = {
+            TopicId(bytes(one.topic_id)): frozenset(one.partitions)
+            for one in value.topic_partitions
+        }
+
+    def _holding(
+        self,
+        key: ConsumerGroupCurrentMemberAssignmentKey,
+        value: ConsumerGroupCurrentMemberAssignmentValue | None,
+    ) -> None:
+        old = self.holdings.pop(key.member_id, None)
+        if old is not None:
+            self._disown(key.member_id, old.assigned)
+            self._disown(key.member_id, old.revoking)
+        if value is None:
+            return
+        holding = holding_of(value)
+        self.holdings[key.member_id] = holding
+        self._own(key.member_id, holding.assigned)
+        self._own(key.member_id, holding.revoking)
+
+    def _own(self, member_id: str, partitions: Epochs) -> None:
+        for topic_id, epochs in partitions.items():
+            self.owners.setdefault(topic_id, {}).update(dict.fromkeys(epochs, member_id))
+
+    def _disown(self, member_id: str, partitions: Epochs) -> None:
+        """Partitions that have another owner by now keep it: compaction may reorder so."""
+        for topic_id, epochs in partitions.items():
+            owners = self.owners.get(topic_id, {})
+            for partition in epochs:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.owners.pop(topic_id, None)
+
+    def _regex(
+        self,
+        key: ConsumerGroupRegularExpressionKey,
+        value: ConsumerGroupRegularExpressionValue | None,
+    ) -> None:
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+            return
+        self.regexes[key.regular_expression] = ResolvedRegex(
+            frozenset(value.topics), value.version, value.timestamp
+        )
+
+    def _old_metadata(self, _key: ConsumerGroupPartitionMetadataKey, _value: object) -> None:
+        """Written by Kafka up to 4.0 in place of the hash; that it is unknown is enough."""
+
+
+_NOTHING = Holding()
+_NO_PARTITIONS: Partitions = {}
+_NO_OWNERS: dict[int, str] = {}
+
+
+def _add(counts: Counter[str], name: str, step: int) -> None:
+    counts[name] += step
+    if not counts[name]:
+        del counts[name]
+
+
+_REPLAY: dict[type, Callable[[GroupState, Any, Any], None]] = {
+    ConsumerGroupMemberMetadataKey: GroupState._profile,
+    ConsumerGroupMetadataKey: GroupState._epoch,
+    ConsumerGroupTargetAssignmentMetadataKey: GroupState._target_epoch,
+    ConsumerGroupTargetAssignmentMemberKey: GroupState._target,
+    ConsumerGroupCurrentMemberAssignmentKey: GroupState._holding,
+    ConsumerGroupRegularExpressionKey: GroupState._regex,
+    ConsumerGroupPartitionMetadataKey: GroupState._old_metadata,
+}
+RECORD_KEYS = tuple(_REPLAY)
+"""The kinds of records that belong to groups of this kind."""

@@ -1,0 +1,89 @@
+"""The target assignment: which assignor makes it, from what, and how it is recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from raylog.actors.group.consumer import topics
+from raylog.actors.group.consumer.member import Partitions
+from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.group.consumer.writing import GroupLog
+from raylog.actors.metadata.image import MetadataImage
+from raylog.assignors.api import Member, MemberAssignment, Topic
+
+
+class Assigning(Protocol):
+    """Runs assignors by name."""
+
+    def assign(
+        self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
+    ) -> dict[str, MemberAssignment]:
+        """Divide the partitions; raises PluginError if that fails, whatever the reason."""
+        ...
+
+
+def chosen_assignor(state: GroupState, supported: Sequence[str]) -> str:
+    """The assignor with most of the members' votes; without votes the first supported one."""
+    votes = Counter(
+        profile.server_assignor
+        for profile in state.profiles.values()
+        if profile.server_assignor in supported
+    )
+    return max(supported, key=lambda name: votes[name])
+
+
+def members_of(state: GroupState, image: MetadataImage) -> list[Member]:
+    """The members as assignors see them, by id; static ones that are to come back included."""
+    return [
+        Member(
+            member_id=member_id,
+            topics=state.topics_of(profile),
+            owned=_by_name(state.target(member_id), image),
+            instance_id=profile.instance_id,
+            rack=profile.rack_id,
+            generation=state.target_epoch,
+        )
+        for member_id, profile in sorted(state.profiles.items())
+    ]
+
+
+def _by_name(partitions: Partitions, image: MetadataImage) -> dict[str, tuple[int, ...]]:
+    return {
+        image.topics[topic_id].name: tuple(sorted(some))
+        for topic_id, some in partitions.items()
+        if topic_id in image.topics
+    }
+
+
+def compute(
+    state: GroupState, image: MetadataImage, assigning: Assigning, name: str
+) -> dict[str, Partitions]:
+    """What each member shall own. Raises PluginError if the assignor fails."""
+    members = members_of(state, image)
+    found = assigning.assign(name, members, topics.assignable(image, state.subscribed()))
+    return {
+        member.member_id: _by_id(found.get(member.member_id, _NOTHING), image) for member in members
+    }
+
+
+_NOTHING = MemberAssignment()
+
+
+def _by_id(assignment: MemberAssignment, image: MetadataImage) -> Partitions:
+    return {
+        image.topic_ids[name]: frozenset(some)
+        for name, some in sorted(assignment.partitions.items())
+        if some
+    }
+
+
+def write(
+    log: GroupLog, state: GroupState, targets: Mapping[str, Partitions], epoch: int, now_ms: int
+) -> None:
+    """Record what differs from the old target, and that the new one is for `epoch`."""
+    for member_id, partitions in targets.items():
+        if state.targets.get(member_id) != partitions:
+            log.target(member_id, partitions)
+    log.target_epoch(epoch, now_ms)

@@ -1,0 +1,114 @@
+"""The topics a group subscribes to: their hash, and which of them patterns match."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from struct import Struct
+from typing import Protocol, cast
+
+import re2
+
+from raylog.actors.group.consumer.state import ResolvedRegex
+from raylog.actors.metadata.image import MetadataImage, Topic
+from raylog.assignors import api
+from raylog.wire.errors import InvalidRegularExpression
+
+_REGEX_BYTES_MAX = 8 << 20
+"""Memory that one compiled pattern may take; matching is linear in the topic's name anyway."""
+_NUMBER = Struct(">q")
+
+
+def metadata_hash(image: MetadataImage, names: Iterable[str]) -> int:
+    """64 bits over the ids, partitions and racks of those topics that exist; 0 without any.
+
+    Only whether it changes counts: Kafka computes another one.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    empty = True
+    for name in sorted(names):
+        topic = image.topic(name)
+        if topic is not None:
+            empty = False
+            digest.update(topic.topic_id)
+            _digest_partitions(digest, topic, image)
+    return 0 if empty else int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _digest_partitions(digest: hashlib.blake2b, topic: Topic, image: MetadataImage) -> None:
+    digest.update(_NUMBER.pack(len(topic.partitions)))
+    for racks in _racks(topic, image):
+        digest.update(repr(sorted(racks)).encode())
+
+
+def _racks(topic: Topic, image: MetadataImage) -> tuple[frozenset[str], ...]:
+    """The racks of each partition's replicas; empty if no broker has one."""
+    racks = {one: broker.rack for one, broker in image.brokers.items() if broker.rack is not None}
+    if not racks:
+        return ()
+    return tuple(
+        frozenset(racks[replica] for replica in partition.replicas if replica in racks)
+        for partition in topic.partitions
+    )
+
+
+def assignable(image: MetadataImage, names: Iterable[str]) -> dict[str, api.Topic]:
+    """Those topics that exist, as assignors see them."""
+    found = {}
+    for name in sorted(names):
+        topic = image.topic(name)
+        if topic is not None:
+            found[name] = api.Topic(name, len(topic.partitions), _racks(topic, image))
+    return found
+
+
+def check_regex(pattern: str) -> None:
+    """Raises InvalidRegularExpression if it is none of RE2's."""
+    _compiled(pattern)
+
+
+def resolve_regex(pattern: str, image: MetadataImage, now_ms: int) -> ResolvedRegex:
+    """The topics whose whole name the pattern matches."""
+    matches = _compiled(pattern).fullmatch
+    topics = frozenset(name for name in image.topic_ids if matches(name))
+    return ResolvedRegex(topics, image.offset, now_ms)
+
+
+class _Pattern(Protocol):
+    """What is used of a compiled pattern; the package has no types."""
+
+    def fullmatch(self, text: str) -> object | None:
+        """Not None if the whole text matches."""
+
+
+def _compiled(pattern: str) -> _Pattern:
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _REGEX_BYTES_MAX
+    try:
+        return cast(_Pattern, re2.compile(pattern, options))
+    except re2.error as wrong:
+        raise InvalidRegularExpression(
+            f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: "
+            f"{_described(wrong)}."
+        ) from wrong
+
+
+def _described(wrong: re2.error) -> str:
+    """What is wrong, in the words of RE2/J, which Kafka uses."""
+    said = wrong.args[0]
+    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    reason = text.partition(":")[0]
+    return _REASONS.get(reason, reason)
+
+
+_REASONS = {
+    "missing ]": "missing closing ]",
+    "missing )": "missing closing )",
+    "unexpected )": "regexp/syntax: internal error",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "trailing \\": "trailing backslash at end of expression",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+}
