@@ -36,9 +36,10 @@ class FewMoves:
     topics: Mapping[str, Topic] = field(default_factory=dict)
 
     def assign(
-        self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
+        self, group_id: str, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> dict[str, MemberAssignment]:
         """Keep what a member may keep; give the rest to who has least."""
+        assert group_id == GROUP
         self.names.append(name)
         self.members, self.topics = members, topics
         if self.error is not None:

@@ -25,6 +25,8 @@ class GroupContext:
     """Monotonic time; None: not since this coordinator took over."""
     regexes_are_due: bool = False
     """A timer is set to resolve patterns."""
+    assignment_is_under_way: bool = False
+    """An assignor works elsewhere; the group is told when it is done."""
     assignor_error: str | None = None
     """Why the last attempt at a target failed; None if it did not."""
     failed_epoch: int = 0

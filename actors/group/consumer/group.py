@@ -58,6 +58,10 @@ class ConsumerGroup:
         """Topics were created or deleted, or have more partitions."""
         rebalance.metadata_changed(self._group, step, topics)
 
+    def assignment_is_ready(self, step: Step) -> None:
+        """An assignor that worked elsewhere is done: ask it again."""
+        rebalance.assignment_is_ready(self._group, step)
+
     def timer(self, step: Step, key: TimerKey) -> None:
         """A time set by this group has come."""
         match key:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from raylog.actors.group.assigning import AssignmentUnderWay
 from raylog.actors.group.base import Step
 from raylog.actors.group.consumer import targets, topics
 from raylog.actors.group.consumer.context import GroupContext
@@ -93,7 +94,10 @@ def update_target(group: GroupContext, step: Step, log: GroupLog) -> None:
     epoch = state.group_epoch
     name = targets.chosen_assignor(state, group.settings.consumer_assignors)
     try:
-        computed = targets.compute(state, step.image, group.assigning, name)
+        computed = targets.compute(group.group_id, state, step.image, group.assigning, name)
+    except AssignmentUnderWay:
+        group.assignment_is_under_way = True
+        return
     except PluginError as failure:
         group.assignor_error, group.failed_epoch = str(failure), epoch
         group.retry_at_ms = step.monotonic_ms + _ASSIGNOR_RETRY_MS
@@ -102,7 +106,15 @@ def update_target(group: GroupContext, step: Step, log: GroupLog) -> None:
     targets.write(log, state, computed, epoch, step.now_ms)
 
 
+def assignment_is_ready(group: GroupContext, step: Step) -> None:
+    """What was worked out elsewhere is there, unless members or topics have changed since."""
+    group.assignment_is_under_way = False
+    update_target(group, step, GroupLog(group.group_id, step))
+
+
 def _may_compute(group: GroupContext, step: Step) -> bool:
+    if group.assignment_is_under_way:
+        return False
     age_ms = step.now_ms - group.state.target_timestamp_ms
     interval_ms = group.settings.assignment_interval_ms_of(step.image, group.group_id)
     if 0 <= age_ms < interval_ms:

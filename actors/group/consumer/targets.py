@@ -18,9 +18,13 @@ class Assigning(Protocol):
     """Runs assignors by name."""
 
     def assign(
-        self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
+        self, group_id: str, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> dict[str, MemberAssignment]:
-        """Divide the partitions; raises PluginError if that fails, whatever the reason."""
+        """Divide the partitions.
+
+        Raises AssignmentUnderWay if that is worked out elsewhere: the group is to ask again then.
+        Raises another PluginError if it fails, whatever the reason.
+        """
         ...
 
 
@@ -58,11 +62,11 @@ def _by_name(partitions: Partitions, image: MetadataImage) -> dict[str, tuple[in
 
 
 def compute(
-    state: GroupState, image: MetadataImage, assigning: Assigning, name: str
+    group_id: str, state: GroupState, image: MetadataImage, assigning: Assigning, name: str
 ) -> dict[str, Partitions]:
-    """What each member shall own. Raises PluginError if the assignor fails."""
+    """What each member shall own. Raises PluginError, as `Assigning.assign` does."""
     members = members_of(state, image)
-    found = assigning.assign(name, members, topics.assignable(image, state.subscribed()))
+    found = assigning.assign(group_id, name, members, topics.assignable(image, state.subscribed()))
     return {
         member.member_id: _by_id(found.get(member.member_id, _NOTHING), image) for member in members
     }
