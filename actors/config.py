@@ -27,6 +27,8 @@ from raylog.wire.errors import InvalidConfig
 
 Value = bool | int | float | str | tuple[str, ...]
 Configs = Mapping[str, str]
+INTERCEPTOR_KEYS_PREFIX = "raylog.interceptor"
+"""Of the key that names interceptors and of their options."""
 _RANGES = {
     ConfigType.INT: (-(2**31), INT_MAX),
     ConfigType.SHORT: (-(2**15), 2**15 - 1),

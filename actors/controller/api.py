@@ -259,6 +259,8 @@ class ConfigOutcome(NamedTuple):
     resource_name: str
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
+    offset: int = -1
+    """Where the metadata log has the change behind it; -1 if nothing was changed."""
 
 
 class FeatureUpgradeType(IntEnum):

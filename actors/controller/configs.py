@@ -52,22 +52,31 @@ class ConfigControl:
             try:
                 if resources[resource] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")
-                records.extend(self._altered(one))
+                changes = self._altered(one)
             except KafkaError as refused:
                 outcomes.append(ConfigOutcome(*resource, refused.code, refused.message))
-            else:
-                outcomes.append(ConfigOutcome(*resource))
+                continue
+            records.extend(changes)
+            end = self._image.offset + len(records)
+            is_change = bool(changes) and not asked.validate_only
+            outcomes.append(ConfigOutcome(*resource, offset=end if is_change else -1))
         return Decision([] if asked.validate_only else records, outcomes)
 
-    def _altered(self, asked: ConfigAlteration) -> list[Record]:
+    def after(self, asked: ConfigAlteration) -> dict[str, str]:
+        """What a resource's own settings would be; raises where they cannot be so."""
         kind = self._checked_resource(asked)
-        old = self._image.configs_of(kind, asked.resource_name)
-        new = {} if asked.replaces else dict(old)
+        new = {} if asked.replaces else dict(self._image.configs_of(kind, asked.resource_name))
         twice = [name for name, n in Counter(op.name for op in asked.ops).items() if n > 1]
         if twice:
             raise InvalidRequest(f"Error due to duplicate config keys: {', '.join(twice)}")
         for op in asked.ops:
             self._apply(kind, op, new)
+        return new
+
+    def _altered(self, asked: ConfigAlteration) -> list[Record]:
+        new = self.after(asked)
+        kind = ResourceType(asked.resource_type)
+        old = self._image.configs_of(kind, asked.resource_name)
         changed = {name: new.get(name) for name in sorted({*old, *new})}
         changed = {name: value for name, value in changed.items() if old.get(name) != value}
         self._check_new(kind, new, changed)

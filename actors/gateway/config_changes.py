@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from raylog.actors.controller.api import AlterConfigs, ConfigOutcome
+from raylog.actors.gateway.interceptor_trials import refused_alterations
+from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -12,10 +14,16 @@ if TYPE_CHECKING:
 
 TIMEOUT_MS = 30_000
 """The requests carry no deadline of their own."""
+SEEN_MS = 5_000
+"""A committed change that this gateway does not see by then is answered all the same."""
 
 
 async def alter(gateway: GatewayActor, asked: AlterConfigs) -> list[ConfigOutcome]:
-    """Change settings; each resource succeeds or fails on its own."""
+    """Change settings; each resource succeeds or fails on its own.
+
+    This gateway sees the change when this returns, if in time: whoever asks next, over whatever
+    connection to it, is told the new value.
+    """
 
     def refused(code: int, message: str | None) -> list[ConfigOutcome]:
         return [
@@ -23,4 +31,9 @@ async def alter(gateway: GatewayActor, asked: AlterConfigs) -> list[ConfigOutcom
             for one in asked.alterations
         ]
 
-    return await gateway.controller.outcomes("alter_configs", asked, TIMEOUT_MS, refused)
+    asked, outcomes = await refused_alterations(gateway, asked)
+    outcomes += await gateway.controller.outcomes("alter_configs", asked, TIMEOUT_MS, refused)
+    cluster = gateway.cluster
+    end = max((outcome.offset for outcome in outcomes), default=-1)
+    await until(gateway.runtime, cluster.on_change, lambda: cluster.image.offset >= end, SEEN_MS)
+    return outcomes

@@ -14,6 +14,7 @@ from raylog.actors.controller.api import (
     TopicOutcome,
 )
 from raylog.actors.controller.internal_topics import internal_topic
+from raylog.actors.gateway.interceptor_trials import refused_topics
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, TopicAlreadyExists
@@ -30,7 +31,9 @@ async def create_topics(
     gateway: GatewayActor, asked: CreateTopics, timeout_ms: int
 ) -> list[TopicOutcome]:
     """Create topics; those that were made are served here when this returns, if in time."""
-    return await _made(gateway, "create_topics", asked, timeout_ms)
+    kept, refused = await refused_topics(gateway, asked.topics)
+    asked = asked._replace(topics=kept)
+    return await _made(gateway, "create_topics", asked, timeout_ms) + refused
 
 
 async def create_missing(gateway: GatewayActor, names: list[str], timeout_ms: int) -> None:
