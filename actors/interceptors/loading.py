@@ -91,7 +91,7 @@ def option_of(option: str) -> tuple[str, str]:
 
 def _unknown(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else "."
     return f"no interceptor {name!r} is installed{hint} There are: {', '.join(known) or 'none'}"
 
 

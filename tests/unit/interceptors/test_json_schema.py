@@ -1,0 +1,124 @@
+"""The shipped interceptor that validates JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.interceptors.api import Record, Rejected
+from raylog.actors.interceptors.json_schema import JsonSchema
+
+SCHEMA = json.dumps(
+    {
+        "type": "object",
+        "required": ["id"],
+        "properties": {"id": {"type": "integer"}, "tags": {"items": {"$ref": "#/$defs/tag"}}},
+        "$defs": {"tag": {"type": "string"}},
+    }
+)
+
+
+def configured(**options: str) -> JsonSchema:
+    one = JsonSchema()
+    one.configure({name.replace("_", "."): value for name, value in options.items()})
+    return one
+
+
+def record(value: bytes | None, key: bytes | None = None, offset: int = 0) -> Record:
+    return Record(offset, 1, key, value)
+
+
+def reason(one: JsonSchema, value: bytes | None, key: bytes | None = None) -> str | None:
+    (answer,) = one.on_produce("t", [record(value, key)])
+    return answer.reason if isinstance(answer, Rejected) else None
+
+
+def test_a_batch_that_fits_passes_as_it_is() -> None:
+    records = (record(b'{"id": 1}'), record(b'{"id": 2, "tags": ["a"]}', offset=1))
+    assert configured(schema=SCHEMA).on_produce("t", records) is records
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b'{"id": "1"}', "value at $.id: '1' is not of type 'integer'"),
+        (b"{}", "value at $: 'id' is a required property"),
+        (b'{"id": 1, "tags": [1]}', "value at $.tags[0]: 1 is not of type 'string'"),
+        (b"{", "value is no JSON: "),
+        (b"\xff\xfe\xfa", "value is no JSON: "),
+        (b"", "value is no JSON: "),
+        (b'{"id": NaN}', "value is no JSON: NaN is no JSON value"),
+        (b"[" * 100_000, "value is no JSON: "),
+    ],
+)
+def test_what_does_not_fit_is_rejected_with_the_reason(value: bytes, says: str) -> None:
+    assert (reason(configured(schema=SCHEMA), value) or "").startswith(says)
+
+
+def test_only_what_does_not_fit_is_rejected_or_dropped() -> None:
+    records = [record(b'{"id": 1}'), record(b"x", offset=1), record(b'{"id": 3}', offset=2)]
+    answers = configured(schema=SCHEMA).on_produce("t", records)
+    assert [type(one) for one in answers] == [Record, Rejected, Record]
+    dropping = configured(schema=SCHEMA, on_invalid="drop")
+    assert dropping.on_produce("t", records) == [records[0], records[2]]
+
+
+def test_a_reason_does_not_quote_a_whole_value() -> None:
+    says = reason(configured(schema=SCHEMA), json.dumps({"id": "x" * 10_000}).encode()) or ""
+    assert says.endswith("...")
+    assert len(says) < 300
+
+
+def test_keys_have_a_schema_of_their_own() -> None:
+    one = configured(key_schema='{"type": "integer"}')
+    assert reason(one, b"no json", b"1") is None
+    assert (reason(one, b"", b'"1"') or "").startswith("key at $: '1' is not of type")
+    both = configured(schema=SCHEMA, key_schema='{"type": "integer"}')
+    assert (reason(both, b'{"id": 1}', b"x") or "").startswith("key is no JSON")
+
+
+def test_tombstones_pass_unless_they_may_not() -> None:
+    assert reason(configured(schema=SCHEMA), None) is None
+    assert reason(configured(schema=SCHEMA, null="refuse"), None) == "value is null"
+
+
+def test_a_schema_may_be_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(SCHEMA)
+    assert reason(configured(schema_file=str(path)), b"{}") is not None
+
+
+def test_references_are_not_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    import urllib.request
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("went to the network")
+
+    monkeypatch.setattr(urllib.request, "urlopen", never)
+    one = configured(schema='{"$ref": "http://127.0.0.1:1/schema.json"}')
+    with pytest.raises(Exception, match="Unresolvable"):
+        one.on_produce("t", [record(b"{}")])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "a schema is needed"),
+        ({"schema": "{"}, "schema is no JSON: "),
+        ({"schema": '{"type": "integr"}'}, "schema is no JSON schema: "),
+        ({"schema": "{}", "schema_file": "x"}, "exclude each other"),
+        ({"schema": "{}", "on_invalid": "ignore"}, "on.invalid is reject or drop, not 'ignore'"),
+        ({"schema": "{}", "null": "maybe"}, "null is accept or refuse"),
+        ({"shema": "{}"}, "unknown option 'shema'; there are: schema, "),
+    ],
+)
+def test_options_that_are_wrong(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        configured(**options)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        configured(schema_file=str(tmp_path / "none.json"))
