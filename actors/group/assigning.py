@@ -25,7 +25,7 @@ from raylog.assignors.api import (
 )
 from raylog.assignors.checking import check
 
-INLINE_WORK_MAX = 4_000
+INLINE_WORK_MAX = 2_000
 """Partitions and subscriptions of a group that is assigned in place: some milliseconds."""
 WORKERS_MAX = 2
 """Processes at a time; what else is to be assigned waits for one to end."""
@@ -64,14 +64,11 @@ class Assigning:
 
     def __init__(self, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._timeout_ms = timeout_ms
-        self._loaded: dict[str, Assignor] = {}  # raylog's own
+        self._own: dict[str, bool] = {}  # by name; asking the installed packages takes long
+        self._loaded: dict[str, Assignor] = {}
         self._runs: dict[str, _Run] = {}  # by group id
         self._waiting: deque[AssignTask] = deque()
         self._running = 0
-
-    def for_group(self, group_id: str) -> GroupAssigning:
-        """What one group is given to assign by."""
-        return GroupAssigning(self, group_id)
 
     def assign(
         self, group_id: str, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
@@ -80,8 +77,7 @@ class Assigning:
 
         Raises AssignmentUnderWay, or another PluginError if it failed, whatever the reason.
         """
-        own = name in self._loaded or is_own(name)
-        if own:
+        if self._is_own(name):
             # Apache Kafka's server-side assignors know no racks, and these do as they do.
             topics = {topic.name: Topic(topic.name, topic.partitions) for topic in topics.values()}
             if _work(members, topics) <= INLINE_WORK_MAX:
@@ -121,6 +117,13 @@ class Assigning:
         if run is not None and run.task in self._waiting:
             self._waiting.remove(run.task)
 
+    def _is_own(self, name: str) -> bool:
+        """Whether raylog brings that assignor."""
+        known = self._own.get(name)
+        if known is None:
+            known = self._own[name] = is_own(name)
+        return known
+
     def _assign_here(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> Assignment:
@@ -129,20 +132,6 @@ class Assigning:
         if assignor is None:
             assignor = self._loaded[name] = load(name)
         return assignor.assign(members, topics)
-
-
-@dataclass(frozen=True, slots=True)
-class GroupAssigning:
-    """`Assigning` for one group."""
-
-    assigning: Assigning
-    group_id: str
-
-    def assign(
-        self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
-    ) -> Assignment:
-        """As `Assigning.assign`."""
-        return self.assigning.assign(self.group_id, name, members, topics)
 
 
 def _work(members: Sequence[Member], topics: Mapping[str, Topic]) -> int:
