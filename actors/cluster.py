@@ -147,9 +147,16 @@ async def describe_cluster(
 
 
 async def stop_cluster(
-    runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
+    runtime: Runtime,
+    cluster_id: str,
+    broker_ids: Sequence[int],
+    *,
+    timeout_ms: int = STOP_TIMEOUT_MS,
 ) -> dict[int, str]:
-    """Shut every broker down cleanly, then end the actors; returns what did not end cleanly."""
+    """Shut every broker down cleanly, then end the actors; returns what did not end cleanly.
+
+    `timeout_ms` is for closing the logs; a broker that takes longer is ended as it is.
+    """
     failures: dict[int, str] = {}
 
     async def tell(method: str, broker_id: int) -> None:
@@ -157,7 +164,7 @@ async def stop_cluster(
             return
         name = broker_name(cluster_id, broker_id)
         try:
-            await runtime.call(name, method, timeout_ms=STOP_TIMEOUT_MS)
+            await runtime.call(name, method, timeout_ms=timeout_ms)
         except (PeerLost, PeerTimeout) as failure:
             failures[broker_id] = str(failure)
 

@@ -15,16 +15,20 @@ time and scan the machine for other clusters.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib.util
 import json
 import logging
 import os
 import resource
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -48,6 +52,9 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _SOCKET_PATH_MAX = 42
 """Longest directory under which Ray's socket names still fit a socket address (107 bytes)."""
 _SESSIONS_KEPT = 2
+_DISCONNECT_S = 5.0
+_METRICS_MODULES = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry")
+"""Of Ray's dashboard, which metrics go through; `ray[default]` brings them."""
 _children: list[subprocess.Popen[bytes]] = []
 """Held so that nobody waits for them but `stop_nodes`, which reaps those of this process."""
 
@@ -169,6 +176,11 @@ def stop_nodes(run: Path, *, grace_ms: int = 700) -> list[ProcessRecord]:
     return left
 
 
+def missing_for_metrics() -> list[str]:
+    """Modules that Ray needs to collect metrics and that are not installed; nothing is imported."""
+    return [name for name in _METRICS_MODULES if importlib.util.find_spec(name) is None]
+
+
 def connect(address: str, token_path: str | None = None) -> None:
     """Make this process a driver of the Ray cluster at `address`."""
     if token_path is not None:
@@ -236,12 +248,20 @@ def nodes_here() -> list[str]:
     return [n["NodeID"] for n in nodes if n["Alive"] and n["NodeManagerAddress"] == address]
 
 
-def disconnect() -> None:
-    """Stop being a driver, if this process is one; detached actors live on."""
-    if "ray" in sys.modules:
-        import ray
+def disconnect(timeout_s: float = _DISCONNECT_S) -> None:
+    """Stop being a driver, if this process is one; detached actors live on.
 
-        ray.shutdown()
+    A Ray that does not let go in time is left alone, at the end of this process too.
+    """
+    if not is_connected():
+        return
+    import ray
+
+    leaving = threading.Thread(target=ray.shutdown, name="leave Ray", daemon=True)
+    leaving.start()
+    leaving.join(timeout_s)
+    if leaving.is_alive():
+        atexit.unregister(ray.shutdown)
 
 
 def prepare_environment(token: Path, *, metrics: bool) -> None:
@@ -304,8 +324,18 @@ def _launch(
         min_worker_port=0,
         max_worker_port=0,
     )
+    if metrics:
+        parameters["dashboard_port"] = _free_port()
     settings.update(include_log_monitor=False, **parameters)  # type: ignore[no-untyped-call]
     return QuietNode(settings, head=head, shutdown_at_exit=False, spawn_reaper=False)
+
+
+def _free_port() -> int:
+    """A port that nobody has now: Ray's dashboard takes no 0."""
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind((LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+    return port
 
 
 def _processes(node: Node) -> list[ProcessRecord]:

@@ -60,6 +60,11 @@ _HINTS = {
 _UNREACHABLE = "Start a cluster with: raylog up (or name one with --bootstrap HOST:PORT)"
 
 
+def last_line(failure: Exception) -> str:
+    """What went wrong, without another process's traceback."""
+    return str(failure).strip().splitlines()[-1]
+
+
 def explain(error: Exception) -> Failure | None:
     """What to tell of an error; None for one that is our own bug."""
     if isinstance(error, CommandFailed):

@@ -20,7 +20,8 @@ from raylog.cli.cluster_record import (
     run_directory,
     secret_path,
 )
-from raylog.cli.failures import CommandFailed
+from raylog.cli.failures import CommandFailed, last_line
+from raylog.cli.shutting_down import shut_down
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Told = Callable[[str], None]
+
+STOP_TIMEOUT_S = 60.0
+"""How long brokers may take to close their logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ def count_brokers(data: Path, asked: int | None) -> int:
 
 def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
+    _check_metrics(wanted)
     run = run_directory(wanted.data)
     check_free(wanted, run)
     tell("starting Ray")
@@ -76,8 +81,8 @@ def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     return record
 
 
-def stop(data: Path, tell: Told) -> dict[int, str]:
-    """Shut the brokers down, then end Ray; returns what did not end cleanly, by broker.
+def stop(data: Path, tell: Told, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, str]:
+    """Shut the brokers down within a time, then end Ray; returns what did not end cleanly.
 
     Raises CommandFailed when nothing was started here.
     """
@@ -92,8 +97,7 @@ def stop(data: Path, tell: Told) -> dict[int, str]:
         )
     failures: dict[int, str] = {}
     if record is not None and all(node.is_running for node in nodes):
-        tell("shutting down brokers")
-        failures = _stop_brokers(record)
+        failures = shut_down(run, record.broker_ids, timeout_s, tell)
     tell("ending Ray")
     _end_ray(run)
     forget_record(run)
@@ -137,7 +141,7 @@ async def _ask_brokers(record: ClusterRecord) -> tuple[list[BrokerStatus], dict[
         try:
             brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
         except (PeerLost, PeerTimeout, RayError) as failure:
-            failures[broker_id] = _last_line(failure)
+            failures[broker_id] = last_line(failure)
 
     await asyncio.gather(*(ask(broker_id) for broker_id in record.broker_ids))
     return sorted(brokers, key=lambda broker: broker.broker_id), failures
@@ -172,6 +176,18 @@ def check_free(wanted: Wanted, run: Path) -> None:
                     f"cannot listen on {wanted.host}:{port}: {error.strerror}",
                     "Choose other ports with --port, or see who has it: ss -ltnp",
                 ) from error
+
+
+def _check_metrics(wanted: Wanted) -> None:
+    """Raise CommandFailed if Ray cannot collect metrics here."""
+    from raylog.actors.runtime.ray_node import missing_for_metrics
+
+    missing = missing_for_metrics() if wanted.metrics and wanted.ray_address is None else []
+    if missing:
+        raise CommandFailed(
+            f"--metrics needs Python packages that are not installed: {', '.join(missing)}",
+            'Install them: pip install "ray[default]"',
+        )
 
 
 def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
@@ -219,7 +235,7 @@ def _start_brokers(
         brokers = _run(start_cluster(runtime, plan))
     except (PeerLost, PeerTimeout, RayError) as failure:
         raise CommandFailed(
-            f"the brokers did not come up: {_last_line(failure)}",
+            f"the brokers did not come up: {last_line(failure)}",
             f"Their logs are under {run / 'ray' / 'session_latest' / 'logs'}",
         ) from failure
     finally:
@@ -233,27 +249,6 @@ def _start_brokers(
         token_path=token,
         secret_path=secret,
     )
-
-
-def _stop_brokers(record: ClusterRecord) -> dict[int, str]:
-    """Shut the brokers down cleanly, as far as they can be reached."""
-    from raylog.actors.cluster import stop_cluster
-
-    with _connected(record):
-        from ray.exceptions import RayError
-
-        from raylog.actors.runtime.ray import RayRuntime
-
-        runtime = RayRuntime.of_driver(record.secret_path)
-        try:
-            return _run(stop_cluster(runtime, record.cluster_id, record.broker_ids))
-        except RayError as failure:
-            return dict.fromkeys(record.broker_ids, _last_line(failure))
-
-
-def _last_line(failure: Exception) -> str:
-    """What went wrong, without the other process's traceback."""
-    return str(failure).strip().splitlines()[-1]
 
 
 @contextlib.contextmanager

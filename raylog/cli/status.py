@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
 from raylog.cli.options import DEFAULT_DATA, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
+from raylog.cli.progress import within
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from raylog.cli.local_cluster import Standing
 
 _CLIENT_TIMEOUT_MS = 5_000
+_RAY_TIMEOUT_S = 30
+"""Ray's driver alone would wait for minutes."""
 
 Row = dict[str, object]
 
@@ -36,7 +39,13 @@ class ClusterStatus:
 
 def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     """Show every actor and every partition of the cluster that runs on a data directory."""
-    found = read_status(data)
+    unanswered = Failure(
+        f"Ray does not answer within {_RAY_TIMEOUT_S} s",
+        f"Its logs are under {data / 'run' / 'ray'}; end it with: raylog down --data {data}",
+        EXIT_UNREACHABLE,
+    )
+    with within(_RAY_TIMEOUT_S, unanswered):
+        found = read_status(data)
     if as_json:
         print_json(
             {

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed
+from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed, last_line
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import console, print_done
 from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
+    from rich.status import Status
+
     from raylog.cli.cluster_record import ClusterRecord
 
 _LOOK_S = 2.0
@@ -56,7 +58,7 @@ def up(
         typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray, start none."),
     ] = None,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Let Ray collect metrics (costs some CPU).")
+        bool, typer.Option("--metrics", help="Let Ray collect metrics, for Prometheus (costs CPU).")
     ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when all brokers serve.")
@@ -83,12 +85,24 @@ def up(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
     with Progress() as progress:
         record = start(wanted, progress.tell)
+    if metrics:
+        _tell_metrics(data)
     if detach:
         _disconnect()
         typer.echo(",".join(record.bootstrap))
         print_done(f"End it with: raylog down --data {data}")
         return
     _stay(record, data)
+
+
+def _tell_metrics(data: Path) -> None:
+    """Say where Prometheus finds what to scrape."""
+    from raylog.actors.runtime.ray_node import running_nodes
+    from raylog.cli.cluster_record import run_directory
+
+    for node in running_nodes(run_directory(data))[:1]:
+        found = Path(node.directory) / "prom_metrics_service_discovery.json"
+        print_done(f"Prometheus finds the metrics by file_sd_configs: {found}")
 
 
 def _disconnect() -> None:
@@ -119,18 +133,32 @@ def _watch(record: ClusterRecord, data: Path, stopping: threading.Event) -> bool
     """Keep a line about the cluster on a terminal; returns whether it ran to the signal."""
     from raylog.cli.cluster_record import run_directory
     from raylog.cli.local_cluster import is_up
-    from raylog.cli.status import summary
 
     line = console(stderr=True).status("") if sys.stderr.isatty() else None
     if line is not None:
         line.start()
+        # Apart from the thread that hears Ctrl-C: a Ray that hangs may never answer.
+        threading.Thread(
+            target=_keep_up, args=(line, record, stopping), name="summary", daemon=True
+        ).start()
     try:
         while not stopping.wait(_LOOK_S):
             if not is_up(run_directory(data)):
                 return False
-            if line is not None:
-                line.update(summary(record))
     finally:
         if line is not None:
             line.stop()
     return True
+
+
+def _keep_up(line: Status, record: ClusterRecord, stopping: threading.Event) -> None:
+    """Keep the line as the cluster stands."""
+    from ray.exceptions import RayError
+
+    from raylog.cli.status import summary
+
+    while not stopping.wait(_LOOK_S):
+        try:
+            line.update(summary(record))
+        except RayError as failure:
+            line.update(f"Ray does not answer: {last_line(failure)}")

@@ -10,11 +10,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from raylog.actors.runtime.processes import is_running
-from raylog.actors.runtime.ray_node import running_nodes, stop_nodes
+from raylog.actors.runtime.ray_node import missing_for_metrics, running_nodes, stop_nodes
 from raylog.client import EARLIEST, BlockingClient, NewTopic, TopicPartition
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -194,3 +195,45 @@ def test_a_ray_that_runs_already_is_joined_and_left_running(shell: Shell) -> Non
         shell.run("status", code=3)
     finally:
         assert stop_nodes(run) == []
+
+
+def test_a_ray_that_hangs_does_not_hold_up_those_who_stop_it(shell: Shell) -> None:
+    shell.up()
+    (node,) = running_nodes(shell.data / "run")
+    (server,) = (process for process in node.processes if process.name == "gcs_server")
+    os.kill(server.pid, signal.SIGSTOP)
+    before = time.monotonic()
+    process = shell.start("down", "--timeout", "6")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert time.monotonic() - before < 20
+    assert b"shutting down brokers: 5 s of at most 6 s" in errors
+    assert b"not shut down within 6 s" in errors
+    assert not any(is_running(process) for process in node.processes)
+    shell.up()
+    shell.run("down")
+
+
+@pytest.mark.skipif(bool(missing_for_metrics()), reason="needs ray[default]")
+def test_metrics_can_be_scraped(shell: Shell) -> None:
+    shell.up("--metrics")
+    (node,) = running_nodes(shell.data / "run")
+    (listed,) = json.loads(
+        (Path(node.directory) / "prom_metrics_service_discovery.json").read_text()
+    )
+    scraped = ""
+    for target in listed["targets"]:
+        with contextlib.suppress(OSError), urlopen(f"http://{target}/metrics", timeout=10) as page:
+            scraped += page.read().decode()
+    assert "ray_" in scraped
+    shell.run("down")
+
+
+@pytest.mark.skipif(not missing_for_metrics(), reason="needs a Ray without its dashboard")
+def test_metrics_that_cannot_be_collected_are_refused_before_anything_starts(shell: Shell) -> None:
+    process = shell.start("up", "--metrics")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b'pip install "ray[default]"' in errors
+    assert b"aiohttp" in errors
+    assert not shell.data.exists()

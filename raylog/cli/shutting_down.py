@@ -1,0 +1,93 @@
+"""Shutting brokers down through Ray, in a process of its own.
+
+A driver of a Ray that hangs cannot be trusted to come back: connecting tries for minutes without
+answering to signals, and a driver that loses its raylet ends its process. So the one who waits is
+another process than the one who talks to Ray, and ends it when time is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from raylog.cli.cluster_record import read_record
+from raylog.cli.failures import last_line
+
+_LOOK_S = 0.2
+_TELL_S = 5.0
+_REST_S = 2.0
+"""What a broker's own deadline is shorter than ours: who failed is then known by name."""
+
+
+def shut_down(
+    run: Path, broker_ids: Sequence[int], timeout_s: float, tell: Callable[[str], None]
+) -> dict[int, str]:
+    """Shut the recorded brokers down within a time; returns what did not end cleanly, by broker."""
+    command = [sys.executable, "-m", "raylog.cli.shutting_down", str(run), str(timeout_s)]
+    tell("shutting down brokers")
+    with subprocess.Popen(  # noqa: S603 - this very program
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as helper:
+        try:
+            output, errors = _wait(helper, timeout_s, tell)
+        except subprocess.TimeoutExpired:
+            return dict.fromkeys(broker_ids, f"not shut down within {timeout_s:g} s")
+        finally:
+            helper.kill()  # harmless if it has ended
+    if helper.returncode != 0:
+        lines = errors.strip().splitlines() or [f"exit code {helper.returncode}"]
+        return dict.fromkeys(broker_ids, f"Ray does not answer: {lines[-1]}")
+    return {int(broker_id): why for broker_id, why in json.loads(output).items()}
+
+
+def _wait(
+    helper: subprocess.Popen[str], timeout_s: float, tell: Callable[[str], None]
+) -> tuple[str, str]:
+    """What the helper says at its end; raises TimeoutExpired. Tells how long it has been."""
+    begun = told = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - begun
+        try:
+            return helper.communicate(timeout=min(_LOOK_S, max(0.0, timeout_s - waited_s)))
+        except subprocess.TimeoutExpired:
+            if waited_s >= timeout_s:
+                raise
+        if time.monotonic() - told >= _TELL_S:
+            told = time.monotonic()
+            tell(f"shutting down brokers: {waited_s:.0f} s of at most {timeout_s:g} s")
+
+
+def main(run: Path, timeout_s: float) -> None:
+    """The helper: connect, shut down, print what did not end cleanly as JSON."""
+    record = read_record(run)
+    assert record is not None, f"no cluster is recorded in {run}"
+    from raylog.actors.runtime.ray_node import connect
+
+    connect(record.ray_address, record.token_path)
+    from ray.exceptions import RayError
+
+    from raylog.actors.cluster import stop_cluster
+    from raylog.actors.runtime.ray import RayRuntime
+
+    runtime = RayRuntime.of_driver(record.secret_path)
+    timeout_ms = round(max(0.1, timeout_s - _REST_S) * 1000)
+    try:
+        failures = asyncio.run(
+            stop_cluster(runtime, record.cluster_id, record.broker_ids, timeout_ms=timeout_ms)
+        )
+    except RayError as failure:
+        failures = dict.fromkeys(record.broker_ids, last_line(failure))
+    sys.stdout.write(json.dumps(failures))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), float(sys.argv[2]))
