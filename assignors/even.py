@@ -28,12 +28,13 @@ def assign_evenly(
     Evenness comes first: no other division has a smaller largest share, then fewer members with
     it, and so on down. Among those, with `by_rack`, replicas near to their members (KIP-881); then
     as few partitions as possible leave who has them. What is dealt out afresh goes to the members
-    `in_turn`, or in runs.
+    `in_turn`, and the first get the larger shares; or else in runs, and the last get them.
     """
     kinds = kinds_of(members, topics, owners, by_rack=by_rack)
     given: list[dict[str, list[int]]] = [{} for _ in members]
     for block in blocks_of(kinds, len(members)):
-        for index, counts in Placing(block, kinds).divide().items():
+        placing = Placing(block, kinds, last_get_more=not in_turn)
+        for index, counts in placing.divide().items():
             for member, partition in _name(kinds[index], counts, in_turn=in_turn):
                 given[member].setdefault(partition.topic, []).append(partition.number)
     return as_assignment(members, given)

@@ -40,8 +40,9 @@ class Placing:
     Invariants: no member has more than `level`; `larger_shares` more members may have `level`.
     """
 
-    def __init__(self, block: Block, kinds: Sequence[Kind]) -> None:
+    def __init__(self, block: Block, kinds: Sequence[Kind], *, last_get_more: bool) -> None:
         self._level = block.level
+        self._last_get_more = last_get_more
         inside = set(block.members)
         self._members = block.members
         self._kinds = {index: kinds[index] for index in block.kinds}
@@ -131,7 +132,7 @@ class Placing:
                 for member, count in pour(amount, base, self._loads).items():
                     self._give(index, member, count)
         for index, fitting in members.items():
-            for member in fitting:
+            for member in reversed(fitting) if self._last_get_more else fitting:
                 if not self._larger_shares or not self._unplaced[index]:
                     break
                 if self._loads[member] == self._level - 1:
