@@ -1,4 +1,4 @@
-"""Small files that are replaced as a whole: state, high watermark and producer snapshots.
+"""Small files that are replaced as a whole: state, high watermark, cleaner, producer snapshots.
 
 | bytes | what |
 |---|---|
@@ -13,13 +13,19 @@ the directory after. The high watermark may be lost: it is then taken for the lo
 
 import struct
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgpack
 from crc32c import crc32c
 
 from raylog.storage.disk import Disk
 from raylog.storage.epochs import EpochStart
-from raylog.storage.layout import HIGH_WATERMARK_FILE, STATE_FILE, TEMPORARY_SUFFIX
+from raylog.storage.layout import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    STATE_FILE,
+    TEMPORARY_SUFFIX,
+)
 
 _MAGIC = b"RLCP"
 _HEAD = struct.Struct(">4sHHII")
@@ -28,8 +34,10 @@ _CHUNK = 1024 * 1024
 STATE_KIND = 1
 PRODUCERS_KIND = 2
 HIGH_WATERMARK_KIND = 3
+CLEANER_KIND = 4
 _STATE_VERSION = 1
 _HIGH_WATERMARK_VERSION = 1
+_CLEANER_VERSION = 1
 
 
 def encode(kind: int, version: int, contents: object) -> bytes:
@@ -194,3 +202,47 @@ class HighWatermarkFile:
         """Replace it, not waiting for the disk. OSError."""
         data = encode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, high_watermark)
         write_file(self._disk, self._path, data, durable=False)
+
+
+class Swap(NamedTuple):
+    """A cleaned segment that stands for all before `end_offset` from its own base offset on."""
+
+    segment: str
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerState:
+    """How far a log was cleaned, and which segments have others' places: the `cleaner` file.
+
+    A swap is durable before its segment has its name, so that a segment found under it has taken
+    the place of the others, whether they are still there or not.
+    """
+
+    first_dirty_offset: int = 0  # what lies before was cleaned once
+    swaps: tuple[Swap, ...] = ()
+
+
+class CleanerFile:
+    """Reads and writes the `cleaner` file; one that is lost costs another cleaning."""
+
+    __slots__ = ("_disk", "_path")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{CLEANER_FILE}"
+
+    def read(self) -> CleanerState:
+        """The last state."""
+        data = read_file(self._disk, self._path)
+        contents = None if data is None else decode(CLEANER_KIND, _CLEANER_VERSION, data)
+        if not isinstance(contents, list):
+            return CleanerState()
+        first_dirty_offset, swaps = contents
+        return CleanerState(first_dirty_offset, tuple([Swap(*each) for each in swaps]))
+
+    def write(self, state: CleanerState) -> None:
+        """Make `state` durable. Blocking; OSError leaves the old one."""
+        contents = [state.first_dirty_offset, [list(each) for each in state.swaps]]
+        data = encode(CLEANER_KIND, _CLEANER_VERSION, contents)
+        write_file(self._disk, self._path, data, durable=True)

@@ -6,6 +6,7 @@
 | `<segment>.index` | offsets, times, aborted transactions (`index.py`) | derived |
 | `<offset>.producers` | producer states as of that offset (`producers.py`) | derived |
 | `state` | log start, leader epochs, recovery point (`checkpoint.py`) | log start: truth |
+| `cleaner` | how far it was cleaned, what cleaned segments replace (`checkpoint.py`) | a hint |
 | `high-watermark` | the last high watermark, perhaps an older one | a hint |
 | `*.tmp` | a file that is being written; removed on opening | nothing |
 
@@ -30,6 +31,8 @@ PRODUCERS_SUFFIX = ".producers"
 TEMPORARY_SUFFIX = ".tmp"
 STATE_FILE = "state"
 HIGH_WATERMARK_FILE = "high-watermark"
+CLEANER_FILE = "cleaner"
+_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX)
 
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)
@@ -72,4 +75,4 @@ def parse_producers_name(name: str) -> int | None:
 
 def is_log_file(name: str) -> bool:
     """Whether a file in a partition's directory belongs to its log."""
-    return name in (STATE_FILE, HIGH_WATERMARK_FILE) or name.endswith(_SUFFIXES)
+    return name in _SMALL_FILES or name.endswith(_SUFFIXES)

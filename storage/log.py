@@ -8,20 +8,25 @@ A disk that is full refuses a batch (KAFKA_STORAGE_ERROR) and the log goes on wh
 any other failure to write, or to make durable, takes the log offline until it is opened again.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from raylog.storage.checkpoint import (
     CleanEnd,
+    CleanerFile,
+    CleanerState,
     HighWatermarkFile,
     LogState,
     StateFile,
     WrittenPoint,
     write_file,
 )
+from raylog.storage.cleanable import cleanable_segments
+from raylog.storage.cleaning import CleanJob, Pause
 from raylog.storage.config import LogConfig as LogConfig
 from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
-from raylog.storage.index import AbortedTransaction, encode_index
+from raylog.storage.index import encode_index
 from raylog.storage.jobs import CheckpointJob, DerivedFile, Snapshot
 from raylog.storage.layout import (
     index_name,
@@ -29,19 +34,18 @@ from raylog.storage.layout import (
     producers_name,
     segment_name,
 )
-from raylog.storage.lookup import TimestampOffset, first_at_or_after, first_with_max_timestamp
+from raylog.storage.readable import ReadableLog
 from raylog.storage.reader import Slice as Slice
-from raylog.storage.reader import SliceReader, segment_index
+from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered, Recovery, RecoveryReport, producers_at
 from raylog.storage.retention import expired_count
 from raylog.storage.segment import Segment
 from raylog.storage.truncation import shortened
 from raylog.storage.writer import AppendInfo as AppendInfo
-from raylog.storage.writer import LogWriter
-from raylog.wire.errors import OffsetOutOfRange
+from raylog.wire.errors import KafkaError, OffsetOutOfRange
 
 
-class Log(LogWriter):
+class Log(ReadableLog):
     """One partition replica's log.
 
     Its owner appends as leader (`append`) or follower (`append_verbatim`), reads slices, and does
@@ -51,14 +55,17 @@ class Log(LogWriter):
 
     __slots__ = (
         "_checkpoints",
+        "_cleaner",
+        "_cleaner_file",
+        "_cleaning",
         "_doomed",
         "_high_watermark_file",
-        "_reader",
         "_saved",
         "_state_file",
         "_state_number",
         "high_watermark_saved",
         "report",
+        "uncleanable",
     )
 
     def __init__(
@@ -78,8 +85,11 @@ class Log(LogWriter):
         self._saved: LogState = found.saved
         self._high_watermark_file = HighWatermarkFile(disk, directory)
         self.high_watermark_saved = min(self._high_watermark_file.read(), self._end)
-        self._reader = SliceReader(files)
         self._doomed: list[tuple[int, str]] = []  # (when, name) of files to be removed
+        self._cleaner_file = CleanerFile(disk, directory)
+        self._cleaner = found.cleaner
+        self._cleaning: CleanJob | None = None
+        self.uncleanable: str | None = None  # why it is not cleaned any more
 
     @classmethod
     def open(
@@ -117,78 +127,6 @@ class Log(LogWriter):
     def reconfigure(self, config: LogConfig) -> None:
         """Obey other settings from now on."""
         self.config = config
-
-    # -- reading -------------------------------------------------------------------------------
-
-    def read(
-        self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool = True
-    ) -> Slice | None:
-        """Whole batches from `offset` on that end at or before `up_to_offset`.
-
-        At most `max_bytes`, unless the first batch is larger and `at_least_one`. None if there is
-        nothing to read yet. OFFSET_OUT_OF_RANGE outside [log start, log end].
-        """
-        self._require_online()
-        if not self._start <= offset <= self._end:
-            raise OffsetOutOfRange(f"{offset} is not within [{self._start}, {self._end}]")
-        end = min(up_to_offset, self._end)
-        if offset >= end:
-            return None
-        try:
-            return self._reader.slice(
-                self._segments, offset, end, max_bytes, at_least_one=at_least_one
-            )
-        except OSError as failure:
-            self._refuse("read", failure)
-
-    def load(self, found: Slice) -> bytes:
-        """The bytes of a slice just read, for readers that cannot map files."""
-        index = segment_index(self._segments, found.first_offset)
-        for segment in self._segments[index : index + 2]:
-            if segment.name == found.segment_id:
-                try:
-                    return self._files.bytes_at(segment, found.position, found.length)
-                except OSError as failure:
-                    self._refuse("read", failure)
-        raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
-
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is not older than `timestamp`, in ms; None if all are.
-
-        The caller hides what lies at or above the high watermark. Looks into batches: may block.
-        """
-        self._require_online()
-        try:
-            return first_at_or_after(self._files, self._segments, self._start, timestamp)
-        except OSError as failure:
-            self._refuse("read", failure)
-
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp (KIP-734); None if there is no record."""
-        self._require_online()
-        try:
-            return first_with_max_timestamp(self._files, self._segments, self._start)
-        except OSError as failure:
-            self._refuse("read", failure)
-
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""
-        return self.epochs.end_offset_for(epoch, self._end)
-
-    def last_stable_offset(self, high_watermark: int) -> int:
-        """Exclusive end of what readers of committed records may see (KIP-98)."""
-        return max(self.producers.last_stable_offset(high_watermark), self._start)
-
-    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records in [offset, end_offset), in order of their markers."""
-        aborted: list[AbortedTransaction] = []
-        for segment in self._segments[segment_index(self._segments, offset) :]:
-            for transaction in segment.aborted or ():
-                if transaction.last_offset >= offset and transaction.first_offset < end_offset:
-                    aborted.append(transaction)
-                if transaction.last_stable_offset >= end_offset:
-                    return aborted
-        return aborted
 
     # -- checkpoints ---------------------------------------------------------------------------
 
@@ -256,8 +194,8 @@ class Log(LogWriter):
 
     @property
     def busy(self) -> bool:
-        """Whether a flush or checkpoint is under way: no truncation then."""
-        return self._flushing is not None or self._checkpoints > 0
+        """Whether a flush, checkpoint or cleaning is under way: no truncation then."""
+        return self._flushing is not None or self._checkpoints > 0 or self._cleaning is not None
 
     def _state(self) -> LogState:
         return LogState(
@@ -290,8 +228,9 @@ class Log(LogWriter):
     def retention(self, now_ms: int, high_watermark: int) -> list[str]:
         """Let go of segments that are too old or too many; the names of those.
 
-        The log start moves at once; `begin_checkpoint` makes that durable, then removes the files
-        when `file.delete.delay.ms` has passed, so that readers who were told of them find them.
+        None go while the log is cleaned. The log start moves at once; `begin_checkpoint` makes
+        that durable, then removes the files when `file.delete.delay.ms` has passed, so that
+        readers who were told of them find them.
         """
         self._require_online()
         self._files.release_indexes()
@@ -303,7 +242,7 @@ class Log(LogWriter):
             high_watermark=high_watermark,
             log_start_offset=self._start,
         )
-        if count == 0:
+        if count == 0 or self._cleaning is not None:
             return []
         if count == len(self._segments):
             self._keep_snapshot()
@@ -311,13 +250,17 @@ class Log(LogWriter):
         self._reader.forget()
         first = self._segments[0].base_offset if self._segments else self._end
         self._move_start(max(self._start, first))
+        self._doom_segments(gone, now_ms)
+        self._doom_snapshots(now_ms)
+        return [segment.name for segment in gone]
+
+    def _doom_segments(self, gone: list[Segment], now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
         for segment in gone:
             self._close_descriptor(segment)
+            self._files.release_index(segment)
             self._doomed += [(due_ms, segment.name), (due_ms, index_name(segment.name))]
         self._retired = [each for each in self._retired if each not in gone]
-        self._doom_snapshots(now_ms)
-        return [segment.name for segment in gone]
 
     def _doom_snapshots(self, now_ms: int) -> None:
         """Snapshots serve where a scan may begin: at segments, and at the end of the log."""
@@ -420,6 +363,9 @@ class Log(LogWriter):
         self._reader.forget()
         self.recovery_point = min(self.recovery_point, offset)
         self.epochs.truncate_from_end(offset)
+        if self._cleaner.first_dirty_offset > offset:
+            self._cleaner = replace(self._cleaner, first_dirty_offset=offset)
+            self._cleaner_file.write(self._cleaner)
         self._drop_snapshots_above(offset)
         self.producers = producers_at(
             self._disk, self._files, self._segments, self._snapshots, offset, now_ms
@@ -442,6 +388,84 @@ class Log(LogWriter):
         for stale in [each for each in self._snapshots if each > offset]:
             remove(self._disk, self._files.path(producers_name(stale)))
             self._snapshots.remove(stale)
+
+    # -- cleaning ------------------------------------------------------------------------------
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Records before it were compacted with each other."""
+        return min(max(self._cleaner.first_dirty_offset, self._start), self._end)
+
+    def begin_clean(
+        self, now_ms: int, high_watermark: int, *, memory_bytes: int, pause: Pause
+    ) -> CleanJob | None:
+        """A job that compacts the log (`cleanup.policy`); None if that is not due.
+
+        Its steps are run in an executor, each then given to `end_clean`. `memory_bytes` bound
+        what it knows of keys, `pause` is called in the executor between small pieces of work.
+        Blocks for a moment only. Not where `cleanup.policy` does not say compact.
+        """
+        self._require_online()
+        if self._cleaning is not None or self.uncleanable is not None:
+            return None
+        first_dirty = self.first_dirty_offset
+        segments = cleanable_segments(
+            self._segments,
+            self.config,
+            first_dirty_offset=first_dirty,
+            limit=min(self.last_stable_offset(high_watermark), self._saved.recovery_point),
+            now_ms=now_ms,
+        )
+        if not segments:
+            return None
+        self._generation += 1
+        names = {segment.name for segment in self._segments}
+        swaps = tuple([swap for swap in self._cleaner.swaps if swap.segment in names])
+        self._cleaning = CleanJob(
+            self._disk,
+            self._files,
+            self._cleaner_file,
+            CleanerState(first_dirty, swaps),
+            self.config,
+            segments,
+            self._generation,
+            self.aborted_transactions(segments[0].base_offset, segments[-1].next_offset),
+            self.producers.last_batches(),
+            now_ms,
+            memory_bytes,
+            pause,
+        )
+        return self._cleaning
+
+    def stop_cleaning(self) -> None:
+        """Let a cleaning end soon, for the log not to be `busy` with it."""
+        if self._cleaning is not None:
+            self._cleaning.stop()
+
+    def end_clean(self, job: CleanJob, now_ms: int) -> bool:
+        """Take a step of a cleaning back; whether there is another one to run.
+
+        KAFKA_STORAGE_ERROR if the disk refused: the log is as it was. CORRUPT_MESSAGE or the like
+        if a segment is damaged: the log is not cleaned again until it is opened anew.
+        """
+        assert job is self._cleaning, "a cleaning is one job at a time"
+        self._cleaner = job.state
+        if job.swapped is not None:
+            group, segment = job.swapped
+            index = self._segments.index(group[0])
+            assert self._segments[index : index + len(group)] == group, "nothing else moves them"
+            self._segments[index : index + len(group)] = [segment]
+            self._reader.forget()
+            self._doom_segments(group, now_ms)
+        if job.done or job.failure is not None or job.stopping:
+            self._cleaning = None
+        match job.failure:
+            case OSError() as failure:
+                self._refuse("cleaning", failure)
+            case KafkaError() as failure:
+                self.uncleanable = str(failure)
+                raise failure
+        return self._cleaning is not None
 
     # -- the end -------------------------------------------------------------------------------
 

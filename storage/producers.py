@@ -58,6 +58,13 @@ class ProducerInfo(NamedTuple):
     transaction_start_offset: int
 
 
+class LastOfProducer(NamedTuple):
+    """What the log holds last of a producer: an offset, inclusive; -1 if it wrote no batch."""
+
+    last_offset: int
+    epoch: int
+
+
 class _Batch(NamedTuple):
     first_sequence: int
     last_sequence: int
@@ -77,8 +84,12 @@ class _Producer:
 
 
 def marker_in(batch: Writable) -> EndTxnMarker | None:
-    """The marker in a control batch; None for another kind. INVALID_RECORD if malformed."""
-    return decode_end_txn_marker(decode_batch(batch)[0])
+    """The marker in a control batch; INVALID_RECORD if malformed.
+
+    None for another kind, or where the cleaner emptied it: nothing of its transaction is left.
+    """
+    records = decode_batch(batch)
+    return decode_end_txn_marker(records[0]) if records else None
 
 
 class ProducerStates:
@@ -286,6 +297,15 @@ class ProducerStates:
             )
             for producer_id, producer in self._producers.items()
         ]
+
+    def last_batches(self) -> dict[int, LastOfProducer]:
+        """The last data batch of every producer, which the cleaner must leave."""
+        return {
+            producer_id: LastOfProducer(
+                producer.batches[-1].last_offset if producer.batches else NO_OFFSET, producer.epoch
+            )
+            for producer_id, producer in self._producers.items()
+        }
 
     def epoch_of(self, producer_id: int) -> int:
         """The epoch that the partition has seen last; -1 for an unknown producer."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 from raylog.storage.checkpoint import (
     CleanEnd,
+    CleanerFile,
+    CleanerState,
     LogState,
     StateFile,
     WrittenPoint,
@@ -60,6 +62,7 @@ class Recovered:
     snapshots: list[int]  # offsets of the producer snapshots that are on disk
     unindexed: list[Segment]  # their index is in memory: the disk is full
     log_end_offset: int
+    cleaner: CleanerState
     report: RecoveryReport
 
 
@@ -88,6 +91,7 @@ class Recovery:
         self._scan_began_blind = False  # not knowing the producers: a later snapshot knows more
         self._epochs = LeaderEpochs()
         self._generation = 0
+        self._cleaner = CleanerFile(disk, directory).read()
 
     def run(self, state_file: StateFile, *, clean: bool) -> Recovered:
         """Find the log. With `clean` false nothing above the recovery point is believed."""
@@ -124,6 +128,7 @@ class Recovery:
             self._snapshots,
             self._unindexed,
             end,
+            self._cleaner,
             self._report,
         )
 
@@ -139,6 +144,7 @@ class Recovery:
             if overtaken is not None:  # a truncation ended between making the new, removing the old
                 self._remove_segment(overtaken)
             newest[parsed.base_offset] = name
+        self._remove_cleaned(newest)
         self._segments = [Segment(name, self._now_ms) for _, name in sorted(newest.items())]
         kept = {name.removesuffix(LOG_SUFFIX) for name in newest.values()}
         for name in names:
@@ -147,6 +153,15 @@ class Recovery:
                 remove(self._disk, self._files.path(name))
         offsets = map(parse_producers_name, names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
+
+    def _remove_cleaned(self, names: dict[int, str]) -> None:
+        """Of names by base offset, remove those in whose place a cleaned segment is."""
+        for swap in self._cleaner.swaps:
+            swapped = parse_segment_name(swap.segment)
+            if swapped is None or names.get(swapped.base_offset) != swap.segment:
+                continue
+            for base_offset in [b for b in names if swapped.base_offset < b < swap.end_offset]:
+                self._remove_segment(names.pop(base_offset))
 
     def _remove_segment(self, name: str) -> None:
         remove(self._disk, self._files.path(name))

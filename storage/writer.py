@@ -32,7 +32,7 @@ class AppendInfo(NamedTuple):
 
 
 class LogWriter:
-    """The part of a log that takes batches in; `Log` adds reading and upkeep.
+    """The part of a log that takes batches in; `ReadableLog` adds reading, `Log` upkeep.
 
     Invariants: log_start_offset <= log_end_offset; recovery_point <= log_end_offset, and all bytes
     before the recovery point are durable, those before the log start as well. Nothing below

@@ -1,13 +1,17 @@
 """Logs and batches for storage tests."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from raylog.storage.log import AppendInfo, Log, LogConfig
+from raylog.wire.compression import Codec
 from raylog.wire.records import (
     EndTxnMarker,
     Record,
+    decode_batch,
     encode_batch,
     encode_end_txn_marker,
+    iter_batches,
     read_header,
 )
 from tests.support.disk import FaultyDisk
@@ -87,3 +91,57 @@ def checkpoint(log: Log, now_ms: int = NOW_MS) -> bool:
     job.run()
     log.end_checkpoint(job)
     return True
+
+
+def keyed(
+    pairs: Sequence[tuple[bytes, bytes | None]],
+    *,
+    timestamp: int = NOW_MS,
+    codec: Codec = Codec.NONE,
+    producer_id: int = -1,
+    sequence: int = 0,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch of these keys and values, one ms apart."""
+    records = [Record(0, timestamp + i, k, v, []) for i, (k, v) in enumerate(pairs)]
+    return bytearray(
+        encode_batch(
+            records,
+            codec=codec,
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            base_sequence=sequence if producer_id >= 0 else -1,
+            is_transactional=transactional,
+        )
+    )
+
+
+def clean(
+    log: Log, now_ms: int = NOW_MS, *, memory_bytes: int = 1_000_000, upkeep: bool = True
+) -> bool:
+    """Clean all that may be cleaned, as a shell does; whether anything was due."""
+    if upkeep:
+        flush(log, now_ms)
+        checkpoint(log, now_ms)
+    job = log.begin_clean(
+        now_ms, log.log_end_offset, memory_bytes=memory_bytes, pause=lambda _: None
+    )
+    if job is None:
+        return False
+    job.run()
+    while log.end_clean(job, now_ms):
+        job.run()
+    return True
+
+
+def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of every record but markers, read as a consumer reads."""
+    found = []
+    offset = log.log_start_offset
+    while (piece := log.read(offset, 4_000, log.log_end_offset)) is not None:
+        assert piece.next_offset > offset
+        for header, data in iter_batches(log.load(piece)):
+            records = [] if header.is_control else decode_batch(data)
+            found += [(r.offset, r.key, r.value) for r in records if r.offset >= offset]
+        offset = piece.next_offset
+    return found

@@ -1,0 +1,93 @@
+"""The log as readers see it: slices of whole batches, lookups by time, transactions."""
+
+from raylog.storage.config import LogConfig
+from raylog.storage.disk import Disk
+from raylog.storage.files import SegmentFiles
+from raylog.storage.index import AbortedTransaction
+from raylog.storage.lookup import TimestampOffset, first_at_or_after, first_with_max_timestamp
+from raylog.storage.reader import Slice, SliceReader, segment_index
+from raylog.storage.recovery import Recovered
+from raylog.storage.writer import LogWriter
+from raylog.wire.errors import OffsetOutOfRange
+
+
+class ReadableLog(LogWriter):
+    """The part of a log that is read; offsets that are no more are passed over."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(
+        self, directory: str, config: LogConfig, disk: Disk, files: SegmentFiles, found: Recovered
+    ) -> None:
+        super().__init__(directory, config, disk, files, found)
+        self._reader = SliceReader(files)
+
+    def read(
+        self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool = True
+    ) -> Slice | None:
+        """Whole batches from `offset` on that end at or before `up_to_offset`.
+
+        At most `max_bytes`, unless the first batch is larger and `at_least_one`. None if there is
+        nothing to read yet. OFFSET_OUT_OF_RANGE outside [log start, log end].
+        """
+        self._require_online()
+        if not self._start <= offset <= self._end:
+            raise OffsetOutOfRange(f"{offset} is not within [{self._start}, {self._end}]")
+        end = min(up_to_offset, self._end)
+        if offset >= end:
+            return None
+        try:
+            return self._reader.slice(
+                self._segments, offset, end, max_bytes, at_least_one=at_least_one
+            )
+        except OSError as failure:
+            self._refuse("read", failure)
+
+    def load(self, found: Slice) -> bytes:
+        """The bytes of a slice just read, for readers that cannot map files."""
+        index = segment_index(self._segments, found.first_offset)
+        for segment in self._segments[index : index + 2]:
+            if segment.name == found.segment_id:
+                try:
+                    return self._files.bytes_at(segment, found.position, found.length)
+                except OSError as failure:
+                    self._refuse("read", failure)
+        raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record that is not older than `timestamp`, in ms; None if all are.
+
+        The caller hides what lies at or above the high watermark. Looks into batches: may block.
+        """
+        self._require_online()
+        try:
+            return first_at_or_after(self._files, self._segments, self._start, timestamp)
+        except OSError as failure:
+            self._refuse("read", failure)
+
+    def max_timestamp_offset(self) -> TimestampOffset | None:
+        """The first record with the largest timestamp (KIP-734); None if there is no record."""
+        self._require_online()
+        try:
+            return first_with_max_timestamp(self._files, self._segments, self._start)
+        except OSError as failure:
+            self._refuse("read", failure)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""
+        return self.epochs.end_offset_for(epoch, self._end)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Exclusive end of what readers of committed records may see (KIP-98)."""
+        return max(self.producers.last_stable_offset(high_watermark), self._start)
+
+    def aborted_transactions(self, offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [offset, end_offset), in order of their markers."""
+        aborted: list[AbortedTransaction] = []
+        for segment in self._segments[segment_index(self._segments, offset) :]:
+            for transaction in segment.aborted or ():
+                if transaction.last_offset >= offset and transaction.first_offset < end_offset:
+                    aborted.append(transaction)
+                if transaction.last_stable_offset >= end_offset:
+                    return aborted
+        return aborted
