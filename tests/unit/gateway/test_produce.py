@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
-from raylog.actors.replica.api import PRODUCE, ProduceAnswer, ProducePart
+from raylog.actors.replica.api import ProducePart
 from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from raylog.wire.messages.produce import (
-    PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
-    TopicProduceData,
 )
 from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
 NOW_MS = 1_000_000
@@ -26,38 +23,10 @@ BATCH = encode_batch([Record(0, NOW_MS, b"k", b"v", [])])
 KEYLESS = encode_batch([Record(0, NOW_MS, None, b"v", [])])
 
 
-def produce(
-    *partitions: tuple[int, bytes | None],
-    topic: str = "t",
-    by_id: bytes = bytes(16),
-    acks: int = -1,
-    timeout_ms: int = 1_000,
-) -> ProduceRequest:
-    data = [PartitionProduceData(index=index, records=batch) for index, batch in partitions]
-    return ProduceRequest(
-        acks=acks,
-        timeout_ms=timeout_ms,
-        topic_data=[TopicProduceData(name=topic, topic_id=by_id, partition_data=data)],
-    )
-
-
 async def served(world: World, partitions: int = 2, address: str = "replica") -> FakeLink:
     await world.brokers(1)
     await world.topic("t", partitions)
     return await world.route(address, *((T, index) for index in range(partitions)))
-
-
-def appended(request: Any) -> list[ProduceAnswer]:
-    assert request.kind == PRODUCE
-    return [ProduceAnswer(40 + part.partition, -1, 7) for part in request.header[2]]
-
-
-def codes(answer: Any) -> list[ErrorCode]:
-    return [
-        ErrorCode(part.error_code)
-        for topic in answer.responses
-        for part in topic.partition_responses
-    ]
 
 
 @pytest.mark.parametrize("version", range(3, 14))
