@@ -45,7 +45,9 @@ class Session:
 
     @property
     def group(self) -> ClassicGroup:
-        return self.world.groups[GROUP]
+        group = self.world.groups[GROUP]
+        assert isinstance(group, ClassicGroup)
+        return group
 
     @property
     def state(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -119,7 +120,7 @@ class GroupWorld:
             self.now_ms = max(self.now_ms, int(at_ms))
             group = self.groups.get(group_id)
             if group is not None:
-                self.run(lambda step, group=group, key=key: group.timer(step, key))
+                self.run(partial(_fire, group, key))
         self.now_ms = end_ms
 
     def crash(self) -> list[Asked[Any]]:
@@ -141,6 +142,10 @@ class GroupWorld:
         if group_id not in self.groups:
             self.groups[group_id] = self.make(group_id)
         self.groups[group_id].replay(record)
+
+
+def _fire(group: Any, key: TimerKey, step: Step) -> None:
+    group.timer(step, key)
 
 
 def _through_bytes(message: Any, version: int) -> Any:

@@ -12,7 +12,7 @@ from raylog.actors.group.classic import metadata, rebalance
 from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_join, release
 from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.state import GroupState, State
-from raylog.wire.errors import ErrorCode, KafkaError, UnknownServerError
+from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.join_group import JoinGroupRequest
 
 _MEMBER_ID_REQUIRED = 4
@@ -87,7 +87,9 @@ def _join_unknown(group: GroupState, step: Step, asked: Asked[JoinGroupRequest])
 def _join_pending(group: GroupState, step: Step, asked: Asked[JoinGroupRequest]) -> None:
     """Someone comes back with the id it was given."""
     if asked.request.group_instance_id is not None:
-        raise UnknownServerError("a static member is never given an id to come back with")
+        # A static member is never given an id to come back with.
+        refuse_join(step, asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        return
     _add(group, step, asked, asked.request.member_id)
 
 

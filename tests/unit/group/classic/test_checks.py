@@ -16,18 +16,18 @@ def _join(session_ms: int) -> JoinGroupRequest:
 
 
 @pytest.mark.parametrize("session_ms", [5_999, 1_800_001, 0, -1])
-def test_session_timeout_outside_the_brokers_limits_is_invalid(session_ms: int):
+def test_session_timeout_outside_the_brokers_limits_is_invalid(session_ms: int) -> None:
     with pytest.raises(InvalidSessionTimeout):
         check_join(_join(session_ms), GroupSettings())
 
 
 @pytest.mark.parametrize("session_ms", [6_000, 1_800_000])
-def test_session_timeout_limits_are_inclusive(session_ms: int):
+def test_session_timeout_limits_are_inclusive(session_ms: int) -> None:
     check_join(_join(session_ms), GroupSettings())
 
 
 @pytest.mark.parametrize(("kind", "name"), [(None, "range"), ("consumer", None), (None, None)])
-def test_sync_must_name_the_protocol_from_v5(kind: str | None, name: str | None):
+def test_sync_must_name_the_protocol_from_v5(kind: str | None, name: str | None) -> None:
     request = SyncGroupRequest(
         group_id="g", generation_id=1, member_id="m", protocol_type=kind, protocol_name=name
     )
@@ -36,7 +36,7 @@ def test_sync_must_name_the_protocol_from_v5(kind: str | None, name: str | None)
     check_sync(request, 4)
 
 
-def test_sync_that_names_the_protocol_passes():
+def test_sync_that_names_the_protocol_passes() -> None:
     check_sync(
         SyncGroupRequest(
             group_id="g",

@@ -8,7 +8,7 @@ from tests.support.classic_groups import SESSION_MS, Session, subscription
 SIMPLE = ("", -1)
 
 
-def test_an_empty_group_takes_commits_without_generation():
+def test_an_empty_group_takes_commits_without_generation() -> None:
     session = Session()
     session.join()
     assert session.commit(*SIMPLE) == ErrorCode.NONE
@@ -17,7 +17,7 @@ def test_an_empty_group_takes_commits_without_generation():
     assert session.commit("", 0) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_stable_group_takes_commits_of_its_generation():
+def test_a_stable_group_takes_commits_of_its_generation() -> None:
     session = Session()
     (member,) = session.stable()
     assert session.commit(member, 1) == ErrorCode.NONE
@@ -28,7 +28,7 @@ def test_a_stable_group_takes_commits_of_its_generation():
     assert session.commit(member, 1, instance="i") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_still_rejoin_may_commit_what_they_have_done():
+def test_members_that_still_rejoin_may_commit_what_they_have_done() -> None:
     session = Session()
     (member,) = session.stable()
     session.enter()
@@ -36,7 +36,7 @@ def test_members_that_still_rejoin_may_commit_what_they_have_done():
     assert session.commit(member, 0) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_before_assignments_are_there_a_commit_is_rebalance_in_progress():
+def test_before_assignments_are_there_a_commit_is_rebalance_in_progress() -> None:
     session = Session()
     member = session.enter().asked.request.member_id
     session.world.advance(0)
@@ -45,7 +45,7 @@ def test_before_assignments_are_there_a_commit_is_rebalance_in_progress():
     assert session.commit(member, 7) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_a_commit_renews_the_session():
+def test_a_commit_renews_the_session() -> None:
     session = Session()
     (member,) = session.stable()
     session.world.advance(SESSION_MS - 1)
@@ -54,7 +54,7 @@ def test_a_commit_renews_the_session():
     assert session.heartbeat(member) == ErrorCode.NONE
 
 
-def test_a_refused_commit_does_not_renew_the_session():
+def test_a_refused_commit_does_not_renew_the_session() -> None:
     session = Session()
     (member,) = session.stable()
     session.world.advance(SESSION_MS - 1)
@@ -63,14 +63,14 @@ def test_a_refused_commit_does_not_renew_the_session():
     assert session.state == "Empty"
 
 
-def test_anyone_may_ask_for_offsets():
+def test_anyone_may_ask_for_offsets() -> None:
     session = Session()
     (member,) = session.stable()
     session.group.check_fetch(None, -1)
     session.group.check_fetch(member, 1)
 
 
-def test_topics_are_those_of_the_generations_members():
+def test_topics_are_those_of_the_generations_members() -> None:
     session = Session()
     leader = session.enter(protocols={"range": subscription("t")}).asked.request.member_id
     session.enter(protocols={"range": subscription("u")})
@@ -82,13 +82,13 @@ def test_topics_are_those_of_the_generations_members():
 
 
 @pytest.mark.parametrize("metadata", [b"", b"\xff\xff", b"\x00\x00\x00\x00\x00\x09"])
-def test_an_unreadable_subscription_might_be_to_anything(metadata: bytes):
+def test_an_unreadable_subscription_might_be_to_anything(metadata: bytes) -> None:
     session = Session()
     session.stable(protocols={"range": metadata})
     assert session.group.subscribes("anything")
 
 
-def test_groups_of_another_type_and_empty_ones_subscribe_to_nothing():
+def test_groups_of_another_type_and_empty_ones_subscribe_to_nothing() -> None:
     session = Session()
     (member,) = session.stable()
     session.leave(member)
@@ -97,7 +97,7 @@ def test_groups_of_another_type_and_empty_ones_subscribe_to_nothing():
     assert not session.group.subscribes("t")
 
 
-def test_offsets_of_an_empty_group_expire_from_the_time_it_became_empty():
+def test_offsets_of_an_empty_group_expire_from_the_time_it_became_empty() -> None:
     session = Session()
     (member,) = session.stable()
     assert session.group.offset_expires_after(5) == 5
@@ -108,13 +108,13 @@ def test_offsets_of_an_empty_group_expire_from_the_time_it_became_empty():
     assert session.group.offset_expires_after(5) == emptied_ms
 
 
-def test_offsets_of_a_group_without_members_ever_expire_from_their_commit():
+def test_offsets_of_a_group_without_members_ever_expire_from_their_commit() -> None:
     session = Session()
     session.join()
     assert session.group.offset_expires_after(5) == 5
 
 
-def test_offsets_do_not_expire_during_a_rebalance_nor_where_topics_are_not_known():
+def test_offsets_do_not_expire_during_a_rebalance_nor_where_topics_are_not_known() -> None:
     session = Session()
     session.stable()
     session.enter()

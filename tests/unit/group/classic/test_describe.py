@@ -27,7 +27,7 @@ def _group(state: str, kind: str, protocol: str, *members: DescribedGroupMember)
     )
 
 
-def test_a_group_through_its_states():
+def test_a_group_through_its_states() -> None:
     session = Session()
     member = session.join().answer.member_id
     assert session.describe() == _group("Empty", "", "")

@@ -12,7 +12,7 @@ ROUND_FIRST = ("roundrobin", "range")
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 
-def test_first_join_carries_no_member_id_and_is_given_client_id_and_random_uuid():
+def test_first_join_carries_no_member_id_and_is_given_client_id_and_random_uuid() -> None:
     session = Session()
     first = session.join(client_id="billing").answer
     second = session.join(client_id="billing").answer
@@ -21,7 +21,7 @@ def test_first_join_carries_no_member_id_and_is_given_client_id_and_random_uuid(
     assert first.member_id != second.member_id
 
 
-def test_phases_are_join_then_sync_then_heartbeat():
+def test_phases_are_join_then_sync_then_heartbeat() -> None:
     session = Session()
     join = session.enter()
     session.world.advance(0)
@@ -34,7 +34,7 @@ def test_phases_are_join_then_sync_then_heartbeat():
     assert session.heartbeat(member) == ErrorCode.NONE
 
 
-def test_group_leader_is_the_first_to_join():
+def test_group_leader_is_the_first_to_join() -> None:
     session = Session()
     first, second = session.enter(), session.enter()
     session.world.advance(0)
@@ -42,7 +42,7 @@ def test_group_leader_is_the_first_to_join():
     assert second.answer.leader == first.answer.member_id
 
 
-def test_if_the_leader_leaves_any_other_leads():
+def test_if_the_leader_leaves_any_other_leads() -> None:
     session = Session()
     first, second, third = session.stable(3)
     assert session.group.leader == first
@@ -52,7 +52,7 @@ def test_if_the_leader_leaves_any_other_leads():
     assert len({ask.answer.leader for ask in rejoined}) == 1
 
 
-def test_only_the_leaders_join_answer_lists_the_members_with_their_metadata():
+def test_only_the_leaders_join_answer_lists_the_members_with_their_metadata() -> None:
     session = Session()
     first, second = session.enter(), session.enter(protocols={"range": subscription("u")})
     session.world.advance(0)
@@ -63,7 +63,7 @@ def test_only_the_leaders_join_answer_lists_the_members_with_their_metadata():
     assert second.answer.members == []
 
 
-def test_protocol_choice_takes_only_what_every_member_supports():
+def test_protocol_choice_takes_only_what_every_member_supports() -> None:
     session = Session()
     first = session.enter(protocols=("sticky", "range"))
     session.enter(protocols=("roundrobin", "range"))
@@ -71,7 +71,7 @@ def test_protocol_choice_takes_only_what_every_member_supports():
     assert first.answer.protocol_name == "range"
 
 
-def test_protocol_choice_is_by_most_votes_of_each_members_first_candidate():
+def test_protocol_choice_is_by_most_votes_of_each_members_first_candidate() -> None:
     session = Session()
     joins = [
         session.enter(protocols=RANGE_FIRST),
@@ -82,7 +82,7 @@ def test_protocol_choice_is_by_most_votes_of_each_members_first_candidate():
     assert {join.answer.protocol_name for join in joins} == {"roundrobin"}
 
 
-def test_a_member_that_shares_no_protocol_is_inconsistent_group_protocol():
+def test_a_member_that_shares_no_protocol_is_inconsistent_group_protocol() -> None:
     session = Session()
     session.stable()
     refused = session.join(protocols=("sticky",)).answer
@@ -90,7 +90,7 @@ def test_a_member_that_shares_no_protocol_is_inconsistent_group_protocol():
     assert session.state == "Stable"
 
 
-def test_only_the_leaders_sync_carries_an_assignment():
+def test_only_the_leaders_sync_carries_an_assignment() -> None:
     session = Session()
     leader, follower = session.stable(2)
     session.join(leader)
@@ -101,7 +101,7 @@ def test_only_the_leaders_sync_carries_an_assignment():
     assert waiting.answer.assignment == b"two"
 
 
-def test_assignment_and_group_metadata_are_recorded_before_anyone_is_answered():
+def test_assignment_and_group_metadata_are_recorded_before_anyone_is_answered() -> None:
     session = Session()
     leader, follower = session.stable(2)
     session.join(leader)
@@ -124,7 +124,7 @@ def test_assignment_and_group_metadata_are_recorded_before_anyone_is_answered():
     ]
 
 
-def test_assignments_wait_for_their_record():
+def test_assignments_wait_for_their_record() -> None:
     session = Session()
     leader, follower = session.stable(2)
     session.join(leader)
@@ -135,14 +135,14 @@ def test_assignments_wait_for_their_record():
     assert session.sync(follower).durable, "the record may still be under way"
 
 
-def test_rebalance_is_triggered_by_a_member_joining_and_others_learn_it_from_heartbeats():
+def test_rebalance_is_triggered_by_a_member_joining_and_others_learn_it_from_heartbeats() -> None:
     session = Session()
     (member,) = session.stable()
     session.enter()
     assert session.heartbeat(member) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_rebalance_is_triggered_by_a_member_that_stops_its_heartbeats():
+def test_rebalance_is_triggered_by_a_member_that_stops_its_heartbeats() -> None:
     session = Session()
     first, second = session.stable(2)
     session.world.advance(SESSION_MS - 1)
@@ -152,28 +152,28 @@ def test_rebalance_is_triggered_by_a_member_that_stops_its_heartbeats():
     assert session.heartbeat(second) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_rebalance_is_triggered_by_a_member_that_leaves():
+def test_rebalance_is_triggered_by_a_member_that_leaves() -> None:
     session = Session()
     first, second = session.stable(2)
     assert session.leave(second) == [ErrorCode.NONE]
     assert session.heartbeat(first) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_rebalance_is_triggered_by_a_leader_that_rejoins_since_it_saw_partitions_change():
+def test_rebalance_is_triggered_by_a_leader_that_rejoins_since_it_saw_partitions_change() -> None:
     session = Session()
     leader, follower = session.stable(2)
     assert session.join(leader).waits
     assert session.heartbeat(follower) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_rebalance_is_triggered_by_a_member_whose_topics_change():
+def test_rebalance_is_triggered_by_a_member_whose_topics_change() -> None:
     session = Session()
     leader, follower = session.stable(2)
     assert session.join(follower, protocols={"range": subscription("t", "u")}).waits
     assert session.heartbeat(leader) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_when_the_coordinator_moves_generation_and_assignment_survive():
+def test_when_the_coordinator_moves_generation_and_assignment_survive() -> None:
     session = Session()
     leader, follower = session.stable(2)
     session.world.crash()
@@ -183,7 +183,7 @@ def test_when_the_coordinator_moves_generation_and_assignment_survive():
     assert session.group.leader == leader
 
 
-def test_when_the_coordinator_moves_only_a_join_in_progress_is_repeated():
+def test_when_the_coordinator_moves_only_a_join_in_progress_is_repeated() -> None:
     session = Session()
     (member,) = session.stable()
     newcomer = session.enter()
@@ -195,7 +195,7 @@ def test_when_the_coordinator_moves_only_a_join_in_progress_is_repeated():
     assert again.answer.generation_id == 2
 
 
-def test_an_old_generation_is_illegal_generation():
+def test_an_old_generation_is_illegal_generation() -> None:
     session = Session()
     leader, follower = session.stable(2)
     assert session.heartbeat(follower, generation=1) == ErrorCode.ILLEGAL_GENERATION
@@ -203,7 +203,7 @@ def test_an_old_generation_is_illegal_generation():
     assert session.commit(leader, 1) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_max_poll_interval_is_the_rebalance_timeout_who_has_not_rejoined_by_then_is_out():
+def test_max_poll_interval_is_the_rebalance_timeout_who_has_not_rejoined_by_then_is_out() -> None:
     session = Session(GroupSettings(initial_rebalance_delay_ms=0))
     slow, quick = session.stable(2, rebalance_ms=30_000, session_ms=40_000)
     changed = {"range": subscription("u")}

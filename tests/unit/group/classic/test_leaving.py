@@ -9,7 +9,7 @@ from tests.support.classic_groups import GROUP, Session
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_up_to_v2_the_one_members_error_is_the_answers(version: int):
+def test_up_to_v2_the_one_members_error_is_the_answers(version: int) -> None:
     session = Session()
     (member,) = session.stable()
     asks = [
@@ -23,7 +23,7 @@ def test_up_to_v2_the_one_members_error_is_the_answers(version: int):
 
 
 @pytest.mark.parametrize("version", range(3, 6))
-def test_from_v3_each_member_has_its_own_error(version: int):
+def test_from_v3_each_member_has_its_own_error(version: int) -> None:
     session = Session()
     first, second = session.stable(2)
     request = LeaveGroupRequest(
@@ -46,7 +46,7 @@ def test_from_v3_each_member_has_its_own_error(version: int):
     assert [m.member_id for m in session.group.members] == [second]
 
 
-def test_nobody_leaving_changes_nothing():
+def test_nobody_leaving_changes_nothing() -> None:
     session = Session()
     session.stable()
     assert session.leave() == []
@@ -54,14 +54,14 @@ def test_nobody_leaving_changes_nothing():
     assert session.state == "Stable"
 
 
-def test_an_id_that_was_given_out_is_given_back():
+def test_an_id_that_was_given_out_is_given_back() -> None:
     session = Session()
     told = session.join().answer.member_id
     assert session.leave(told) == [ErrorCode.NONE]
     assert session.leave(told) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-def test_an_id_given_back_may_complete_a_rebalance():
+def test_an_id_given_back_may_complete_a_rebalance() -> None:
     session = Session()
     (member,) = session.stable()
     told = session.join().answer.member_id
@@ -71,7 +71,7 @@ def test_an_id_given_back_may_complete_a_rebalance():
     assert waiting.answer.generation_id == 2
 
 
-def test_leaving_while_waiting_in_a_join_answers_the_join():
+def test_leaving_while_waiting_in_a_join_answers_the_join() -> None:
     session = Session()
     first, second = session.stable(2)
     waiting = session.join(first)
@@ -80,7 +80,7 @@ def test_leaving_while_waiting_in_a_join_answers_the_join():
     assert session.join(second).answer.leader == second
 
 
-def test_leaving_while_members_sync_makes_them_join_again():
+def test_leaving_while_members_sync_makes_them_join_again() -> None:
     session = Session()
     leader, follower = session.enter(), session.enter()
     session.world.advance(0)

@@ -8,7 +8,7 @@ DELAY_MS = 3_000
 DELAYED = GroupSettings(initial_rebalance_delay_ms=DELAY_MS)
 
 
-def test_the_first_rebalance_waits_for_the_initial_delay():
+def test_the_first_rebalance_waits_for_the_initial_delay() -> None:
     session = Session(DELAYED)
     join = session.enter()
     session.world.advance(DELAY_MS - 1)
@@ -17,7 +17,7 @@ def test_the_first_rebalance_waits_for_the_initial_delay():
     assert join.answer.generation_id == 1
 
 
-def test_the_initial_delay_is_extended_while_members_come():
+def test_the_initial_delay_is_extended_while_members_come() -> None:
     session = Session(DELAYED)
     first = session.enter()
     session.world.advance(2_000)
@@ -28,7 +28,7 @@ def test_the_initial_delay_is_extended_while_members_come():
     assert [len(first.answer.members), second.answer.generation_id] == [2, 1]
 
 
-def test_the_initial_delay_is_not_extended_twice_for_one_member():
+def test_the_initial_delay_is_not_extended_twice_for_one_member() -> None:
     session = Session(DELAYED)
     first = session.enter()
     session.enter()
@@ -36,7 +36,7 @@ def test_the_initial_delay_is_not_extended_twice_for_one_member():
     assert not first.waits
 
 
-def test_the_initial_delay_ends_with_the_rebalance_timeout():
+def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
     session = Session(DELAYED)
     first = session.enter(rebalance_ms=7_000)
     for _ in range(6):
@@ -48,13 +48,13 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout():
     assert len(first.answer.members) == 7
 
 
-def test_a_member_that_comes_back_empty_handed_is_not_delayed_a_second_time():
+def test_a_member_that_comes_back_empty_handed_is_not_delayed_a_second_time() -> None:
     session = Session(DELAYED)
     (member,) = session.stable()
     assert session.join(member).answer.generation_id == 2
 
 
-def test_a_group_whose_first_members_leave_during_the_delay_is_empty_after_it():
+def test_a_group_whose_first_members_leave_during_the_delay_is_empty_after_it() -> None:
     session = Session(DELAYED)
     join = session.enter()
     session.leave(join.asked.request.member_id)
@@ -65,7 +65,7 @@ def test_a_group_whose_first_members_leave_during_the_delay_is_empty_after_it():
     assert (session.last_record.generation, session.last_record.members) == (1, [])
 
 
-def test_members_that_do_not_rejoin_in_the_rebalance_timeout_are_out():
+def test_members_that_do_not_rejoin_in_the_rebalance_timeout_are_out() -> None:
     session = Session()
     first, second, third = session.stable(3, session_ms=REBALANCE_MS * 2)
     waiting = session.join(first)
@@ -74,7 +74,7 @@ def test_members_that_do_not_rejoin_in_the_rebalance_timeout_are_out():
     assert session.heartbeat(second) == session.heartbeat(third) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_rebalance_timeout_is_the_longest_of_the_members():
+def test_the_rebalance_timeout_is_the_longest_of_the_members() -> None:
     session = Session()
     first, second = session.stable(2, session_ms=REBALANCE_MS * 3)
     waiting = session.join(first, rebalance_ms=REBALANCE_MS * 2, session_ms=REBALANCE_MS * 3)
@@ -85,7 +85,7 @@ def test_the_rebalance_timeout_is_the_longest_of_the_members():
     assert not waiting.waits
 
 
-def test_a_rebalance_that_all_members_leave_makes_the_group_empty():
+def test_a_rebalance_that_all_members_leave_makes_the_group_empty() -> None:
     session = Session()
     ids = session.stable(2)
     assert session.leave(*ids) == [ErrorCode.NONE] * 2
@@ -96,7 +96,7 @@ def test_a_rebalance_that_all_members_leave_makes_the_group_empty():
     assert record.members == []
 
 
-def test_static_members_that_are_absent_stay_until_their_session_ends():
+def test_static_members_that_are_absent_stay_until_their_session_ends() -> None:
     session = Session()
     join = session.join(instance="a", session_ms=REBALANCE_MS * 3)
     session.world.advance(0)
@@ -112,7 +112,7 @@ def test_static_members_that_are_absent_stay_until_their_session_ends():
     }
 
 
-def test_a_rebalance_without_anyone_back_is_put_off_while_static_members_are_absent():
+def test_a_rebalance_without_anyone_back_is_put_off_while_static_members_are_absent() -> None:
     session = Session()
     join = session.join(instance="a", session_ms=REBALANCE_MS * 3)
     session.world.advance(0)
@@ -126,7 +126,7 @@ def test_a_rebalance_without_anyone_back_is_put_off_while_static_members_are_abs
     assert session.state == "Empty"
 
 
-def test_who_does_not_sync_in_the_rebalance_timeout_is_out():
+def test_who_does_not_sync_in_the_rebalance_timeout_is_out() -> None:
     session = Session()
     leader, follower = session.enter(), session.enter()
     session.world.advance(0)
@@ -141,7 +141,7 @@ def test_who_does_not_sync_in_the_rebalance_timeout_is_out():
     assert session.heartbeat(follower_id) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_does_not_sync_is_out_and_those_who_did_join_again():
+def test_a_leader_that_does_not_sync_is_out_and_those_who_did_join_again() -> None:
     session = Session()
     leader, follower = session.enter(), session.enter()
     session.world.advance(0)
@@ -158,7 +158,7 @@ def test_a_leader_that_does_not_sync_is_out_and_those_who_did_join_again():
     assert rejoined.leader == follower.answer.member_id
 
 
-def test_all_having_synced_nobody_is_out_at_the_rebalance_timeout():
+def test_all_having_synced_nobody_is_out_at_the_rebalance_timeout() -> None:
     session = Session()
     ids = session.stable(2, session_ms=REBALANCE_MS * 3)
     session.world.advance(REBALANCE_MS * 2)
@@ -166,7 +166,7 @@ def test_all_having_synced_nobody_is_out_at_the_rebalance_timeout():
     assert len(session.group.members) == len(ids)
 
 
-def test_a_member_that_waits_in_a_join_needs_no_heartbeats():
+def test_a_member_that_waits_in_a_join_needs_no_heartbeats() -> None:
     session = Session()
     first, second = session.stable(2)
     waiting = session.join(first)
@@ -180,7 +180,7 @@ def test_a_member_that_waits_in_a_join_needs_no_heartbeats():
     assert session.heartbeat(first) == ErrorCode.NONE, "its session starts with the answer"
 
 
-def test_a_session_that_ends_while_members_rejoin_completes_the_rebalance():
+def test_a_session_that_ends_while_members_rejoin_completes_the_rebalance() -> None:
     session = Session()
     first, _ = session.stable(2)
     waiting = session.join(first)
@@ -188,7 +188,7 @@ def test_a_session_that_ends_while_members_rejoin_completes_the_rebalance():
     assert [m.member_id for m in waiting.answer.members] == [first]
 
 
-def test_the_leaders_place_goes_to_who_has_rejoined():
+def test_the_leaders_place_goes_to_who_has_rejoined() -> None:
     session = Session()
     leader, follower = session.stable(2, session_ms=REBALANCE_MS * 2)
     waiting = session.join(follower, protocols={"range": subscription("u")})

@@ -9,7 +9,7 @@ from raylog.wire.internal.offsets import GroupMetadataKey
 from tests.support.classic_groups import GROUP, REBALANCE_MS, SESSION_MS, Session, subscription
 
 
-def test_a_load_brings_back_what_describe_tells_of_a_stable_group():
+def test_a_load_brings_back_what_describe_tells_of_a_stable_group() -> None:
     session = Session()
     session.stable(3, protocols=("range", "roundrobin"))
     before = session.describe()
@@ -17,7 +17,7 @@ def test_a_load_brings_back_what_describe_tells_of_a_stable_group():
     assert session.describe() == before
 
 
-def test_sessions_start_again_after_a_load():
+def test_sessions_start_again_after_a_load() -> None:
     session = Session()
     (member,) = session.stable()
     session.world.advance(SESSION_MS - 1)
@@ -28,7 +28,7 @@ def test_sessions_start_again_after_a_load():
     assert session.state == "Empty"
 
 
-def test_a_load_in_the_middle_of_a_rebalance_brings_back_the_last_settled_generation():
+def test_a_load_in_the_middle_of_a_rebalance_brings_back_the_last_settled_generation() -> None:
     session = Session()
     leader, follower = session.stable(2)
     session.join(leader)
@@ -41,14 +41,14 @@ def test_a_load_in_the_middle_of_a_rebalance_brings_back_the_last_settled_genera
     assert session.heartbeat(follower, generation=2) == ErrorCode.NONE
 
 
-def test_ids_that_were_given_out_are_forgotten_by_a_load():
+def test_ids_that_were_given_out_are_forgotten_by_a_load() -> None:
     session = Session()
     told = session.join().answer.member_id
     session.world.crash()
     assert session.join(told).answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_after_a_load_members_are_known_by_the_protocol_in_use_only():
+def test_after_a_load_members_are_known_by_the_protocol_in_use_only() -> None:
     session = Session()
     leader, follower = session.stable(2, protocols=("range", "roundrobin"))
     session.world.crash()
@@ -58,14 +58,14 @@ def test_after_a_load_members_are_known_by_the_protocol_in_use_only():
     assert waiting.answer.protocol_name == "range"
 
 
-def test_live_members_keep_all_their_protocols_when_a_generation_is_recorded():
+def test_live_members_keep_all_their_protocols_when_a_generation_is_recorded() -> None:
     session = Session()
     _, follower = session.stable(2, protocols=("range", "roundrobin"))
     unchanged = session.join(follower, protocols=("range", "roundrobin"))
     assert unchanged.answer.generation_id == session.group.generation
 
 
-def test_a_load_brings_back_subscribed_topics():
+def test_a_load_brings_back_subscribed_topics() -> None:
     session = Session()
     session.stable(protocols={"range": subscription("t")})
     session.world.crash()
@@ -73,7 +73,7 @@ def test_a_load_brings_back_subscribed_topics():
     assert not session.group.subscribes("u")
 
 
-def test_a_group_above_a_lowered_limit_rebalances_after_the_load():
+def test_a_group_above_a_lowered_limit_rebalances_after_the_load() -> None:
     session = Session()
     ids = session.stable(3)
     session.settings = GroupSettings(initial_rebalance_delay_ms=0, size_max=2)
@@ -82,7 +82,7 @@ def test_a_group_above_a_lowered_limit_rebalances_after_the_load():
     assert session.heartbeat(ids[0]) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_old_record_without_rebalance_timeout_takes_the_sessions():
+def test_an_old_record_without_rebalance_timeout_takes_the_sessions() -> None:
     session = Session()
     (member,) = session.stable(session_ms=20_000)
     record = session.last_record
@@ -92,7 +92,7 @@ def test_an_old_record_without_rebalance_timeout_takes_the_sessions():
     assert session.join(member).answer.generation_id == 2
 
 
-def test_an_old_record_without_a_time_lets_offsets_expire_from_their_commit():
+def test_an_old_record_without_a_time_lets_offsets_expire_from_their_commit() -> None:
     session = Session()
     session.leave(*session.stable())
     session.last_record.current_state_timestamp = -1
@@ -100,7 +100,7 @@ def test_an_old_record_without_a_time_lets_offsets_expire_from_their_commit():
     assert session.group.offset_expires_after(5) == 5
 
 
-def test_deleting_appends_a_tombstone_that_ends_the_group():
+def test_deleting_appends_a_tombstone_that_ends_the_group() -> None:
     session = Session()
     session.leave(*session.stable())
     assert session.group.is_empty()
@@ -115,7 +115,7 @@ def test_deleting_appends_a_tombstone_that_ends_the_group():
     assert group.state_name() == "Dead"
 
 
-def test_who_waits_is_answered_when_the_group_becomes_another_kind():
+def test_who_waits_is_answered_when_the_group_becomes_another_kind() -> None:
     session = Session()
     (member,) = session.stable()
     joining = session.enter()
@@ -129,14 +129,14 @@ def test_who_waits_is_answered_when_the_group_becomes_another_kind():
     assert session.group.unload() == []
 
 
-def test_a_timer_that_nobody_set_is_our_mistake():
+def test_a_timer_that_nobody_set_is_our_mistake() -> None:
     group = ClassicGroup(GROUP, GroupSettings())
     session = Session()
     with pytest.raises(AssertionError, match="no timer"):
         session.world.run(lambda step: group.timer(step, ("unheard-of",)))
 
 
-def test_timers_of_a_settled_group_are_its_sessions_alone():
+def test_timers_of_a_settled_group_are_its_sessions_alone() -> None:
     session = Session()
     ids = session.stable(2)
     assert set(session.world.timers) == {(GROUP, ("session", member_id)) for member_id in ids}

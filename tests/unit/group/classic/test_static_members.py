@@ -15,7 +15,7 @@ def _two(session: Session) -> tuple[str, str]:
     return ids
 
 
-def test_a_static_member_is_given_an_id_that_starts_with_its_instance_and_joins_at_once():
+def test_a_static_member_is_given_an_id_that_starts_with_its_instance_and_joins_at_once() -> None:
     session = Session()
     join = session.join(instance="a")
     assert join.waits
@@ -23,7 +23,7 @@ def test_a_static_member_is_given_an_id_that_starts_with_its_instance_and_joins_
     assert join.answer.member_id.startswith("a-")
 
 
-def test_a_follower_that_comes_back_keeps_its_assignment_without_a_rebalance():
+def test_a_follower_that_comes_back_keeps_its_assignment_without_a_rebalance() -> None:
     session = Session()
     leader, follower = _two(session)
     back = session.join(instance="b", client_id="elsewhere").answer
@@ -36,7 +36,7 @@ def test_a_follower_that_comes_back_keeps_its_assignment_without_a_rebalance():
     assert session.last_record.members[1].client_id == "client", "as Kafka keeps it"
 
 
-def test_a_leader_that_comes_back_skips_the_assignment_from_v9():
+def test_a_leader_that_comes_back_skips_the_assignment_from_v9() -> None:
     session = Session()
     _two(session)
     back = session.join(instance="a").answer
@@ -47,7 +47,9 @@ def test_a_leader_that_comes_back_skips_the_assignment_from_v9():
 
 
 @pytest.mark.parametrize("version", [5, 6, 7, 8])
-def test_a_leader_that_comes_back_before_v9_is_told_that_its_former_self_leads(version: int):
+def test_a_leader_that_comes_back_before_v9_is_told_that_its_former_self_leads(
+    version: int,
+) -> None:
     session = Session()
     leader, _ = _two(session)
     back = session.join(instance="a", version=version).answer
@@ -55,7 +57,7 @@ def test_a_leader_that_comes_back_before_v9_is_told_that_its_former_self_leads(v
     assert session.group.leader == back.member_id
 
 
-def test_the_replaced_member_is_fenced_if_it_names_its_instance_and_else_unknown():
+def test_the_replaced_member_is_fenced_if_it_names_its_instance_and_else_unknown() -> None:
     session = Session()
     _, old = _two(session)
     session.join(instance="b")
@@ -68,13 +70,13 @@ def test_the_replaced_member_is_fenced_if_it_names_its_instance_and_else_unknown
     assert (refused.error_code, refused.member_id) == (ErrorCode.FENCED_INSTANCE_ID, old)
 
 
-def test_a_member_of_no_instance_that_names_one_is_unknown():
+def test_a_member_of_no_instance_that_names_one_is_unknown() -> None:
     session = Session()
     (member,) = session.stable()
     assert session.heartbeat(member, instance="a") == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_the_session_of_the_replaced_member_is_not_counted_any_more():
+def test_the_session_of_the_replaced_member_is_not_counted_any_more() -> None:
     session = Session()
     leader, _ = _two(session)
     session.world.advance(9_999)
@@ -84,7 +86,7 @@ def test_the_session_of_the_replaced_member_is_not_counted_any_more():
     assert session.heartbeat(leader) == session.heartbeat(back) == ErrorCode.NONE
 
 
-def test_coming_back_with_another_protocol_choice_rebalances():
+def test_coming_back_with_another_protocol_choice_rebalances() -> None:
     session = Session()
     both = ("range", "roundrobin")
     first = session.join(instance="a", protocols=both)
@@ -96,7 +98,7 @@ def test_coming_back_with_another_protocol_choice_rebalances():
     assert session.state == "CompletingRebalance"
 
 
-def test_coming_back_with_other_topics_does_not_rebalance():
+def test_coming_back_with_other_topics_does_not_rebalance() -> None:
     session = Session()
     _two(session)
     back = session.join(instance="b", protocols={"range": subscription("u")}).answer
@@ -104,7 +106,7 @@ def test_coming_back_with_other_topics_does_not_rebalance():
     assert session.last_record.members[1].subscription == subscription("u")
 
 
-def test_coming_back_while_members_sync_rebalances_and_fences_who_waits():
+def test_coming_back_while_members_sync_rebalances_and_fences_who_waits() -> None:
     session = Session()
     first, second = session.join(instance="a"), session.join(instance="b")
     session.world.advance(0)
@@ -116,7 +118,7 @@ def test_coming_back_while_members_sync_rebalances_and_fences_who_waits():
     assert back.answer.generation_id == 2
 
 
-def test_coming_back_while_its_former_self_waits_in_a_join_fences_that():
+def test_coming_back_while_its_former_self_waits_in_a_join_fences_that() -> None:
     session = Session()
     leader, follower = _two(session)
     waiting = session.join(leader, instance="a")
@@ -127,7 +129,7 @@ def test_coming_back_while_its_former_self_waits_in_a_join_fences_that():
     assert back.answer.generation_id == 2
 
 
-def test_an_instance_is_removed_by_its_name():
+def test_an_instance_is_removed_by_its_name() -> None:
     session = Session()
     leader, _ = _two(session)
     assert session.leave(("", "b"), ("", "c"), "") == [
@@ -138,7 +140,7 @@ def test_an_instance_is_removed_by_its_name():
     assert [m.member_id for m in session.group.members] == [leader]
 
 
-def test_static_members_survive_a_crash():
+def test_static_members_survive_a_crash() -> None:
     session = Session()
     _, old = _two(session)
     session.world.crash()
@@ -147,7 +149,7 @@ def test_static_members_survive_a_crash():
     assert session.heartbeat(old, instance="b") == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_the_session_of_a_static_member_ends_like_any_other():
+def test_the_session_of_a_static_member_ends_like_any_other() -> None:
     session = Session()
     leader, _ = _two(session)
     session.world.advance(9_999)

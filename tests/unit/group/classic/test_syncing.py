@@ -6,7 +6,7 @@ from raylog.wire.errors import ErrorCode
 from tests.support.classic_groups import SESSION_MS, Session, code_of
 
 
-def test_a_stable_group_repeats_the_assignment():
+def test_a_stable_group_repeats_the_assignment() -> None:
     session = Session()
     _, follower = session.stable(2)
     answer = session.sync(follower).answer
@@ -15,7 +15,7 @@ def test_a_stable_group_repeats_the_assignment():
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_protocol_type_and_name_are_told_from_v5(version: int):
+def test_protocol_type_and_name_are_told_from_v5(version: int) -> None:
     session = Session()
     (member,) = session.stable()
     answer = session.sync(member, version=version).answer
@@ -23,13 +23,13 @@ def test_protocol_type_and_name_are_told_from_v5(version: int):
 
 
 @pytest.mark.parametrize("protocol", [("connect", "range"), ("consumer", "roundrobin")])
-def test_another_protocol_is_inconsistent(protocol: tuple[str, str]):
+def test_another_protocol_is_inconsistent(protocol: tuple[str, str]) -> None:
     session = Session()
     (member,) = session.stable()
     assert code_of(session.sync(member, protocol=protocol)) == 23
 
 
-def test_a_generation_is_checked_before_the_protocol_and_a_member_before_both():
+def test_a_generation_is_checked_before_the_protocol_and_a_member_before_both() -> None:
     session = Session()
     (member,) = session.stable()
     wrong = ("connect", "other")
@@ -38,20 +38,20 @@ def test_a_generation_is_checked_before_the_protocol_and_a_member_before_both():
     assert code_of(session.sync(member, generation=9, instance="i", protocol=wrong)) == 25
 
 
-def test_while_members_join_there_is_nothing_to_sync():
+def test_while_members_join_there_is_nothing_to_sync() -> None:
     session = Session()
     (member,) = session.stable()
     session.enter()
     assert code_of(session.sync(member)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_an_empty_group_knows_no_member():
+def test_an_empty_group_knows_no_member() -> None:
     session = Session()
     told = session.join().answer.member_id
     assert code_of(session.sync(told)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_members_that_the_leader_leaves_out_are_given_nothing_and_strangers_are_ignored():
+def test_members_that_the_leader_leaves_out_are_given_nothing_and_strangers_are_ignored() -> None:
     session = Session()
     leader, follower = session.enter(), session.enter()
     session.world.advance(0)
@@ -61,7 +61,7 @@ def test_members_that_the_leader_leaves_out_are_given_nothing_and_strangers_are_
     assert [m.assignment for m in session.last_record.members] == [b"a", b""]
 
 
-def test_a_member_that_waits_for_the_leader_needs_no_heartbeats():
+def test_a_member_that_waits_for_the_leader_needs_no_heartbeats() -> None:
     session = Session()
     leader, follower = session.enter(), session.enter()
     session.world.advance(0)
@@ -76,7 +76,7 @@ def test_a_member_that_waits_for_the_leader_needs_no_heartbeats():
     assert session.heartbeat(follower.answer.member_id) == ErrorCode.NONE
 
 
-def test_a_second_sync_of_a_member_that_waits_takes_the_place_of_the_first():
+def test_a_second_sync_of_a_member_that_waits_takes_the_place_of_the_first() -> None:
     session = Session()
     session.enter()
     follower = session.enter()
@@ -87,7 +87,7 @@ def test_a_second_sync_of_a_member_that_waits_takes_the_place_of_the_first():
     assert second.waits
 
 
-def test_a_member_that_leaves_while_it_waits_is_told():
+def test_a_member_that_leaves_while_it_waits_is_told() -> None:
     session = Session()
     session.enter()
     follower = session.enter()

@@ -24,22 +24,22 @@ def _roster(*preferences: tuple[str, ...]) -> Roster:
         ("b", "a", "a"),
     ],
 )
-def test_a_tie_is_decided_as_apache_kafka_does(first: str, second: str, chosen: str):
+def test_a_tie_is_decided_as_apache_kafka_does(first: str, second: str, chosen: str) -> None:
     assert _roster((first, second), (second, first)).vote() == chosen
     assert _roster((second, first), (first, second)).vote() == chosen
 
 
-def test_many_tied_protocols_still_have_one_winner():
+def test_many_tied_protocols_still_have_one_winner() -> None:
     names = [f"assignor-{number}" for number in range(40)]
     preferences = [(name, *(other for other in names if other != name)) for name in names]
     assert _roster(*preferences).vote() == _roster(*preferences[::-1]).vote()
 
 
-def test_a_protocol_that_one_member_lacks_gets_no_vote():
+def test_a_protocol_that_one_member_lacks_gets_no_vote() -> None:
     assert _roster(("a", "c"), ("a", "c"), ("b", "c")).vote() == "c"
 
 
-def test_a_member_that_goes_takes_its_support_along():
+def test_a_member_that_goes_takes_its_support_along() -> None:
     roster = _roster(("a", "c"), ("b", "c"))
     assert not roster.supports(["a"])
     roster.remove("m1")
