@@ -12,13 +12,15 @@ from typing import Any
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.group.api import GROUP_REQUEST, RequestHead, failed
+from raylog.actors.group.assigning import Assigning, AssignTask
+from raylog.actors.group.assignor_processes import AssignorProcesses
 from raylog.actors.group.base import Asked
 from raylog.actors.group.gathering import KINDS, Gathering, names_several
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.placement import group_partition
 from raylog.actors.group.settings import group_settings
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import Record
+from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import Link, LinkRequest, PeerLost, Runtime
@@ -53,6 +55,8 @@ class GroupCoordinatorActor:
         self._image = MetadataImage()
         self._hosts: dict[int, ShardHost] = {}
         self._links: dict[str, Link] = {}
+        self._assigning = Assigning()
+        self._processes = AssignorProcesses()
 
     async def start(self) -> None:
         """Ready at once: what there is to coordinate comes with the routes."""
@@ -63,6 +67,7 @@ class GroupCoordinatorActor:
             self._close(partition, "the coordinator stops")
         for link in tuple(self._links.values()):
             link.close()
+        self._processes.close()
 
     async def ping(self) -> dict[str, Any]:
         """Who is here: for adoption by a restarted Broker."""
@@ -74,7 +79,7 @@ class GroupCoordinatorActor:
         self, from_offset: int, to_offset: int, records: Sequence[Record]
     ) -> None:
         """Take in metadata; from_offset -1 brings a whole snapshot."""
-        known = {topic_id: topic.name for topic_id, topic in self._image.topics.items()}
+        deleted = _deleted(self._image, from_offset, records)
         if not self._image.apply_update(from_offset, to_offset, records):
             if to_offset > self._image.offset:
                 raise ValueError(
@@ -82,9 +87,14 @@ class GroupCoordinatorActor:
                 )
             return
         self._close_lost()
-        deleted = {name for topic_id, name in known.items() if topic_id not in self._image.topics}
-        for host in self._hosts.values():
-            host.topics_changed(deleted)
+        changed = {
+            self._image.topics[record.topic_id].name
+            for record in records
+            if isinstance(record, PartitionCreated) and record.topic_id in self._image.topics
+        }
+        if deleted or changed:
+            for host in self._hosts.values():
+                host.topics_changed(deleted, changed)
 
     def _close_lost(self) -> None:
         """Close the shards that the metadata gives to others or to a newer epoch."""
@@ -118,7 +128,13 @@ class GroupCoordinatorActor:
         link = await self._link_to(route)
         if link is not None:
             self._hosts[route.partition] = ShardHost(
-                self._runtime, link, route, self._image, self._settings
+                self._runtime,
+                link,
+                route,
+                self._image,
+                self._settings,
+                self._assigning,
+                self._begin_assigning,
             )
 
     async def _link_to(self, route: Route) -> Link | None:
@@ -142,6 +158,21 @@ class GroupCoordinatorActor:
 
     def _close(self, partition: int, why: str) -> None:
         self._hosts.pop(partition).close(why)
+
+    # ---- assignors -----------------------------------------------------------------------
+
+    def _begin_assigning(self) -> None:
+        """Have processes carry out what the groups need now."""
+        for task in self._assigning.take_tasks():
+            self._runtime.start(self._assign(task), f"assign for {task.group_id}")
+
+    async def _assign(self, task: AssignTask) -> None:
+        outcome = await self._runtime.run_blocking(self._processes.run, task)
+        wanted = self._assigning.finished(task, outcome)
+        host = self._hosts.get(self._partition_of(task.group_id))
+        if wanted and host is not None:
+            host.assignment_is_ready(task.group_id)
+        self._begin_assigning()
 
     # ---- what gateways ask ---------------------------------------------------------------
 
@@ -246,3 +277,12 @@ class GroupCoordinatorActor:
 
         for host in hosts:
             host.ask(asked, answered)
+
+
+def _deleted(image: MetadataImage, from_offset: int, records: Sequence[Record]) -> set[str]:
+    """Names of the topics that an update will take away."""
+    if from_offset < 0:
+        kept = {record.topic_id for record in records if isinstance(record, TopicCreated)}
+        return {topic.name for topic_id, topic in image.topics.items() if topic_id not in kept}
+    gone = {record.topic_id for record in records if isinstance(record, TopicDeleted)}
+    return {image.topics[topic_id].name for topic_id in gone if topic_id in image.topics}

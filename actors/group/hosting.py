@@ -17,6 +17,7 @@ from typing import Any
 
 from raylog.actors.group import records
 from raylog.actors.group.api import coordinator_error, failed
+from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.base import Answer, Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings
@@ -57,7 +58,10 @@ class _Append:
 
 
 class ShardHost:
-    """One led partition: loading, then active, in the end closed."""
+    """One led partition: loading, then active, in the end closed.
+
+    `stepped` is called after each step: the shard may have given assignors work.
+    """
 
     def __init__(
         self,
@@ -66,13 +70,17 @@ class ShardHost:
         route: Route,
         image: MetadataImage,
         settings: GroupSettings,
+        assigning: Assigning,
+        stepped: Callable[[], None],
     ) -> None:
         self.route = route
         self.link = link
         self._runtime = runtime
         self._image = image
         self._settings = settings
-        self._shard = Shard(settings)
+        self._assigning = assigning
+        self._stepped = stepped
+        self._shard = Shard(settings, assigning)
         self._state = "loading"
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
@@ -111,10 +119,15 @@ class ShardHost:
         self._waiting[token] = (placed, reply)
         self._run(lambda step: self._shard.handle(step, placed))
 
-    def topics_changed(self, deleted: set[str]) -> None:
-        """Topics are gone."""
-        if self._state == "active" and deleted:
-            self._run(lambda step: self._shard.topics_deleted(step, deleted))
+    def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
+        """Topics were deleted, created, or have more partitions."""
+        if self._state == "active":
+            self._run(lambda step: self._shard.topics_changed(step, deleted, changed))
+
+    def assignment_is_ready(self, group_id: str) -> None:
+        """What an assignor worked out elsewhere is there."""
+        if self._state == "active":
+            self._run(lambda step: self._shard.assignment_is_ready(step, group_id))
 
     def _timer_fired(self, group_id: str, key: TimerKey) -> None:
         if self._state == "active":
@@ -164,6 +177,7 @@ class ShardHost:
                 holder.answers.append(answer)
             else:
                 self._reply(answer.token, answer.response)
+        self._stepped()
 
     def _reply(self, token: int, response: Any) -> None:
         _, reply = self._waiting.pop(token)
@@ -256,9 +270,9 @@ class ShardHost:
     async def _load(self) -> None:
         started_ms = self._runtime.monotonic_ms()
         while True:
-            shard = Shard(self._settings)
+            shard = Shard(self._settings, self._assigning)
             try:
-                end = await load(self._runtime, self.link, self.route, shard.replay)
+                end = await load(self._runtime, self.link, self.route, shard)
             except (KafkaError, PeerLost, OSError) as failure:
                 log.warning("%s is not loaded: %s", self, failure)
                 if not self.link.is_open:

@@ -1,12 +1,20 @@
-"""Reading a shard back from its partition's log."""
+"""Reading a shard back from its partition's log.
+
+Committed offsets are most of what there is, and of one key the last alone counts: they are kept
+as bytes until the end is reached. Everything else is replayed in order. What is read runs in a
+thread, on objects that nobody else sees yet.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from raylog.actors.group import records
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.group.offsets import StoredOffset
+from raylog.actors.group.shard import Shard
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
     EARLIEST_TIMESTAMP,
@@ -18,16 +26,19 @@ from raylog.actors.replica.api import (
     Interest,
 )
 from raylog.actors.runtime.base import Link, Runtime
+from raylog.wire.bulk import batches
 from raylog.wire.errors import CorruptMessage, error_of
-from raylog.wire.records import decode_batch, iter_batches
+from raylog.wire.internal.commits import decode_commit_key, decode_commit_value, is_commit_key
 
 CHUNK_BYTES = 4 << 20
 WAIT_S = 0.01
-Replay = Callable[[GroupRecord], None]
+COMMITS_AT_ONCE = 20_000
+Commits = dict[bytes, bytes | None]
+"""The last value of each key; None where a tombstone is the last."""
 
 
-async def load(runtime: Runtime, link: Link, route: Route, replay: Replay) -> int:
-    """Replay every record that the log holds now; returns the offset behind the last.
+async def load(runtime: Runtime, link: Link, route: Route, shard: Shard) -> int:
+    """Bring a new shard to the end of the log as it is now; returns that offset.
 
     What was appended before is waited for: once it is below the high watermark it counts. Raises
     what the replica answers, PeerLost, and OSError.
@@ -35,7 +46,9 @@ async def load(runtime: Runtime, link: Link, route: Route, replay: Replay) -> in
     key = (route.topic_id, route.partition)
     epoch = route.leader_epoch
     _, end = await link.ask(EPOCH_END, (*key, epoch, epoch))
+    offset: int
     offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
+    commits: Commits = {}
     session_id = 0
     while offset < end:
         session_id += 1
@@ -45,8 +58,10 @@ async def load(runtime: Runtime, link: Link, route: Route, replay: Replay) -> in
             continue
         path = f"{route.directory}/{part.segment_id}"
         offset = await runtime.run_blocking(
-            _replay_slice, path, part.position, part.length, offset, replay
+            _read_slice, path, part.position, part.length, offset, shard, commits
         )
+    while commits:
+        await runtime.run_blocking(_take_commits, shard, commits)
     return offset
 
 
@@ -73,21 +88,48 @@ async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> Fetc
     return part
 
 
-def _replay_slice(path: str, position: int, length: int, offset: int, replay: Replay) -> int:
-    """Replay the records of a slice from `offset` on; returns the offset behind them."""
+def _read_slice(
+    path: str, position: int, length: int, offset: int, shard: Shard, commits: Commits
+) -> int:
+    """Take in the records of a slice from `offset` on; returns the offset behind them."""
     try:
         data = _read(path, position, length)
     except FileNotFoundError:
         return offset  # compacted meanwhile: the replica is asked again
-    for header, batch in iter_batches(data):
-        if not header.is_control:
-            for record in decode_batch(batch):
-                if record.offset >= offset:
-                    decoded = records.decode(record.key, record.value)
-                    if decoded is not None:
-                        replay(decoded)
-        offset = header.next_offset
+    with _no_collector():
+        for header, found in batches(data):
+            if not header.is_control:
+                for at, key, value, _ in found:
+                    if at < offset:
+                        continue
+                    if is_commit_key(key):
+                        commits[key] = value
+                    elif (record := records.decode(key, value)) is not None:
+                        shard.replay(record)
+            offset = header.next_offset
     return offset
+
+
+def _take_commits(shard: Shard, commits: Commits) -> None:
+    """Move some of the commits into the shard."""
+    put = shard.offsets.put
+    with _no_collector():
+        for _ in range(min(len(commits), COMMITS_AT_ONCE)):
+            key, value = commits.popitem()
+            if value is not None:
+                put(*decode_commit_key(key), StoredOffset._make(decode_commit_value(value)))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Millions of objects that all stay: the garbage collector would look at them over and over."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read(path: str, position: int, length: int) -> memoryview:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from raylog.actors.group.base import Asked, Step
-from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.internal.offsets import (
@@ -24,22 +24,26 @@ from raylog.wire.internal.offsets import (
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
 from raylog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
-    OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
     OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 from raylog.wire.uuids import ZERO_UUID
@@ -48,7 +52,6 @@ TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
 NO_EXPIRY = -1
 _WITH_EXPIRY = 1
-_NEWEST_PLAIN = 3
 _WITH_TOPIC_ID = 4
 """Versions of OffsetCommitValue: the one with an expiry, and those without."""
 
@@ -145,40 +148,40 @@ def commit(
     As in Kafka, a request whose partitions are all unknown never reaches the group.
     """
     request = asked.request
-    errors: list[OffsetCommitResponseTopic] = []
-    known: list[OffsetCommitResponseTopic] = []
-    accepted: list[tuple[str, bytes, OffsetCommitRequestPartition]] = []
-    failure: KafkaError | None = None
-    checked = False
+    unknown: list[OffsetCommitResponseTopic] = []
+    known: list[tuple[str, OffsetCommitRequestTopic]] = []
     for topic in request.topics:
-        name, topic_id, unknown = _resolve(step.image, asked.version, topic.name, topic.topic_id)
-        counts = step.image.topics.get(TopicId(topic_id))
-        good = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
-        bad = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+        name, code = _resolve(step.image, asked.version, topic)
+        good, bad = _by_existence(step.image.topic(name), topic)
+        if good.partitions:
+            known.append((name, good))
+        if bad or step.image.topic(name) is None:
+            unknown.append(_committed(topic, [(index, code) for index in bad]))
+    failure = _failure_of(check) if known else None
+    appended = len(step.records)
+    outcomes = []
+    for name, topic in known:
+        codes = []
         for partition in topic.partitions:
-            index = partition.partition_index
-            if counts is None or not 0 <= index < len(counts.partitions):
-                bad.partitions.append(_committed(index, unknown))
-                continue
-            if not checked:
-                checked, failure = True, _failure_of(check)
             code = ErrorCode.NONE if failure is None else failure.code
             if failure is None and _is_too_long(partition.committed_metadata, metadata_bytes_max):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             if code is ErrorCode.NONE:
-                accepted.append((name, topic_id, partition))
-            good.partitions.append(_committed(index, code))
-        if bad.partitions:
-            errors.append(bad)
-        if good.partitions:
-            known.append(good)
-    for name, topic_id, partition in accepted:
-        _append(step, request, name, topic_id, partition)
-    response = OffsetCommitResponse(topics=_merged(errors, known))
-    if accepted:
-        step.answer(asked, response)
-    else:
-        step.answer_now(asked, response)
+                _append(step, request, name, partition)
+            codes.append((partition.partition_index, code))
+        outcomes.append(_committed(topic, codes))
+    response = OffsetCommitResponse(topics=_merged(unknown, outcomes))
+    (step.answer if len(step.records) > appended else step.answer_now)(asked, response)
+
+
+def _by_existence(
+    topic: Topic | None, asked: OffsetCommitRequestTopic
+) -> tuple[OffsetCommitRequestTopic, list[int]]:
+    """The part of a request about partitions that exist, and the numbers of the others."""
+    count = 0 if topic is None else len(topic.partitions)
+    good = [one for one in asked.partitions if 0 <= one.partition_index < count]
+    bad = [one.partition_index for one in asked.partitions if not 0 <= one.partition_index < count]
+    return OffsetCommitRequestTopic(name=asked.name, topic_id=asked.topic_id, partitions=good), bad
 
 
 def _failure_of(check: Callable[[], None]) -> KafkaError | None:
@@ -190,30 +193,34 @@ def _failure_of(check: Callable[[], None]) -> KafkaError | None:
 
 
 def _resolve(
-    image: MetadataImage, version: int, name: str, topic_id: bytes
-) -> tuple[str, bytes, ErrorCode]:
-    """A topic's name and id, and what its absence is called."""
-    if version >= TOPIC_IDS_SINCE:
-        topic = image.topics.get(TopicId(topic_id))
-        return "" if topic is None else topic.name, topic_id, ErrorCode.UNKNOWN_TOPIC_ID
-    found = image.topic_ids.get(name, TopicId(ZERO_UUID))
-    return name, found, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    image: MetadataImage, version: int, asked: OffsetCommitRequestTopic
+) -> tuple[str, ErrorCode]:
+    """A topic's name, and what its absence is called."""
+    if version < TOPIC_IDS_SINCE:
+        return asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topic = image.topics.get(TopicId(asked.topic_id))
+    return "" if topic is None else topic.name, ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def _is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
     return metadata is not None and len(metadata) > metadata_bytes_max
 
 
-def _committed(index: int, code: ErrorCode) -> OffsetCommitResponsePartition:
-    return OffsetCommitResponsePartition(partition_index=index, error_code=int(code))
+def _committed(
+    topic: OffsetCommitRequestTopic, codes: list[tuple[int, ErrorCode]]
+) -> OffsetCommitResponseTopic:
+    return OffsetCommitResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            OffsetCommitResponsePartition(partition_index=index, error_code=int(code))
+            for index, code in codes
+        ],
+    )
 
 
 def _append(
-    step: Step,
-    request: OffsetCommitRequest,
-    topic: str,
-    topic_id: bytes,
-    asked: OffsetCommitRequestPartition,
+    step: Step, request: OffsetCommitRequest, topic: str, asked: OffsetCommitRequestPartition
 ) -> None:
     expires = request.retention_time_ms >= 0
     key = OffsetCommitKey(group=request.group_id, topic=topic, partition=asked.partition_index)
@@ -223,16 +230,16 @@ def _append(
         metadata=asked.committed_metadata or "",
         commit_timestamp=step.now_ms,
         expire_timestamp=step.now_ms + request.retention_time_ms if expires else NO_EXPIRY,
-        topic_id=ZERO_UUID if expires else topic_id,
+        topic_id=ZERO_UUID if expires else step.image.topic_ids[topic],
     )
     step.append(key, value, _WITH_EXPIRY if expires else _WITH_TOPIC_ID)
 
 
 def _merged(
-    errors: list[OffsetCommitResponseTopic], known: list[OffsetCommitResponseTopic]
+    unknown: list[OffsetCommitResponseTopic], known: list[OffsetCommitResponseTopic]
 ) -> list[OffsetCommitResponseTopic]:
     """Topics with failures first, each topic once, as Kafka answers them."""
-    topics = {(topic.name, topic.topic_id): topic for topic in errors}
+    topics = {(topic.name, topic.topic_id): topic for topic in unknown}
     for topic in known:
         first = topics.setdefault((topic.name, topic.topic_id), topic)
         if first is not topic:
@@ -249,10 +256,10 @@ def fetch(
     """The offsets of one group; where nothing is stored the offset is -1."""
     if asked.topics is None:
         return _fetch_all(image, stored, asked.group_id, version)
-    answer = OffsetFetchResponseGroup(group_id=asked.group_id)
-    for topic in asked.topics:
-        answer.topics.append(_fetch_topic(image, stored, topic, version))
-    return answer
+    topics = [_fetch_topic(image, stored, topic, version) for topic in asked.topics]
+    if version >= TOPIC_IDS_SINCE:
+        topics.sort(key=lambda topic: topic.topic_id not in image.topics)  # as Kafka orders them
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _fetch_topic(
@@ -307,6 +314,42 @@ def _fetched(
     )
 
 
+def as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
+    """The one group that a request is about up to version 7."""
+    topics = request.topics
+    return OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [
+            OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes)
+            for one in topics
+        ],
+    )
+
+
+def as_single(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
+    """The answer about one group up to version 7."""
+    return OffsetFetchResponse(
+        topics=[
+            OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponsePartition(
+                        partition_index=one.partition_index,
+                        committed_offset=one.committed_offset,
+                        committed_leader_epoch=one.committed_leader_epoch,
+                        metadata=one.metadata,
+                        error_code=one.error_code,
+                    )
+                    for one in topic.partitions
+                ],
+            )
+            for topic in found.topics
+        ]
+    )
+
+
 # ---- forgetting ----------------------------------------------------------------------------
 
 
@@ -317,33 +360,35 @@ def delete(
     subscribes: Callable[[str], bool],
 ) -> None:
     """OffsetDelete: forget offsets of topics that no member subscribes to."""
-    group_id = asked.request.group_id
-    response = OffsetDeleteResponse()
+    unknown: list[OffsetDeleteResponseTopic] = []
+    known: list[OffsetDeleteResponseTopic] = []
     for topic in asked.request.topics:
-        code = ErrorCode.NONE
-        if subscribes(topic.name):
-            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-        answered = _delete_topic(step, topic, stored, group_id, code)
-        response.topics.append(answered)
-    step.answer(asked, response)
+        there = step.image.topic(topic.name)
+        count = 0 if there is None else len(there.partitions)
+        subscribed = subscribes(topic.name)
+        good = OffsetDeleteResponseTopic(name=topic.name)
+        bad = OffsetDeleteResponseTopic(name=topic.name)
+        for index in [one.partition_index for one in topic.partitions]:
+            if not 0 <= index < count:
+                bad.partitions.append(_deleted(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+            elif subscribed:
+                good.partitions.append(_deleted(index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
+            else:
+                if index in stored.get(topic.name, {}):
+                    forget(step, asked.request.group_id, [(topic.name, index)])
+                good.partitions.append(_deleted(index, ErrorCode.NONE))
+        unknown.extend([bad] if bad.partitions or there is None else [])
+        known.extend([good] if good.partitions else [])
+    topics = {one.name: one for one in unknown}
+    for one in known:
+        first = topics.setdefault(one.name, one)
+        if first is not one:
+            first.partitions.extend(one.partitions)
+    step.answer(asked, OffsetDeleteResponse(topics=list(topics.values())))
 
 
-def _delete_topic(
-    step: Step, topic: OffsetDeleteRequestTopic, stored: Topics, group_id: str, code: ErrorCode
-) -> OffsetDeleteResponseTopic:
-    known = step.image.topic(topic.name)
-    answer = OffsetDeleteResponseTopic(name=topic.name)
-    for partition in topic.partitions:
-        index = partition.partition_index
-        outcome = code
-        if known is None or not 0 <= index < len(known.partitions):
-            outcome = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        elif code is ErrorCode.NONE and index in stored.get(topic.name, {}):
-            forget(step, group_id, [(topic.name, index)])
-        answer.partitions.append(
-            OffsetDeleteResponsePartition(partition_index=index, error_code=int(outcome))
-        )
-    return answer
+def _deleted(index: int, code: ErrorCode) -> OffsetDeleteResponsePartition:
+    return OffsetDeleteResponsePartition(partition_index=index, error_code=int(code))
 
 
 def forget(step: Step, group_id: str, partitions: Collection[tuple[str, int]]) -> None:

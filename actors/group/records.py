@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from raylog.actors.group.base import GroupRecord
 from raylog.wire.errors import DecodeError
@@ -12,16 +11,17 @@ from raylog.wire.record import Record
 from raylog.wire.records import encode_batch
 from raylog.wire.schema import layout_of
 
-OFFSET_KEY_PREFIXES = (b"\x00\x00", b"\x00\x01")
-"""How keys of committed offsets begin; the first is the oldest format's, read and never written."""
+_newest: dict[type, int] = {}
 
 
-@cache
 def newest_version(value_class: type) -> int:
     """The newest version of a value."""
-    versions = layout_of(value_class).versions
-    assert versions is not None, f"{value_class.__name__} is a part of a message"
-    return versions[-1]
+    newest = _newest.get(value_class)
+    if newest is None:
+        versions = layout_of(value_class).versions
+        assert versions is not None, f"{value_class.__name__} is a part of a message"
+        newest = _newest[value_class] = versions[-1]
+    return newest
 
 
 def encode(record: GroupRecord, now_ms: int) -> Record:

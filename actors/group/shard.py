@@ -12,10 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from raylog.actors.group import offsets
-from raylog.actors.group.api import consumer_describe_failed, describe_failed, failed
+from raylog.actors.group import listing, offsets
+from raylog.actors.group.api import failed
+from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
+from raylog.actors.group.consumer import RECORD_KEYS, ConsumerGroup
+from raylog.actors.group.consumer.requests import check_fields
+from raylog.actors.group.listing import Group
 from raylog.actors.group.offsets import OffsetStore
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
@@ -23,64 +27,57 @@ from raylog.wire.errors import (
     ErrorCode,
     GroupIdNotFound,
     IllegalGeneration,
+    InconsistentGroupProtocol,
     InvalidGroupId,
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
     error_of,
 )
+from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.offsets import (
     GroupMetadataKey,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
 )
-from raylog.wire.messages.consumer_group_describe import (
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
-from raylog.wire.messages.describe_groups import (
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-)
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.leave_group import LeaveGroupRequest
-from raylog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
-    OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
 )
 from raylog.wire.messages.sync_group import SyncGroupRequest
 
-EMPTY = "Empty"
-DEAD = "Dead"
-CLASSIC_TYPE = "classic"
 SEVERAL_GROUPS_SINCE = 8
-NOT_FOUND_SINCE = 6
-"""Versions of OffsetFetch, and of DescribeGroups, that brought these."""
+"""The version of OffsetFetch that asks for several (KIP-709)."""
 EPOCHS_IN_COMMITS_SINCE = 9
+"""The version of OffsetCommit that carries member epochs (KIP-848)."""
+JOIN_EPOCH = 0
+"""The member epoch with which a member joins a KIP-848 group."""
 
 
 class Shard:
     """The machine of one partition. Requests for other partitions' groups are not its business."""
 
-    def __init__(self, settings: GroupSettings) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+    def __init__(self, settings: GroupSettings, assigning: Assigning) -> None:
+        self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self._settings = settings
+        self._assigning = assigning
 
     # ---- events --------------------------------------------------------------------------
 
@@ -99,25 +96,39 @@ class Shard:
             group.timer(step, key)
 
     def loaded(self, step: Step) -> None:
-        """Everything in the log was replayed: sessions begin."""
+        """Everything in the log was replayed: sessions begin, topics that are gone are noticed."""
         for group in tuple(self.groups.values()):
             group.loaded(step)
         known = step.image.topic_ids
-        for group_id, topics in tuple(self.offsets.groups.items()):
-            gone = {topic: stored for topic, stored in topics.items() if topic not in known}
-            if gone:
-                offsets.forget(step, group_id, offsets.all_partitions(gone))
+        stored = {topic for topics in self.offsets.groups.values() for topic in topics}
+        self.topics_changed(step, stored - known.keys(), ())
 
     def unload(self) -> list[Asked[Any]]:
         """This broker coordinates these groups no longer; returns who waits for an answer."""
+        for group_id in self.groups:
+            self._assigning.forget(group_id)
         return [asked for group in self.groups.values() for asked in group.unload()]
 
-    def topics_deleted(self, step: Step, names: Collection[str]) -> None:
-        """Offsets of deleted topics go with them."""
-        for group_id, topics in tuple(self.offsets.groups.items()):
-            gone = {name: topics[name] for name in names if name in topics}
-            if gone:
+    def topics_changed(
+        self, step: Step, deleted: Collection[str], changed: Collection[str]
+    ) -> None:
+        """Topics were deleted, created, or have more partitions.
+
+        Offsets of deleted topics go with them, KIP-848 groups assign what there is now.
+        """
+        if deleted:
+            for group_id, topics in tuple(self.offsets.groups.items()):
+                gone = {name: topics[name] for name in deleted if name in topics}
                 offsets.forget(step, group_id, offsets.all_partitions(gone))
+        for group in tuple(self.groups.values()):
+            if isinstance(group, ConsumerGroup):
+                group.metadata_changed(step, {*deleted, *changed})
+
+    def assignment_is_ready(self, step: Step, group_id: str) -> None:
+        """What an assignor worked out elsewhere is there."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.assignment_is_ready(step)
 
     def expire(self, step: Step) -> None:
         """Forget offsets that were kept long enough, and groups of which nothing is left."""
@@ -144,32 +155,51 @@ class Shard:
             self.offsets.replay(key, record.value)  # type: ignore[arg-type]  # a pair by its key
         elif isinstance(key, GroupMetadataKey):
             self._replay_classic(key.group, record)
+        elif isinstance(key, RECORD_KEYS):
+            self._replay_consumer(key.group_id, record)  # type: ignore[attr-defined]  # all have it
 
     def _replay_classic(self, group_id: str, record: GroupRecord) -> None:
-        if record.value is None:
-            group = self.groups.pop(group_id, None)
-        else:
-            group = self._classic(group_id)
-        if group is not None:
-            group.replay(record)
-
-    def _classic(self, group_id: str) -> ClassicGroup:
+        """A group that has changed its protocol leaves a tombstone of what it was."""
         group = self.groups.get(group_id)
-        if group is None:
+        if not isinstance(group, ClassicGroup):
+            if record.value is None:
+                return
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
-        return group
+        group.replay(record)
+        if record.value is None:
+            del self.groups[group_id]
 
-    # ---- the classic protocol ------------------------------------------------------------
+    def _replay_consumer(self, group_id: str, record: GroupRecord) -> None:
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record.value is None:
+                return
+            group = self.groups[group_id] = self._new_consumer(group_id)
+        group.replay(record)
+        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
+            del self.groups[group_id]
+            self._assigning.forget(group_id)
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._settings, self._assigning)
+
+    # ---- members -------------------------------------------------------------------------
 
     def _join(self, step: Step, asked: Asked[JoinGroupRequest]) -> None:
         request = asked.request
         group_id = _required(request.group_id)
         check_join(request, self._settings)
-        if group_id not in self.groups:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup) and group.is_empty():
+            group.delete(step)
+            group = None
+        if isinstance(group, ConsumerGroup):
+            raise InconsistentGroupProtocol(f"Group {group_id} is not a classic group.")
+        if group is None:
             if request.member_id:
                 raise UnknownMemberId(f"there is no group {group_id}")
             create(step, group_id)
-        self.groups[group_id].join(step, asked)
+        self._member_group(group_id).join(step, asked)
 
     def _sync(self, step: Step, asked: Asked[SyncGroupRequest]) -> None:
         check_sync(asked.request, asked.version)
@@ -182,11 +212,32 @@ class Shard:
         self._member_group(asked.request.group_id).leave(step, asked)
 
     def _member_group(self, group_id: str) -> ClassicGroup:
-        """The group that a member belongs to; without one it is no member."""
+        """The group that a classic member belongs to; without one it is no member."""
         group = self.groups.get(_required(group_id))
-        if group is None:
-            raise UnknownMemberId(f"there is no group {group_id}")
+        if not isinstance(group, ClassicGroup):
+            raise UnknownMemberId(f"there is no group {group_id} of the classic protocol")
         return group
+
+    def _consumer_heartbeat(self, step: Step, asked: Asked[ConsumerGroupHeartbeatRequest]) -> None:
+        request = asked.request
+        group_id = request.group_id
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            group.consumer_heartbeat(step, asked)
+            return
+        if isinstance(group, ClassicGroup) and not group.is_empty():
+            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
+        check_fields(request, asked.version, self._settings.consumer_assignors)
+        if request.member_epoch != JOIN_EPOCH:
+            raise GroupIdNotFound(f"Group {group_id} not found.")
+        if group is not None:
+            group.delete(step)
+        fresh = self.groups[group_id] = self._new_consumer(group_id)
+        try:
+            fresh.consumer_heartbeat(step, asked)
+        finally:
+            if fresh.is_new() and self.groups.get(group_id) is fresh:
+                del self.groups[group_id]
 
     # ---- offsets -------------------------------------------------------------------------
 
@@ -217,20 +268,10 @@ class Shard:
             groups = [self._fetch_group(step.image, one, version) for one in request.groups]
             step.answer(asked, OffsetFetchResponse(groups=groups))
             return
-        topics = request.topics
-        only = OffsetFetchRequestGroup(
-            group_id=request.group_id,
-            topics=None
-            if topics is None
-            else [
-                OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes)
-                for one in topics
-            ],
-        )
-        found = self._fetch_group(step.image, only, version)
+        found = self._fetch_group(step.image, offsets.as_group(request), version)
         if found.error_code:
             raise error_of(found.error_code)
-        step.answer(asked, _single(found))
+        step.answer(asked, offsets.as_single(found))
 
     def _fetch_group(
         self, image: MetadataImage, asked: OffsetFetchRequestGroup, version: int
@@ -255,71 +296,22 @@ class Shard:
 
     # ---- groups as a whole ---------------------------------------------------------------
 
-    def _exists(self, group_id: str) -> bool:
-        return group_id in self.groups or group_id in self.offsets.groups
-
     def _require(self, group_id: str) -> None:
-        if not self._exists(group_id):
+        if group_id not in self.groups and group_id not in self.offsets.groups:
             raise GroupIdNotFound(f"Group {group_id} not found.")
 
     def _list(self, step: Step, asked: Asked[ListGroupsRequest]) -> None:
-        states = {state.lower() for state in asked.request.states_filter}
-        types = {kind.lower() for kind in asked.request.types_filter}
-        listed = [
-            ListedGroup(
-                group_id=group_id,
-                protocol_type=group.protocol_type,
-                group_state=group.state_name(),
-                group_type=CLASSIC_TYPE,
-            )
-            for group_id, group in self.groups.items()
-        ]
-        listed.extend(
-            ListedGroup(
-                group_id=group_id, protocol_type="", group_state=EMPTY, group_type=CLASSIC_TYPE
-            )
-            for group_id in self.offsets.groups
-            if group_id not in self.groups
-        )
-        step.answer(
-            asked,
-            ListGroupsResponse(
-                groups=[
-                    one
-                    for one in listed
-                    if (not states or one.group_state.lower() in states)
-                    and (not types or one.group_type in types)
-                ]
-            ),
-        )
+        step.answer(asked, listing.listed(self.groups, self.offsets, asked.request))
 
     def _describe(self, step: Step, asked: Asked[DescribeGroupsRequest]) -> None:
-        groups = [self._described(step, one, asked.version) for one in asked.request.groups]
-        step.answer(asked, DescribeGroupsResponse(groups=groups))
-
-    def _described(self, step: Step, group_id: str, version: int) -> DescribedGroup:
-        group = self.groups.get(group_id)
-        if group is not None:
-            return group.describe(step.image)
-        if group_id in self.offsets.groups:
-            return DescribedGroup(
-                error_code=int(ErrorCode.NONE), group_id=group_id, group_state=EMPTY
-            )
-        if version >= NOT_FOUND_SINCE:
-            missing = describe_failed(
-                group_id, version, GroupIdNotFound(f"Group {group_id} not found.")
-            )
-            missing.group_state = DEAD
-            return missing
-        return DescribedGroup(error_code=int(ErrorCode.NONE), group_id=group_id, group_state=DEAD)
+        found = listing.described(
+            self.groups, self.offsets, step.image, asked.request, asked.version
+        )
+        step.answer(asked, found)
 
     def _describe_consumers(self, step: Step, asked: Asked[ConsumerGroupDescribeRequest]) -> None:
-        groups = []
-        for group_id in asked.request.group_ids:
-            known = "is not a consumer group." if self._exists(group_id) else "not found."
-            missing = GroupIdNotFound(f"Group {group_id} {known}")
-            groups.append(consumer_describe_failed(group_id, missing))
-        step.answer(asked, ConsumerGroupDescribeResponse(groups=groups))
+        found = listing.consumer_described(self.groups, self.offsets, step.image, asked.request)
+        step.answer(asked, found)
 
     def _delete(self, step: Step, asked: Asked[DeleteGroupsRequest]) -> None:
         results = []
@@ -357,33 +349,12 @@ def _itself(commit_ms: int) -> int:
     return commit_ms
 
 
-def _single(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """The answer up to version 7, which is about one group."""
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in found.topics
-        ],
-    )
-
-
 _HANDLERS: dict[type, Callable[[Shard, Step, Asked[Any]], None]] = {
     JoinGroupRequest: Shard._join,
     SyncGroupRequest: Shard._sync,
     HeartbeatRequest: Shard._heartbeat,
     LeaveGroupRequest: Shard._leave,
+    ConsumerGroupHeartbeatRequest: Shard._consumer_heartbeat,
     OffsetCommitRequest: Shard._commit,
     OffsetFetchRequest: Shard._fetch,
     OffsetDeleteRequest: Shard._delete_offsets,

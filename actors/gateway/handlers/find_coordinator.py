@@ -8,6 +8,7 @@ Left out: transactions and share groups are coordinated by nobody, COORDINATOR_N
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from raylog.actors.gateway.answers import attempt
@@ -25,6 +26,7 @@ from raylog.wire.messages.find_coordinator import (
 )
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
+_SHARE_PARTITION = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+", re.DOTALL)
 SEVERAL_SINCE = 4
 SHARE_SINCE = 6
 START_TIMEOUT_MS = 5_000
@@ -65,7 +67,7 @@ def _answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoo
     found = _found(context, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message if context.version >= 1 else None,
+        error_message=found.error_message or "NONE",
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -91,6 +93,8 @@ def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) ->
         raise InvalidRequest(f"version {version} does not find share coordinators")
     if key_type not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY):
         raise InvalidRequest(f"key type {key_type} is unknown")
+    if key_type == SHARE_KEY and not _SHARE_PARTITION.fullmatch(key):
+        raise InvalidRequest(f"{key!r} is no share partition: group, topic id, partition by colons")
     if key_type != GROUP_KEY:
         raise CoordinatorNotAvailable("no broker coordinates transactions or share groups")
     index, partition = group_partition(image, key)
@@ -103,5 +107,5 @@ def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) ->
         host=broker.host,
         port=broker.port,
         error_code=int(ErrorCode.NONE),
-        error_message="NONE",
+        error_message="",
     )

@@ -1,0 +1,130 @@
+"""ListGroups, DescribeGroups and ConsumerGroupDescribe: the groups of one shard as people see them.
+
+A group with committed offsets that never had members is Empty and of no protocol type; there is
+no object of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from raylog.actors.group.api import consumer_describe_failed, describe_failed
+from raylog.actors.group.classic import ClassicGroup
+from raylog.actors.group.consumer import ConsumerGroup
+from raylog.actors.group.offsets import OffsetStore
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
+from raylog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from raylog.wire.messages.consumer_group_describe import (
+    DescribedGroup as DescribedConsumerGroup,
+)
+from raylog.wire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from raylog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+EMPTY = "Empty"
+DEAD = "Dead"
+CLASSIC_TYPE = "classic"
+CONSUMER_TYPE = "consumer"
+NOT_FOUND_SINCE = 6
+"""The version of DescribeGroups from which a missing group is an error (KIP-1043)."""
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""Bits by AclOperation (KIP-430): read, delete, describe, describe configs, alter configs."""
+
+Group = ClassicGroup | ConsumerGroup
+Groups = Mapping[str, Group]
+
+
+def listed(groups: Groups, offsets: OffsetStore, request: ListGroupsRequest) -> ListGroupsResponse:
+    """The groups that pass the filters, whatever their case (KIP-518, KIP-848)."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return ListGroupsResponse(
+        groups=[
+            one
+            for one in _all(groups, offsets)
+            if (not states or one.group_state.lower() in states)
+            and (not types or one.group_type in types)
+        ]
+    )
+
+
+def _all(groups: Groups, offsets: OffsetStore) -> Iterator[ListedGroup]:
+    for group_id, group in groups.items():
+        yield ListedGroup(
+            group_id=group_id,
+            protocol_type=group.protocol_type,
+            group_state=group.state_name(),
+            group_type=CLASSIC_TYPE if isinstance(group, ClassicGroup) else CONSUMER_TYPE,
+        )
+    for group_id in offsets.groups:
+        if group_id not in groups:
+            yield ListedGroup(
+                group_id=group_id, protocol_type="", group_state=EMPTY, group_type=CLASSIC_TYPE
+            )
+
+
+def described(
+    groups: Groups,
+    offsets: OffsetStore,
+    image: MetadataImage,
+    request: DescribeGroupsRequest,
+    version: int,
+) -> DescribeGroupsResponse:
+    """Classic groups by id; each succeeds or fails on its own."""
+    found = [_described(groups, offsets, image, one, version) for one in request.groups]
+    if request.include_authorized_operations:
+        for one in found:
+            if not one.error_code:
+                one.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=found)
+
+
+def _described(
+    groups: Groups, offsets: OffsetStore, image: MetadataImage, group_id: str, version: int
+) -> DescribedGroup:
+    group = groups.get(group_id)
+    if isinstance(group, ClassicGroup):
+        return group.describe(image)
+    if group is None and group_id in offsets.groups:
+        return DescribedGroup(error_code=int(ErrorCode.NONE), group_id=group_id, group_state=EMPTY)
+    if version < NOT_FOUND_SINCE:
+        return DescribedGroup(error_code=int(ErrorCode.NONE), group_id=group_id, group_state=DEAD)
+    why = "not found." if group is None else "is not a classic group."
+    missing = describe_failed(group_id, version, GroupIdNotFound(f"Group {group_id} {why}"))
+    missing.group_state = DEAD
+    return missing
+
+
+def consumer_described(
+    groups: Groups,
+    offsets: OffsetStore,
+    image: MetadataImage,
+    request: ConsumerGroupDescribeRequest,
+) -> ConsumerGroupDescribeResponse:
+    """KIP-848 groups by id; each succeeds or fails on its own."""
+    found = [_consumer_described(groups, offsets, image, one) for one in request.group_ids]
+    if request.include_authorized_operations:
+        for one in found:
+            if not one.error_code:
+                one.authorized_operations = GROUP_OPERATIONS
+    return ConsumerGroupDescribeResponse(groups=found)
+
+
+def _consumer_described(
+    groups: Groups, offsets: OffsetStore, image: MetadataImage, group_id: str
+) -> DescribedConsumerGroup:
+    group = groups.get(group_id)
+    if isinstance(group, ConsumerGroup):
+        return group.consumer_describe(image)
+    if not group_id:
+        return consumer_describe_failed(group_id, InvalidGroupId())
+    exists = group is not None or group_id in offsets.groups
+    why = "is not a consumer group." if exists else "not found."
+    return consumer_describe_failed(group_id, GroupIdNotFound(f"Group {group_id} {why}"))
