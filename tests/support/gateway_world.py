@@ -248,13 +248,14 @@ async def never(_argument: Any) -> None:
 class FakeTransport:
     """The socket of a fake client: collects what is written."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str) -> None:
+        self.host = host
         self.written = bytearray()
         self.closed = False
         self.reading = True
 
-    def get_extra_info(self, name: str) -> str:
-        return "fake client"
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return self.host, 40_000
 
     def set_write_buffer_limits(self, high: int) -> None:
         assert high > 0
@@ -284,8 +285,8 @@ class FakeTransport:
 class FakeClient:
     """One connection to the gateway."""
 
-    def __init__(self, gateway: GatewayActor) -> None:
-        self.transport = FakeTransport()
+    def __init__(self, gateway: GatewayActor, host: str = "127.0.0.1") -> None:
+        self.transport = FakeTransport(host)
         self.connection = ClientConnection(gateway, 1 << 20)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # a fake
         self._asked: deque[tuple[ApiKey, int]] = deque()
@@ -350,9 +351,9 @@ class World:
             settings={name.replace("_", "."): value for name, value in settings.items()},
         )
 
-    def client(self) -> FakeClient:
-        """A new connection."""
-        return FakeClient(self.gateway)
+    def client(self, host: str = "127.0.0.1") -> FakeClient:
+        """A new connection from an address."""
+        return FakeClient(self.gateway, host)
 
     def link(self, address: str) -> FakeLink:
         """The link to a Replica actor."""

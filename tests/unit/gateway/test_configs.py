@@ -25,7 +25,7 @@ from raylog.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from raylog.wire.messages.list_config_resources import ConfigResource, ListConfigResourcesRequest
-from tests.support.gateway_world import World, never, run
+from tests.support.gateway_world import World, never, run, settle
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
@@ -274,5 +274,103 @@ def test_unknown_resource_types() -> None:
         request = ListConfigResourcesRequest(resource_types=[TOPIC, 77])
         answer = await world.client().ask(request, 1)
         assert (answer.error_code, answer.config_resources) == (ErrorCode.UNSUPPORTED_VERSION, [])
+
+    run(scenario)
+
+
+# ---- a change is seen where it was made ------------------------------------------------------
+
+
+def setting(name: str, value: str | None) -> incremental.IncrementalAlterConfigsRequest:
+    config = incremental.AlterableConfig(name=name, config_operation=0, value=value)
+    resource = incremental.AlterConfigsResource(
+        resource_type=TOPIC, resource_name="t", configs=[config]
+    )
+    return incremental.IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def test_a_change_is_answered_when_it_is_seen_here() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        end = world.gateway.cluster.image.offset + 1
+        world.controller.script["alter_configs"] = lambda _: [ConfigOutcome(TOPIC, "t", offset=end)]
+        client = world.client()
+        client.send(setting("retention.ms", "5"), 1)
+        await settle()
+        assert client.received() == []
+        await world.apply(ConfigChanged(TOPIC, "t", "retention.ms", "5"))
+        await settle()
+        assert [one.responses[0].error_code for one in client.received()] == [0]
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_a_change_that_does_not_come_is_answered_all_the_same() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        world.controller.script["alter_configs"] = lambda _: [ConfigOutcome(TOPIC, "t", offset=99)]
+        client = world.client()
+        client.send(setting("retention.ms", "5"), 1)
+        await world.runtime.advance(4_999)
+        assert client.received() == []
+        await world.runtime.advance(1)
+        assert [one.responses[0].error_code for one in client.received()] == [0]
+
+    run(scenario)
+
+
+# ---- interceptors are tried before they are set ----------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [("{}", None), ("{", "interceptor 'json-schema' refuses its options: schema is no JSON")],
+)
+def test_options_that_an_interceptor_refuses_are_not_set(schema: str, says: str | None) -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        await world.apply(ConfigChanged(TOPIC, "t", "raylog.interceptors", "json-schema"))
+        world.controller.script["alter_configs"] = lambda asked: [
+            ConfigOutcome(one.resource_type, one.resource_name) for one in asked.alterations
+        ]
+        option = "raylog.interceptor.json-schema.schema"
+        answer = await world.client().ask(setting(option, schema), 1)
+        (response,) = answer.responses
+        asked: AlterConfigs = world.controller.asked[-1][1]
+        if says is None:
+            assert (response.error_code, len(asked.alterations)) == (0, 1)
+        else:
+            assert response.error_code == ErrorCode.INVALID_CONFIG
+            assert says in response.error_message
+            assert asked.alterations == []
+
+    run(scenario)
+
+
+def test_an_interceptor_that_hangs_while_it_is_tried_is_refused() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        world.controller.script["alter_configs"] = lambda _: []
+        world.runtime.foreign_hangs = True
+        client = world.client()
+        client.send(setting("raylog.interceptors", "json-schema"), 1)
+        await world.runtime.advance(5_000)
+        (answer,) = client.received()
+        assert answer.responses[0].error_code == ErrorCode.INVALID_CONFIG
+        assert "took more than 5000 ms" in answer.responses[0].error_message
+
+    run(scenario)
+
+
+def test_options_are_described_with_the_topic() -> None:
+    async def scenario(world: World) -> None:
+        await world.topic("t")
+        option = "raylog.interceptor.json-schema.schema"
+        await world.apply(ConfigChanged(TOPIC, "t", option, "{}"))
+        (config,) = (await described(world, describe(TOPIC, "t", [option]))).configs
+        assert (config.name, config.value, config.config_source) == (option, "{}", 1)
+        everything = (await described(world, describe(TOPIC, "t"))).configs
+        assert {"raylog.interceptors", option} <= {one.name for one in everything}
 
     run(scenario)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
@@ -139,6 +141,45 @@ def test_a_compacted_topic_wants_keys_from_when_it_is_told() -> None:
         await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
         assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.INVALID_RECORD]
         assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_records_that_are_refused_are_named() -> None:
+    """As Apache Kafka answers: a wrong time says more than a missing key."""
+    far = NOW_MS + 10**9
+
+    async def scenario(world: World) -> None:
+        await served(world)
+        await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
+        client = world.client()
+
+        async def refused(*records: tuple[bytes | None, int], version: int = 9) -> Any:
+            batch = [Record(i, time, key, b"v", []) for i, (key, time) in enumerate(records)]
+            answer = await client.ask(produce((0, encode_batch(batch))), version)
+            part = answer.responses[0].partition_responses[0]
+            return part.error_code, [one.batch_index for one in part.record_errors], part
+
+        *found, part = await refused((b"k", NOW_MS), (None, NOW_MS), (b"k", NOW_MS), (None, far))
+        assert found == [ErrorCode.INVALID_RECORD, [1, 3]]
+        text = "a compacted topic does not accept a record without a key"
+        assert part.record_errors[0].batch_index_error_message == text
+        assert part.error_message == f"record 1: {text}; record 3: {text}"
+        assert (await refused((None, NOW_MS), (b"k", far)))[:2] == (
+            ErrorCode.INVALID_TIMESTAMP,
+            [0, 1],
+        )
+        assert "and 12 more" in (await refused(*[(None, NOW_MS)] * 15))[2].error_message
+        old = (await refused((None, NOW_MS), version=7))[2]
+        assert (old.record_errors, old.error_message) == ([], None)
+        await world.apply(ConfigChanged(2, "t", "cleanup.policy", "delete"))
+        assert (await refused((None, NOW_MS), (b"k", far)))[:2] == (
+            ErrorCode.INVALID_TIMESTAMP,
+            [1],
+        )
+        await world.apply(ConfigChanged(2, "t", "message.timestamp.type", "LogAppendTime"))
+        await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
+        assert (await refused((None, far)))[:2] == (ErrorCode.INVALID_RECORD, [0])
 
     run(scenario)
 

@@ -327,3 +327,22 @@ def test_a_deletion_that_the_controller_does_not_answer() -> None:
         ]
 
     run(scenario)
+
+
+def test_a_topic_whose_interceptors_would_not_work_is_not_made() -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = made("good")
+        await world.topic("good")
+        await world.route("replica", (topic_id("good"), 0))
+        configs = [CreatableTopicConfig(name="raylog.interceptors", value="json-schema")]
+        asked = CreateTopicsRequest(topics=[new("good"), new("bad")], timeout_ms=0)
+        asked.topics[1].configs = configs
+        answer = await world.client().ask(asked, 5)
+        outcomes = {one.name: (one.error_code, one.error_message) for one in answer.topics}
+        assert outcomes["good"] == (0, None)
+        assert outcomes["bad"][0] == ErrorCode.INVALID_CONFIG
+        assert "a schema is needed" in (outcomes["bad"][1] or "")
+        request: CreateTopics = world.controller.asked[-1][1]
+        assert [one.name for one in request.topics] == ["good"]
+
+    run(scenario)
