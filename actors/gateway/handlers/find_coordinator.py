@@ -9,6 +9,7 @@ Left out: transactions and share groups are coordinated by nobody, COORDINATOR_N
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 
 from raylog.actors.gateway.answers import attempt
@@ -41,7 +42,8 @@ async def find_coordinator(
     if request.key_type == GROUP_KEY and image.topic(OFFSETS_TOPIC) is None:
         await create_internal(gateway, OFFSETS_TOPIC, START_TIMEOUT_MS)
     response = _answer(context, request)
-    if request.key_type == GROUP_KEY and _names(response, gateway.cluster.broker_id):
+    found = response.coordinators if context.version >= SEVERAL_SINCE else [response]
+    if request.key_type == GROUP_KEY and _names(found, gateway.cluster.broker_id):
         links = gateway.coordinators
         await until(
             gateway.runtime,
@@ -52,9 +54,9 @@ async def find_coordinator(
     return response
 
 
-def _names(response: FindCoordinatorResponse, broker_id: int) -> bool:
+def _names(found: Sequence[Coordinator | FindCoordinatorResponse], broker_id: int) -> bool:
     """Whether a broker is among those found."""
-    return any(one.node_id == broker_id for one in (response, *response.coordinators))
+    return any(not one.error_code and one.node_id == broker_id for one in found)
 
 
 def _answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:

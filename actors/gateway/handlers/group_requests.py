@@ -66,5 +66,6 @@ def _fail(context: RequestContext, body: memoryview, failure: KafkaError) -> Non
 
 def _decoded(context: RequestContext, body: memoryview) -> Any:
     api_key = ApiKey(context.header.api_key)
+    request: Any
     request, _ = decode_from(request_class(api_key), context.version, body, 0)
     return request
