@@ -13,7 +13,7 @@ different subscriptions tie up hundreds of partitions, the last ones are placed 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from raylog.assignors.kinds import Kind
@@ -21,7 +21,7 @@ from raylog.assignors.levels import Block, pour
 
 FAR = 1_000_000
 """The cost of a partition far from its member; more than any number of moves."""
-STEPS_MAX = 2_000_000
+STEPS_MAX = 1_000_000
 """How many edges the search for cheapest chains may look at, in one block."""
 _INFINITE = 1 << 62
 
@@ -61,12 +61,12 @@ class Placing:
     def divide(self) -> dict[int, dict[int, int]]:
         """Kind to member to how many it gets. Call once."""
         self._keep()
-        self._place_directly({index: self._near(index) for index in self._kinds})
+        self._place_directly(self._near)
         self._place_freely()
         self._place_cheaply()
         if any(self._unplaced.values()):
             self._keep_far()
-            self._place_directly(self._may_have)
+            self._place_directly(self._may_have.__getitem__)
             self._place_anyhow()
         assert not any(self._unplaced.values()), "the block's level says that all have room"
         return self._given
@@ -101,37 +101,46 @@ class Placing:
 
     def _keep(self) -> None:
         """Leave with everyone what is near to it, up to its room; the least shareable first."""
-        for index, kind in self._kinds.items():
-            for member in self._near(index):
-                owned = len(kind.owned.get(member, ()))
+        for index in self._kinds:
+            for member, owned in self._owners(index):
                 count = min(owned, self._level - 1 - self._loads[member])
-                if count:
+                if count and self._is_near(index, member):
                     self._give(index, member, count)
-        for index, kind in self._kinds.items():
-            for member in self._near(index):
-                owned = len(kind.owned.get(member, ()))
-                if owned > self._given[index].get(member, 0) and self._room(member):
+        for index in self._kinds:
+            for member, owned in self._owners(index):
+                lost = owned - self._given[index].get(member, 0)
+                if lost and self._room(member) and self._is_near(index, member):
                     self._give(index, member, 1)
 
     def _keep_far(self) -> None:
         """Leave with its member what is far from it, where there is room."""
-        for index, kind in self._kinds.items():
-            for member in self._may_have[index]:
-                lost = len(kind.owned.get(member, ())) - self._given[index].get(member, 0)
+        for index, left in self._unplaced.items():
+            for member, owned in self._owners(index) if left else ():
+                lost = owned - self._given[index].get(member, 0)
                 count = min(lost, self._unplaced[index], self._room(member))
-                if count > 0:
+                if count:
                     self._give(index, member, count)
 
-    def _place_directly(self, members: dict[int, list[int]]) -> None:
-        """Give to `members` of each kind what they have room for, smaller shares first."""
-        for index, fitting in members.items():
+    def _owners(self, index: int) -> list[tuple[int, int]]:
+        """Members of this block that have partitions of a kind, and how many."""
+        owned = self._kinds[index].owned
+        return [(member, len(owned[member])) for member in sorted(owned) if member in self._loads]
+
+    def _is_near(self, index: int, member: int) -> bool:
+        near = self._kinds[index].near
+        return near is None or member in near
+
+    def _place_directly(self, members_for: Callable[[int], list[int]]) -> None:
+        """Give to members for each kind what they have room for, smaller shares first."""
+        lacking = {index: members_for(index) for index, left in self._unplaced.items() if left}
+        for index, fitting in lacking.items():
             base = [member for member in fitting if self._loads[member] < self._level - 1]
             room = sum(self._level - 1 - self._loads[member] for member in base)
             amount = min(room, self._unplaced[index])
             if amount:
                 for member, count in pour(amount, base, self._loads).items():
                     self._give(index, member, count)
-        for index, fitting in members.items():
+        for index, fitting in lacking.items():
             for member in reversed(fitting) if self._last_get_more else fitting:
                 if not self._larger_shares or not self._unplaced[index]:
                     break
@@ -183,13 +192,16 @@ class Placing:
         return None
 
     def _cheapest_chain(self, index: int) -> Chain | None:
-        """The chain of least cost; None if that leads far. Some edges gain, but no circle does."""
+        """The chain of least cost, or the best one seen when the steps are used up.
+
+        None if it leads far. Some edges gain, but no circle does.
+        """
         start = _KINDS - index
         before: dict[Node, Node] = {start: start}
         costs: dict[Node, int] = {start: 0}
         queue = deque([start])
         queued = {start}
-        while queue:
+        while queue and self._steps_left > 0:
             node = queue.popleft()
             queued.discard(node)
             for following, cost in self._edges(node):
@@ -226,9 +238,8 @@ class Placing:
 
     def _cost(self, index: int, member: int, count: int) -> int:
         """What it costs to give a member of `count` partitions of a kind one more of it."""
-        kind = self._kinds[index]
-        far = kind.near is not None and member not in kind.near
-        owned = kind.owned.get(member)
+        owned = self._kinds[index].owned.get(member)
+        far = not self._is_near(index, member)
         return (FAR if far else 0) - (1 if owned is not None and count < len(owned) else 0)
 
     def _carry_out(self, chain: Chain) -> None:
