@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import joining, leaving, metadata, rebalance, syncing
 from raylog.actors.group.classic.answers import refuse_join, refuse_sync
 from raylog.actors.group.classic.members import Member
+from raylog.actors.group.classic.rebalance import prepare as begin_rebalance
 from raylog.actors.group.classic.state import CONSUMER_PROTOCOL, GroupState, State
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
@@ -131,6 +133,30 @@ class ClassicGroup:
             refuse_sync(step, syncing_asked, code)
         roster.joining.clear()
         roster.syncing.clear()
+
+    def retire(self, step: Step) -> None:
+        """The group is about to become another kind: who waits is told, and no timer is left."""
+        self.interrupt(step, ErrorCode.REBALANCE_IN_PROGRESS)
+        for member_id in (*self._group.roster.members, *self._group.roster.pending):
+            self._group.end_session(step, member_id)
+        for key in (("join",), ("sync",)):
+            step.cancel_timer(self.group_id, key)
+
+    def adopt(
+        self, step: Step, protocols: Mapping[str, dict[str, bytes]], *, rebalance: bool
+    ) -> None:
+        """Members that came from a KIP-848 group: all that each supports, by member id."""
+        roster = self._group.roster
+        for member in tuple(roster.members.values()):
+            roster.change(
+                member,
+                protocols[member.member_id],
+                member.session_timeout_ms,
+                member.rebalance_timeout_ms,
+            )
+            self._group.restart_session(step, member)
+        if rebalance:
+            begin_rebalance(self._group, step)
 
     def check_commit(self, step: Step, request: OffsetCommitRequest, version: int) -> None:
         """Refuse a commit from outside the generation; one from inside renews the session.

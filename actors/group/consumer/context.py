@@ -10,6 +10,16 @@ from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.settings import GroupSettings
 
 
+@dataclass(frozen=True, slots=True)
+class Downgrade:
+    """What the records of a downgrade to a classic group do not carry."""
+
+    protocols: dict[str, dict[str, bytes]]
+    """All that each member supports, by member id: its record carries the chosen one."""
+    rebalance: bool
+    """Whether the members have to join again: someone has left."""
+
+
 @dataclass(slots=True)
 class GroupContext:
     """A group as its handlers see it."""
@@ -25,6 +35,8 @@ class GroupContext:
     """Monotonic time; None: not since this coordinator took over."""
     regexes_are_due: bool = False
     """A timer is set to resolve patterns."""
+    rejoining: set[str] = field(default_factory=set)
+    """Classic members that have been told to join again."""
     assignment_is_under_way: bool = False
     """An assignor works elsewhere; the group is told when it is done."""
     assignor_error: str | None = None
@@ -32,6 +44,9 @@ class GroupContext:
     failed_epoch: int = 0
     """The group epoch of that attempt, and when the next one may be, in monotonic ms."""
     retry_at_ms: float = 0.0
+
+    downgrade: Downgrade | None = None
+    """Set in the step whose records made this a classic group, for the shard to take."""
 
     def restart_session(self, step: Step, member_id: str) -> None:
         """Count a member's session from now."""
@@ -44,8 +59,9 @@ class GroupContext:
 
     def end_timers(self, step: Step, member_id: str) -> None:
         """A member is gone."""
-        step.cancel_timer(self.group_id, ("session", member_id))
-        step.cancel_timer(self.group_id, ("rebalance", member_id))
+        for name in ("session", "rebalance", "join", "sync"):
+            step.cancel_timer(self.group_id, (name, member_id))
+        self.rejoining.discard(member_id)
 
     def allow_revocation(self, step: Step, member_id: str) -> None:
         """Count the time that a member has to give partitions up, from now."""
@@ -55,6 +71,24 @@ class GroupContext:
     def end_revocation(self, step: Step, member_id: str) -> None:
         """A member has given up what it was asked to."""
         step.cancel_timer(self.group_id, ("rebalance", member_id))
+
+    def await_rejoin(self, step: Step, member_id: str) -> None:
+        """A classic member is told to join again: once in its rebalance timeout."""
+        if member_id not in self.rejoining:
+            self.rejoining.add(member_id)
+            delay_ms = self.state.profiles[member_id].rebalance_timeout_ms
+            step.set_timer(self.group_id, ("join", member_id), delay_ms)
+
+    def await_sync(self, step: Step, member_id: str) -> None:
+        """A classic member has joined, and has its rebalance timeout to ask what it owns."""
+        self.rejoining.discard(member_id)
+        step.cancel_timer(self.group_id, ("join", member_id))
+        delay_ms = self.state.profiles[member_id].rebalance_timeout_ms
+        step.set_timer(self.group_id, ("sync", member_id), delay_ms)
+
+    def end_sync(self, step: Step, member_id: str) -> None:
+        """A classic member has asked what it owns."""
+        step.cancel_timer(self.group_id, ("sync", member_id))
 
     def resolve_regexes_in(self, step: Step, delay_ms: float) -> None:
         """Resolve the patterns once `delay_ms` have passed, unless that is due anyway."""

@@ -6,20 +6,27 @@ from collections.abc import Collection
 from typing import Any
 
 from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
-from raylog.actors.group.consumer import describing, heartbeats, rebalance
-from raylog.actors.group.consumer.checks import check_epoch_of, member_profile
-from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer import (
+    checks,
+    classic_members,
+    describing,
+    heartbeats,
+    rebalance,
+)
+from raylog.actors.group.consumer.context import Downgrade, GroupContext
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.consumer.writing import GroupLog
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
-from raylog.wire.errors import GroupIdNotFound, UnsupportedVersion
+from raylog.wire.errors import GroupIdNotFound
 from raylog.wire.messages.consumer_group_describe import DescribedGroup
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from raylog.wire.messages.heartbeat import HeartbeatRequest
+from raylog.wire.messages.join_group import JoinGroupRequest
+from raylog.wire.messages.leave_group import LeaveGroupRequest
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
-
-_EPOCHS_IN_COMMITS_SINCE = 9
+from raylog.wire.messages.sync_group import SyncGroupRequest
 
 
 class ConsumerGroup:
@@ -32,6 +39,7 @@ class ConsumerGroup:
     - Reconciling -> Stable: every member has reached the target, by its own heartbeats.
     - any -> Assigning: members come, go or change what they subscribe to, or its topics change.
     - any -> Empty: the last member leaves or is silent for the session timeout.
+    - any -> a classic group, when only classic members are left and the migration policy allows it.
     """
 
     def __init__(self, group_id: str, settings: GroupSettings, assigning: Assigning) -> None:
@@ -54,6 +62,27 @@ class ConsumerGroup:
         """A member joins, lives or leaves."""
         heartbeats.heartbeat(self._group, step, asked)
 
+    def join(self, step: Step, asked: Asked[JoinGroupRequest]) -> None:
+        """A member that speaks the classic protocol joins; it is answered at once."""
+        classic_members.join(self._group, step, asked)
+
+    def sync(self, step: Step, asked: Asked[SyncGroupRequest]) -> None:
+        """A classic member fetches its assignment."""
+        classic_members.sync(self._group, step, asked)
+
+    def heartbeat(self, step: Step, asked: Asked[HeartbeatRequest]) -> None:
+        """A classic member lives; it is told if it has to join again."""
+        classic_members.heartbeat(self._group, step, asked)
+
+    def leave(self, step: Step, asked: Asked[LeaveGroupRequest]) -> None:
+        """Members leave by the classic protocol."""
+        classic_members.leave(self._group, step, asked)
+
+    def take_downgrade(self) -> Downgrade | None:
+        """What a downgrade in this step left to do; see `migration`."""
+        downgrade, self._group.downgrade = self._group.downgrade, None
+        return downgrade
+
     def metadata_changed(self, step: Step, topics: Collection[str]) -> None:
         """Topics were created or deleted, or have more partitions."""
         rebalance.metadata_changed(self._group, step, topics)
@@ -69,6 +98,8 @@ class ConsumerGroup:
                 rebalance.session_time_passed(self._group, step, member_id)
             case ("rebalance", str(member_id)):
                 rebalance.revocation_time_passed(self._group, step, member_id)
+            case ("join" | "sync", str(member_id)):
+                rebalance.classic_time_passed(self._group, step, member_id)
             case ("regex",):
                 rebalance.resolve_regexes(self._group, step)
             case _:
@@ -79,34 +110,19 @@ class ConsumerGroup:
         rebalance.start_timers(self._group, step)
 
     def unload(self) -> list[Asked[Any]]:
-        """Nobody waits in such a group: every heartbeat is answered at once."""
+        """Nobody waits in such a group: every request is answered at once."""
         return []
 
     def check_commit(self, step: Step, request: OffsetCommitRequest, version: int) -> None:
-        """Refuse a commit of a member that is none, or not at the epoch it says.
-
-        Someone without an epoch may commit while the group is empty.
-        """
-        del step
-        epoch = request.generation_id_or_member_epoch
-        state = self._group.state
-        if epoch < 0 and not state.profiles:
-            return
-        profile = member_profile(self._group, request.member_id)
-        if profile.classic is None and version < _EPOCHS_IN_COMMITS_SINCE:
-            raise UnsupportedVersion(
-                "OffsetCommit version 9 or above must be used by members using "
-                "the modern group protocol"
-            )
-        check_epoch_of(profile, epoch, state.holding(request.member_id).epoch)
+        """Refuse a commit of a member that is none, or not at the epoch it says."""
+        checks.check_commit(self._group, request, version, step.image)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Refuse to tell offsets to a member at another epoch; anyone else may ask."""
         if member_id is None and member_epoch < 0:
             return
-        profile = member_profile(self._group, member_id or "")
-        epoch = self._group.state.holding(member_id or "").epoch
-        check_epoch_of(profile, member_epoch, epoch)
+        profile = checks.member_profile(self._group, member_id or "")
+        checks.check_epoch(profile, member_epoch, self._group.state.holding(member_id or "").epoch)
 
     def state_name(self) -> str:
         """As ListGroups names it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from raylog.actors.group.base import Asked, Step
 from raylog.actors.group.consumer import rebalance, topics
+from raylog.actors.group.consumer.checks import check_size
 from raylog.actors.group.consumer.context import GroupContext
 from raylog.actors.group.consumer.member import (
     LEAVE_EPOCH,
@@ -26,7 +27,6 @@ from raylog.actors.group.consumer.requests import (
     unknown_member,
 )
 from raylog.actors.group.consumer.writing import GroupLog
-from raylog.wire.errors import GroupMaxSizeReached
 from raylog.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -87,37 +87,15 @@ def _stay(
 ) -> ConsumerGroupHeartbeatResponse:
     request = asked.request
     member_id = request.member_id or to_base64(random_uuid(step.random))
-    _check_size(group, member_id)
+    check_size(group, member_id)
     seat = find_seat(group.state, group.group_id, member_id, request)
     profile = changed_profile(seat.profile, asked)
     regex = profile.topic_regex
     if regex and regex != seat.profile.topic_regex and not group.state.regex_counts[regex]:
         topics.check_regex(regex)
-    log = GroupLog(group.group_id, step)
-    if seat.replaces is not None:
-        rebalance.replace_member(group, step, log, seat.replaces, member_id, seat)
-    changed = rebalance.take_profile(group, step, log, member_id, seat.profile, profile)
-    rebalance.update_epoch(group, step, log, bump=changed.bumps_epoch)
-    rebalance.update_target(group, step, log)
-    rebalance.move_member(
-        group,
-        step,
-        log,
-        member_id,
-        subscription_changed=changed.subscription,
-        owned=owned_of(request),
-    )
+    rebalance.admit(group, step, member_id, seat, profile, owned_of(request))
     group.restart_session(step, member_id)
     return _answer(group, step, member_id, seat, full=is_full(request))
-
-
-def _check_size(group: GroupContext, member_id: str) -> None:
-    members = group.state.profiles
-    if len(members) >= group.settings.consumer_size_max and member_id not in members:
-        raise GroupMaxSizeReached(
-            "The consumer group has reached its maximum capacity of "
-            f"{group.settings.consumer_size_max} members."
-        )
 
 
 def _answer(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raylog.actors.group.assigning import AssignmentUnderWay
 from raylog.actors.group.base import Step
-from raylog.actors.group.consumer import targets, topics
+from raylog.actors.group.consumer import downgrading, targets, topics
 from raylog.actors.group.consumer.context import GroupContext
 from raylog.actors.group.consumer.member import MemberState, Partitions, Profile
 from raylog.actors.group.consumer.reconcile import Towards, reconcile
@@ -36,7 +36,27 @@ class Change:
     """Whether that is known already; a new pattern's topics are not."""
 
 
-def take_profile(
+def admit(
+    group: GroupContext,
+    step: Step,
+    member_id: str,
+    seat: Seat,
+    profile: Profile,
+    owned: Partitions | None,
+) -> None:
+    """Record what a member said, and all that comes of it, in Kafka's order."""
+    log = GroupLog(group.group_id, step)
+    if seat.replaces is not None:
+        _replace_member(group, step, log, seat.replaces, member_id, seat)
+    changed = _take_profile(group, step, log, member_id, seat.profile, profile)
+    _update_epoch(group, step, log, bump=changed.bumps_epoch)
+    update_target(group, step, log)
+    _move_member(
+        group, step, log, member_id, subscription_changed=changed.subscription, owned=owned
+    )
+
+
+def _take_profile(
     group: GroupContext, step: Step, log: GroupLog, member_id: str, old: Profile, new: Profile
 ) -> Change:
     """Record what a member said about itself, if it is new."""
@@ -60,7 +80,7 @@ def _forget_regex(state: GroupState, log: GroupLog, regex: str) -> None:
         log.forget_regex(regex)
 
 
-def replace_member(
+def _replace_member(
     group: GroupContext, step: Step, log: GroupLog, old_id: str, new_id: str, seat: Seat
 ) -> None:
     """Hand a static member's place to its new member id."""
@@ -72,7 +92,7 @@ def replace_member(
     log.holding(new_id, seat.holding)
 
 
-def update_epoch(group: GroupContext, step: Step, log: GroupLog, *, bump: bool) -> None:
+def _update_epoch(group: GroupContext, step: Step, log: GroupLog, *, bump: bool) -> None:
     """Raise the group epoch if it is to be, or if the topics subscribed to have changed."""
     if not bump and not group.metadata_is_stale:
         return
@@ -124,7 +144,7 @@ def _may_compute(group: GroupContext, step: Step) -> bool:
     return not same_again or step.monotonic_ms >= group.retry_at_ms
 
 
-def move_member(
+def _move_member(
     group: GroupContext,
     step: Step,
     log: GroupLog,
@@ -160,8 +180,14 @@ def move_member(
 
 
 def remove_members(group: GroupContext, step: Step, member_ids: Sequence[str]) -> None:
-    """Members leave or are fenced: their partitions are free at once, and the epoch rises."""
+    """Members leave or are fenced: their partitions are free at once, and the epoch rises.
+
+    If only classic members are left, the group becomes one of theirs instead.
+    """
     state = group.state
+    if downgrading.is_due(group, member_ids):
+        downgrading.downgrade(group, step, member_ids, rebalance=True)
+        return
     log = GroupLog(group.group_id, step)
     for member_id in member_ids:
         regex = state.profiles[member_id].topic_regex
@@ -182,6 +208,13 @@ def session_time_passed(group: GroupContext, step: Step, member_id: str) -> None
 def revocation_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
     """A member did not give partitions up in its rebalance timeout: it is out."""
     if group.state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+        remove_members(group, step, [member_id])
+
+
+def classic_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
+    """A classic member did not join again, or did not ask for its assignment: it is out."""
+    group.rejoining.discard(member_id)
+    if member_id in group.state.profiles:
         remove_members(group, step, [member_id])
 
 

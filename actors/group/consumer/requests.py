@@ -125,7 +125,8 @@ def find_seat(
     else:
         known_id = state.static_ids.get(request.instance_id)
         if joins:
-            return _static_seat(state, member_id, request.instance_id, known_id)
+            _check_released(state, member_id, request.instance_id, known_id)
+            return static_seat(state, member_id, known_id)
         check_instance(member_id, request.instance_id, known_id)
         profile = state.profiles[member_id]
     holding = state.holding(member_id)
@@ -133,16 +134,24 @@ def find_seat(
     return Seat(profile, holding)
 
 
-def _static_seat(state: GroupState, member_id: str, instance_id: str, known_id: str | None) -> Seat:
-    """A static member comes, or comes back, perhaps under another member id (KIP-345)."""
-    if known_id is None:
-        return Seat(state.profiles.get(member_id, Profile()), state.holding(member_id))
-    holding = state.holding(known_id)
-    if holding.epoch != STATIC_LEAVE_EPOCH:
+def _check_released(
+    state: GroupState, member_id: str, instance_id: str, known_id: str | None
+) -> None:
+    """An instance that speaks KIP-848 has to leave before another may come for it."""
+    if known_id is None or state.profiles[known_id].classic is not None:
+        return
+    if state.holding(known_id).epoch != STATIC_LEAVE_EPOCH:
         raise UnreleasedInstanceId(
             f"Static member {member_id} with instance id {instance_id} cannot join the group "
             f"because the instance id is owned by {known_id} member."
         )
+
+
+def static_seat(state: GroupState, member_id: str, known_id: str | None) -> Seat:
+    """A static member comes, or comes back for the place of `known_id` (KIP-345)."""
+    if known_id is None:
+        return Seat(state.profiles.get(member_id, Profile()), state.holding(member_id))
+    holding = state.holding(known_id)
     taken_over = Holding(0, 0, holding.state, holding.assigned, holding.revoking)
     return Seat(state.profiles[known_id], taken_over, replaces=known_id)
 

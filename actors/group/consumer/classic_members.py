@@ -1,0 +1,295 @@
+"""Members of a KIP-848 group that still speak the classic protocol, during a migration.
+
+They are assigned by the broker as all others are, and are answered at once: a join tells the new
+epoch as its generation, the sync after it what is owned. A heartbeat tells them to join again
+whenever there is a step for them to take: a new group epoch, partitions to give up, or to get.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from raylog.actors.group.base import Asked, Step
+from raylog.actors.group.consumer import downgrading, embedded, rebalance
+from raylog.actors.group.consumer.checks import check_size
+from raylog.actors.group.consumer.context import GroupContext
+from raylog.actors.group.consumer.member import (
+    ClassicSide,
+    Holding,
+    MemberState,
+    Profile,
+    sorted_names,
+)
+from raylog.actors.group.consumer.requests import (
+    Seat,
+    check_instance,
+    static_seat,
+    unknown_member,
+)
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import (
+    DecodeError,
+    ErrorCode,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    KafkaError,
+    RebalanceInProgress,
+    UnknownMemberId,
+    UnknownServerError,
+)
+from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
+from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from raylog.wire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from raylog.wire.uuids import random_uuid, to_base64
+
+_MEMBER_ID_REQUIRED_SINCE = 4
+_NULLABLE_PROTOCOL_SINCE = 7
+"""Versions of JoinGroup."""
+_SEVERAL_MEMBERS_SINCE = 3
+"""Version of LeaveGroup."""
+_DISABLED = "disabled"
+
+
+def join(group: GroupContext, step: Step, asked: Asked[JoinGroupRequest]) -> None:
+    """Handle a JoinGroup; raises what forbids it, before any record."""
+    request = asked.request
+    _check_protocols(group, request)
+    check_size(group, request.member_id)
+    member_id = request.member_id or to_base64(random_uuid(step.random))
+    returns = bool(request.member_id) or request.group_instance_id is not None
+    if not returns and asked.version >= _MEMBER_ID_REQUIRED_SINCE:
+        step.answer_now(asked, _member_id_required(asked, member_id))
+        return
+    seat = _seat(group, request, member_id)
+    subscription = _subscription(request)
+    replaced = None if seat.replaces is None else group.state.profiles[seat.replaces]
+    owned = embedded.partitions_of(subscription.owned_partitions, step.image)
+    rebalance.admit(
+        group, step, member_id, seat, _profile(seat.profile, asked, subscription), owned
+    )
+    response = _joined(group, member_id)
+    if replaced is not None and replaced.classic is None and downgrading.is_due(group, ()):
+        downgrading.downgrade(group, step, (), rebalance=False)
+    else:
+        group.restart_session(step, member_id)
+        group.await_sync(step, member_id)
+    step.answer(asked, response)
+
+
+def _check_protocols(group: GroupContext, request: JoinGroupRequest) -> None:
+    """The member must be a consumer that shares an assignor with all other classic members."""
+    names = {protocol.name for protocol in request.protocols}
+    for profile in group.state.profiles.values():
+        if profile.classic is not None:
+            names &= {name for name, _ in profile.classic.protocols}
+    if (
+        group.settings.consumer_migration_policy.lower() == _DISABLED
+        or request.protocol_type != embedded.CONSUMER_PROTOCOL
+        or not names
+    ):
+        raise InconsistentGroupProtocol(
+            f"group {group.group_id} takes no classic members of these protocols"
+        )
+
+
+def _member_id_required(asked: Asked[JoinGroupRequest], member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.MEMBER_ID_REQUIRED,
+        protocol_name=None if asked.version >= _NULLABLE_PROTOCOL_SINCE else "",
+        leader="",
+        skip_assignment=False,
+        member_id=member_id,
+        members=[],
+    )
+
+
+def _seat(group: GroupContext, request: JoinGroupRequest, member_id: str) -> Seat:
+    state, instance_id = group.state, request.group_instance_id
+    if instance_id is None:
+        return Seat(state.profiles.get(member_id, Profile()), state.holding(member_id))
+    known_id = state.static_ids.get(instance_id)
+    if not request.member_id:
+        return static_seat(state, member_id, known_id)
+    check_instance(member_id, instance_id, known_id)
+    return Seat(state.profiles[member_id], state.holding(member_id))
+
+
+def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
+    """What the member's first choice says; Kafka has no better code for one it cannot read."""
+    try:
+        return embedded.subscription_of(request.protocols[0].metadata)
+    except DecodeError as malformed:
+        raise UnknownServerError("Malformed embedded consumer protocol.") from malformed
+
+
+def _profile(
+    profile: Profile, asked: Asked[JoinGroupRequest], subscription: ConsumerProtocolSubscription
+) -> Profile:
+    request = asked.request
+    # v0 has no rebalance timeout; the session's holds for both.
+    rebalance_ms = request.rebalance_timeout_ms if asked.version else request.session_timeout_ms
+    said = replace(
+        profile,
+        instance_id=request.group_instance_id or profile.instance_id,
+        rack_id=subscription.rack_id or profile.rack_id,
+        client_id=asked.client_id,
+        client_host=asked.client_host,
+        topic_names=sorted_names(subscription.topics),
+        rebalance_timeout_ms=rebalance_ms,
+        classic=ClassicSide(
+            request.session_timeout_ms,
+            tuple((one.name, bytes(one.metadata)) for one in request.protocols),
+        ),
+    )
+    return profile if said == profile else said
+
+
+def _joined(group: GroupContext, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        error_code=ErrorCode.NONE,
+        generation_id=group.state.holding(member_id).epoch,
+        protocol_type=embedded.CONSUMER_PROTOCOL,
+        protocol_name=_classic_side(group, member_id).protocols[0][0],
+        leader="",
+        skip_assignment=False,
+        member_id=member_id,
+        members=[],
+    )
+
+
+def _classic_side(group: GroupContext, member_id: str) -> ClassicSide:
+    classic = group.state.profiles[member_id].classic
+    if classic is None:
+        raise UnknownMemberId(f"Member {member_id} does not use the classic protocol.")
+    return classic
+
+
+def sync(group: GroupContext, step: Step, asked: Asked[SyncGroupRequest]) -> None:
+    """Handle a SyncGroup; raises what forbids it."""
+    request = asked.request
+    member_id = _member_id(group, request.member_id, request.group_instance_id)
+    classic = _classic_side(group, member_id)
+    holding = group.state.holding(member_id)
+    _check_generation(request.generation_id, holding)
+    protocol, subscription = classic.protocols[0]
+    for named, current in (
+        (request.protocol_type, embedded.CONSUMER_PROTOCOL),
+        (request.protocol_name, protocol),
+    ):
+        if named is not None and named != current:
+            raise InconsistentGroupProtocol(f"{named} named where the member uses {current}")
+    if group.state.group_epoch > holding.epoch and not _gives_up(holding):
+        group.await_rejoin(step, member_id)
+        raise RebalanceInProgress(
+            f"A new rebalance is triggered in group {group.group_id} and "
+            f"member {member_id} should rejoin to catch up."
+        )
+    group.end_sync(step, member_id)
+    group.restart_session(step, member_id)
+    response = SyncGroupResponse(
+        error_code=ErrorCode.NONE,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignment=embedded.assignment_blob(holding.assigned, step.image, subscription),
+    )
+    step.answer(asked, response)
+
+
+def _gives_up(holding: Holding) -> bool:
+    return holding.state is MemberState.UNREVOKED_PARTITIONS
+
+
+def _check_generation(said: int, holding: Holding) -> None:
+    if said != holding.epoch:
+        raise IllegalGeneration(
+            f"The received generation id {said} does not match the expected member epoch "
+            f"{holding.epoch}."
+        )
+
+
+def heartbeat(group: GroupContext, step: Step, asked: Asked[HeartbeatRequest]) -> None:
+    """Handle a Heartbeat; raises what forbids it."""
+    request = asked.request
+    member_id = _member_id(group, request.member_id, request.group_instance_id)
+    _classic_side(group, member_id)
+    holding = group.state.holding(member_id)
+    _check_generation(request.generation_id, holding)
+    group.restart_session(step, member_id)
+    code = ErrorCode.NONE
+    if _has_a_step_to_take(group, member_id, holding, step.image):
+        group.await_rejoin(step, member_id)
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    step.answer(asked, HeartbeatResponse(error_code=code))
+
+
+def _has_a_step_to_take(
+    group: GroupContext, member_id: str, holding: Holding, image: MetadataImage
+) -> bool:
+    state = group.state
+    if holding.epoch < state.group_epoch or _gives_up(holding):
+        return True
+    if holding.state is not MemberState.UNRELEASED_PARTITIONS:
+        return False
+    missing = (
+        (topic_id, partition)
+        for topic_id, some in state.target(member_id).items()
+        if topic_id in image.topics
+        for partition in some - holding.assigned.get(topic_id, {}).keys()
+    )
+    return all(state.is_free(topic_id, partition) for topic_id, partition in missing)
+
+
+def _member_id(group: GroupContext, member_id: str, instance_id: str | None) -> str:
+    """The member that is meant; raises UnknownMemberId or FencedInstanceId."""
+    if instance_id is not None:
+        check_instance(member_id, instance_id, group.state.static_ids.get(instance_id))
+    elif member_id not in group.state.profiles:
+        raise unknown_member(member_id, group.group_id)
+    return member_id
+
+
+def leave(group: GroupContext, step: Step, asked: Asked[LeaveGroupRequest]) -> None:
+    """Handle a LeaveGroup: each member succeeds or fails on its own, those of KIP-848 too."""
+    request = asked.request
+    several = asked.version >= _SEVERAL_MEMBERS_SINCE
+    identities = request.members if several else [MemberIdentity(member_id=request.member_id)]
+    leaving: dict[str, None] = {}
+    codes = [_leave_one(group, identity, leaving) for identity in identities]
+    if leaving:
+        rebalance.remove_members(group, step, list(leaving))
+    if not several:
+        step.answer(asked, LeaveGroupResponse(error_code=codes[0]))
+        return
+    members = [
+        MemberResponse(
+            member_id=identity.member_id,
+            group_instance_id=identity.group_instance_id,
+            error_code=code,
+        )
+        for identity, code in zip(identities, codes, strict=True)
+    ]
+    step.answer(asked, LeaveGroupResponse(error_code=ErrorCode.NONE, members=members))
+
+
+def _leave_one(
+    group: GroupContext, identity: MemberIdentity, leaving: dict[str, None]
+) -> ErrorCode:
+    """Note one member that leaves; an administrator names the instance alone."""
+    try:
+        if identity.member_id:
+            found = _member_id(group, identity.member_id, identity.group_instance_id)
+        else:
+            instance_id = identity.group_instance_id or ""
+            found = group.state.static_ids.get(instance_id, "")
+            check_instance(found, instance_id, found or None)
+    except KafkaError as failure:
+        return failure.code
+    leaving[found] = None
+    return ErrorCode.NONE
