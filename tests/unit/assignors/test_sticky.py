@@ -1,0 +1,99 @@
+"""Where the sticky assignors learn who had what, and the first of two cooperative rounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from raylog.assignors.api import Member, MemberAssignment
+from raylog.assignors.cooperative import first_round
+from raylog.assignors.cooperative_sticky import CooperativeStickyAssignor
+from raylog.assignors.sticky import StickyAssignor
+from tests.support.assigning import having, members, short, topics
+
+# What a Java member of generation 5 with t0-1, t0-2 and t1-0 sends.
+VERSION_1 = bytes.fromhex(
+    "000000020002743000000002000000010000000200027431000000010000000000000005"
+)
+VERSION_0 = VERSION_1[:-4]
+
+
+def test_sticky_tells_in_kafkas_form_what_it_had() -> None:
+    assignor = StickyAssignor()
+    assert assignor.subscription_user_data(["t0"]) == b""
+    assignor.on_assignment(MemberAssignment({"t0": [1, 2], "t1": [0]}), 5)
+    assert assignor.subscription_user_data(["t0"]) == VERSION_1
+
+
+@pytest.mark.parametrize("user_data", [VERSION_0, VERSION_1])
+def test_sticky_believes_user_data_not_the_subscription(user_data: bytes) -> None:
+    subscribed = topics(t0=4, t1=2)
+    one, other = members(2, subscribed)
+    found = StickyAssignor().assign(
+        [one, replace(other, user_data=user_data, owned={"t0": (0,)}, generation=9)], subscribed
+    )
+    assert short(found)["C1"] == "t0p1 t0p2 t1p0"
+
+
+def test_sticky_passes_over_user_data_that_it_cannot_read() -> None:
+    subscribed = topics(t0=2)
+    one, other = members(2, subscribed)
+    found = StickyAssignor().assign([one, replace(other, user_data=b"\xff\xff")], subscribed)
+    assert short(found) == {"C0": "t0p0", "C1": "t0p1"}
+
+
+@pytest.mark.parametrize(
+    ("generations", "expected"),
+    [((3, 4), {"C0": "t0p0", "C1": "t0p1"}), ((4, 3), {"C0": "t0p1", "C1": "t0p0"})],
+)
+def test_the_later_generation_is_right_about_who_has_a_partition(
+    generations: tuple[int, int], expected: dict[str, str]
+) -> None:
+    subscribed = topics(t0=2)
+    claiming = [
+        replace(member, owned={"t0": (1,)}, generation=generation)
+        for member, generation in zip(members(2, subscribed), generations, strict=True)
+    ]
+    assert short(CooperativeStickyAssignor().assign(claiming, subscribed)) == expected
+
+
+def test_two_claims_of_one_generation_are_both_void() -> None:
+    subscribed = topics(t0=2)
+    claiming = [
+        replace(member, owned={"t0": (1,)}, generation=4) for member in members(2, subscribed)
+    ]
+    found = CooperativeStickyAssignor().assign(claiming, subscribed)
+    assert short(found) == {"C0": "t0p0", "C1": "t0p1"}
+
+
+def test_cooperative_sticky_tells_its_generation_for_old_subscriptions() -> None:
+    assignor = CooperativeStickyAssignor()
+    assert assignor.subscription_user_data([]) == b"\xff\xff\xff\xff"
+    assignor.on_assignment(MemberAssignment({"t0": [0]}), 258)
+    assert assignor.subscription_user_data([]) == b"\x00\x00\x01\x02"
+    subscribed = topics(t0=2)
+    claiming = [
+        replace(member, owned={"t0": (1,)}, user_data=(3 - index).to_bytes(4, "big"))
+        for index, member in enumerate(members(2, subscribed))
+    ]
+    assert short(assignor.assign(claiming, subscribed)) == {"C0": "t0p1", "C1": "t0p0"}
+
+
+def test_the_first_cooperative_round_withholds_what_must_be_given_up() -> None:
+    subscribed = topics(t0=4)
+    two = having(members(2, subscribed), {"C0": MemberAssignment({"t0": [0, 1, 2, 3]})})
+    assignor = CooperativeStickyAssignor()
+    target = assignor.assign(two, subscribed)
+    assert short(target) == {"C0": "t0p0 t0p1", "C1": "t0p2 t0p3"}
+    first = first_round(two, target)
+    assert short(first) == {"C0": "t0p0 t0p1", "C1": ""}
+    then = having(two, first, generation=2)
+    assert short(first_round(then, assignor.assign(then, subscribed))) == short(target)
+
+
+def test_partitions_of_a_member_that_left_are_given_out_in_the_first_round() -> None:
+    subscribed = topics(t0=2)
+    one = [Member("C1", frozenset({"t0"}), {"t0": (1,)}, generation=1)]
+    target = CooperativeStickyAssignor().assign(one, subscribed)
+    assert short(first_round(one, target)) == {"C1": "t0p0 t0p1"}
