@@ -42,6 +42,11 @@ class AssignorProcesses:
         except PluginError as failure:
             return failure
 
+    @property
+    def running(self) -> int:
+        """How many processes there are now."""
+        return len(self._running)
+
     def close(self) -> None:
         """End what runs; its tasks fail, and so do later ones."""
         with self._lock:

@@ -1,0 +1,234 @@
+"""The coordinator runs what is small and known in place, all else in processes that it survives."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.group.assigning import (
+    WORKERS_MAX,
+    Assigning,
+    AssignmentUnderWay,
+    AssignTask,
+)
+from raylog.actors.group.assignor_processes import AssignorProcesses
+from raylog.assignors.api import Member, MemberAssignment, PluginError, Topic
+from raylog.assignors.checking import InvalidAssignment
+from tests.support.assigning import members, short, topics
+from tests.support.plugins import install
+
+SMALL = topics(t0=3)
+LARGE = topics(t0=5_000)
+FOUND = {"C0": MemberAssignment({"t0": [0]})}
+
+
+def started(assigning: Assigning, group_id: str = "g", name: str = "odd") -> None:
+    with pytest.raises(AssignmentUnderWay, match=f"assignor '{name}' is at work"):
+        assigning.assign(group_id, name, members(2, SMALL), SMALL)
+
+
+def test_a_small_group_is_assigned_in_place_by_raylogs_own() -> None:
+    assigning = Assigning()
+    found = assigning.assign("g", "range", members(2, SMALL), SMALL)
+    assert short(found) == {"C0": "t0p0 t0p1", "C1": "t0p2"}
+    assert assigning.take_tasks() == []
+
+
+def test_raylogs_own_know_no_racks_on_the_server_as_kafkas() -> None:
+    topic = Topic("t0", 2, (frozenset("a"), frozenset("b")))
+    there = [
+        Member("C0", frozenset({"t0"}), rack="b"),
+        Member("C1", frozenset({"t0"}), rack="a"),
+    ]
+    found = Assigning().assign("g", "range", there, {"t0": topic})
+    assert short(found) == {"C0": "t0p0", "C1": "t0p1"}
+
+
+def test_a_plugin_gets_racks() -> None:
+    topic = Topic("t0", 1, (frozenset("a"),))
+    assigning = Assigning()
+    with pytest.raises(AssignmentUnderWay):
+        assigning.assign("g", "odd", members(1, SMALL), {"t0": topic})
+    [task] = assigning.take_tasks()
+    assert task.topics == {"t0": topic}
+
+
+def test_a_large_group_is_assigned_elsewhere() -> None:
+    assigning = Assigning()
+    with pytest.raises(AssignmentUnderWay):
+        assigning.assign("g", "range", members(2, LARGE), LARGE)
+    assert [task.name for task in assigning.take_tasks()] == ["range"]
+
+
+def test_a_result_is_returned_once_when_the_group_asks_again() -> None:
+    assigning = Assigning(timeout_ms=70)
+    started(assigning)
+    started(assigning)
+    [task] = assigning.take_tasks()
+    assert task == AssignTask("g", "odd", tuple(members(2, SMALL)), SMALL, 70)
+    assert assigning.finished(task, FOUND)
+    assert assigning.assign("g", "odd", members(2, SMALL), SMALL) == FOUND
+    started(assigning)
+
+
+def test_a_failure_is_raised_once_when_the_group_asks_again() -> None:
+    assigning = Assigning()
+    started(assigning)
+    [task] = assigning.take_tasks()
+    assert assigning.finished(task, InvalidAssignment("nonsense"))
+    with pytest.raises(InvalidAssignment, match="nonsense"):
+        assigning.assign("g", "odd", members(2, SMALL), SMALL)
+    started(assigning)
+
+
+def test_a_result_for_members_that_have_changed_is_dropped() -> None:
+    assigning = Assigning()
+    started(assigning)
+    [task] = assigning.take_tasks()
+    assigning.finished(task, FOUND)
+    with pytest.raises(AssignmentUnderWay):
+        assigning.assign("g", "odd", members(3, SMALL), SMALL)
+    [again] = assigning.take_tasks()
+    assert len(again.members) == 3
+
+
+def test_a_group_that_is_gone_is_not_called_back() -> None:
+    assigning = Assigning()
+    started(assigning)
+    [task] = assigning.take_tasks()
+    assigning.forget("g")
+    assert not assigning.finished(task, FOUND)
+    started(assigning, "h")
+    assigning.forget("h")
+    assert assigning.take_tasks() == []
+
+
+def test_processes_are_bounded_and_groups_take_turns() -> None:
+    assigning = Assigning()
+    for index in range(WORKERS_MAX + 1):
+        started(assigning, f"g{index}")
+    tasks = assigning.take_tasks()
+    assert len(tasks) == WORKERS_MAX
+    assert assigning.take_tasks() == []
+    assigning.finished(tasks[0], FOUND)
+    assert [task.group_id for task in assigning.take_tasks()] == [f"g{WORKERS_MAX}"]
+
+
+SOURCE = """
+import os, sys, time
+from raylog.assignors.api import Assignor, MemberAssignment
+
+class Odd(Assignor):
+    name = "odd"
+    def assign(self, members, topics):
+        return getattr(self, members[0].user_data.decode())(members)
+    def to_first(self, members):
+        print("noise on standard output")
+        return {members[0].member_id: MemberAssignment({"t0": [1, 0]}, b"hello")}
+    def hangs(self, members):
+        time.sleep(60)
+    def spins(self, members):
+        while True:
+            pass
+    def raises(self, members):
+        raise ValueError("seven")
+    def exits(self, members):
+        sys.exit(0)
+    def dies(self, members):
+        os.abort()
+    def eats_memory(self, members):
+        return [bytearray(1 << 28) for _ in range(64)]
+    def gives_a_list(self, members):
+        return [1]
+    def gives_pairs(self, members):
+        return {members[0].member_id: [("t0", 0)]}
+    def gives_text(self, members):
+        return {members[0].member_id: MemberAssignment({"t0": ["0"]})}
+    def gives_twice(self, members):
+        return {member.member_id: MemberAssignment({"t0": [0]}) for member in members}
+    def to_a_stranger(self, members):
+        return {"who": MemberAssignment({"t0": [0]})}
+"""
+
+
+def task(what: str, timeout_ms: int = 20_000) -> AssignTask:
+    subscribed = frozenset(SMALL)
+    there = (Member("C0", subscribed, user_data=what.encode()), Member("C1", subscribed))
+    return AssignTask("g", "odd", there, SMALL, timeout_ms)
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "odd_plugin", SOURCE, "[raylog.assignors]\nodd = odd_plugin:Odd\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+
+
+@pytest.mark.usefixtures("odd")
+def test_a_plugin_runs_in_a_process_and_may_print() -> None:
+    found = AssignorProcesses().run(task("to_first"))
+    assert found == {"C0": MemberAssignment({"t0": [0, 1]}, b"hello")}
+
+
+@pytest.mark.usefixtures("odd")
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("raises", "assignor 'odd' raised ValueError: seven"),
+        ("exits", "its process ended without an answer"),
+        ("dies", "its process ended with code -6"),
+        ("eats_memory", "raised MemoryError"),
+        ("gives_a_list", "returned list instead of a dict"),
+        ("gives_pairs", "returned str: list instead of str: MemberAssignment"),
+        ("gives_text", "returned str as a partition's number"),
+        ("gives_twice", "gives t0-0 to both 'C0' and 'C1'"),
+        ("to_a_stranger", "gives to unknown member 'who'"),
+        ("missing", "raised AttributeError"),
+    ],
+)
+def test_a_plugin_that_misbehaves_is_an_error_with_a_clear_text(what: str, text: str) -> None:
+    failure = AssignorProcesses().run(task(what))
+    assert isinstance(failure, InvalidAssignment)
+    assert text in str(failure)
+    assert "'odd'" in str(failure)
+
+
+@pytest.mark.usefixtures("odd")
+@pytest.mark.parametrize("what", ["hangs", "spins"])
+def test_a_plugin_that_does_not_end_is_killed(what: str) -> None:
+    processes = AssignorProcesses()
+    before = time.monotonic()
+    failure = processes.run(task(what, timeout_ms=1_500))
+    assert time.monotonic() - before < 10
+    assert str(failure) == "assignor 'odd' did not end within 1500 ms"
+    assert not processes.running
+
+
+@pytest.mark.usefixtures("odd")
+def test_closing_ends_what_runs() -> None:
+    processes = AssignorProcesses()
+    outcomes: list[object] = []
+    thread = threading.Thread(target=lambda: outcomes.append(processes.run(task("hangs"))))
+    thread.start()
+    while not processes.running:
+        time.sleep(0.01)
+    processes.close()
+    thread.join(10)
+    assert [type(outcome) for outcome in outcomes] == [InvalidAssignment]
+    assert "the coordinator is stopping" in str(processes.run(task("to_first")))
+
+
+def test_an_assignor_that_is_not_installed_is_an_error() -> None:
+    failure = AssignorProcesses().run(task("to_first"))
+    assert isinstance(failure, PluginError)
+    assert "no assignor 'odd' is installed" in str(failure)
+
+
+def test_a_large_group_of_raylogs_own_in_a_process() -> None:
+    there = tuple(members(2, LARGE))
+    found = AssignorProcesses().run(AssignTask("g", "uniform", there, LARGE, 20_000))
+    assert isinstance(found, dict)
+    assert [len(each.partitions["t0"]) for each in found.values()] == [2_500, 2_500]
