@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from raylog.actors.interceptors.api import ENTRY_POINT_GROUP
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import FETCH, PRODUCE
 from raylog.wire.compression import Codec
@@ -27,7 +26,7 @@ from raylog.wire.records import (
 from tests.support.fetching import SEGMENT, fetch, part
 from tests.support.fetching import records as read_by
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
-from tests.support.plugins import installed
+from tests.support.interceptor_packages import installed
 from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
@@ -82,7 +81,7 @@ NAMES = ("upper", "drop", "keyless", "grow", "refuse", "hide", "fail", "picky")
 @pytest.fixture(autouse=True)
 def plugins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     entries = {name: name.capitalize() for name in NAMES}
-    with installed(tmp_path_factory.mktemp("plugins"), ENTRY_POINT_GROUP, CODE, entries):
+    with installed(tmp_path_factory.mktemp("plugins"), CODE, entries):
         yield
 
 

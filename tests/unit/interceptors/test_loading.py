@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.interceptors import loading
-from raylog.actors.interceptors.api import ENTRY_POINT_GROUP, Wanted
 from raylog.actors.interceptors.chain import InterceptorsUnusable
 from raylog.assignors.api import PluginError
-from tests.support.plugins import installed
+from tests.support.interceptor_packages import installed
 
 CODE = """
     from raylog.actors.interceptors.api import Interceptor
@@ -54,7 +53,7 @@ ENTRIES = {
 
 @pytest.fixture(autouse=True)
 def strangers(tmp_path: Path) -> object:
-    with installed(tmp_path / "strangers", ENTRY_POINT_GROUP, CODE, ENTRIES):
+    with installed(tmp_path / "strangers", CODE, ENTRIES):
         yield
 
 
@@ -131,7 +130,7 @@ def test_all_are_described_with_origin_and_state() -> None:
 
 def test_nobody_takes_the_place_of_another(tmp_path: Path) -> None:
     entries = {"mask": "Mask", "json-schema": "Mask"}
-    with installed(tmp_path / "rivals", ENTRY_POINT_GROUP, CODE, entries, package="rivals"):
+    with installed(tmp_path / "rivals", CODE, entries, package="rivals"):
         with pytest.raises(InterceptorsUnusable, match=r"several packages register .* 'mask'"):
             loading.load_chain(wanted("mask"), None)
         chain = loading.load_chain(wanted("json-schema", **{"json-schema_schema": "{}"}), None)

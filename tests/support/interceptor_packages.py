@@ -1,0 +1,32 @@
+"""Packages with interceptors that a test installs for a while."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+from raylog.actors.interceptors.api import ENTRY_POINT_GROUP
+
+
+@contextmanager
+def installed(
+    directory: Path, code: str, entries: Mapping[str, str], package: str = "strangers"
+) -> Iterator[None]:
+    """A package of one module and what it registers: entry name to class name."""
+    directory.mkdir(parents=True, exist_ok=True)
+    module = f"{package}_plugin"
+    (directory / f"{module}.py").write_text(dedent(code))
+    info = directory / f"{package}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+    lines = [f"{name} = {module}:{target}" for name, target in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{ENTRY_POINT_GROUP}]", *lines, ""]))
+    sys.path.insert(0, str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))
+        sys.modules.pop(module, None)
