@@ -25,6 +25,8 @@ app = typer.Typer(
     no_args_is_help=True, help="List, describe and delete consumer groups; reset their offsets."
 )
 
+_PATIENCE_MS = 20_000
+"""How long a coordinator may take to be elected and to load before that is told."""
 _DESCRIBED = ("classic", "consumer")
 """Types of groups that have committed offsets."""
 
@@ -51,9 +53,10 @@ class Type(StrEnum):
 
 
 def _client(bootstrap: str) -> BlockingClient:
-    from raylog.client import BlockingClient
+    from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
 
-    return BlockingClient(bootstrap)
+    settings = ClientSettings(parse_bootstrap(bootstrap), operation_timeout_ms=_PATIENCE_MS)
+    return BlockingClient(bootstrap, settings)
 
 
 @app.command(name="list")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import typer
 
 from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.options import Json
 from raylog.cli.output import print_done, print_json, print_table
-
-if TYPE_CHECKING:
-    from raylog.assignors.api import PluginDescription
 
 app = typer.Typer(no_args_is_help=True, help="See which assignors and interceptors are installed.")
 
@@ -22,7 +17,10 @@ def list_plugins(as_json: Json = False) -> None:
 
     This asks the Python environment of this command. Brokers on other machines have their own.
     """
-    found = {"assignor": _assignors()}
+    from raylog.actors.interceptors.loading import available as interceptors
+    from raylog.assignors.api import available as assignors
+
+    found = {"assignor": assignors(), "interceptor": interceptors()}
     rows = [
         {
             "kind": kind,
@@ -49,10 +47,3 @@ def list_plugins(as_json: Json = False) -> None:
                 print_done(f"{row['kind']} {row['name']}: {row['error']}")
     if any(row["error"] for row in rows):
         raise typer.Exit(EXIT_FAILED)
-
-
-def _assignors() -> list[PluginDescription]:
-    """Entry points of `raylog.assignors`."""
-    from raylog.assignors.api import available
-
-    return available()
