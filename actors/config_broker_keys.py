@@ -204,6 +204,32 @@ _CLUSTER = (
         low=1,
     ),
     _broker(
+        "log.cleaner.enable",
+        _T.BOOLEAN,
+        "true",
+        "Whether topics with the policy compact are compacted.",
+    ),
+    _broker(
+        "log.cleaner.backoff.ms",
+        _T.LONG,
+        "15000",
+        "Time between looks for logs to compact, while there was none.",
+        low=0,
+    ),
+    _broker(
+        "log.cleaner.dedupe.buffer.size",
+        _T.LONG,
+        "67108864",
+        "Bytes that a replica process takes to know keys by while it compacts a log; about 200 "
+        "for each.",
+    ),
+    _broker(
+        "log.cleaner.io.max.bytes.per.second",
+        _T.DOUBLE,
+        "1.7976931348623157E308",
+        "Bytes a second that compaction reads and writes in one replica process.",
+    ),
+    _broker(
         "producer.id.expiration.ms",
         _T.INT,
         "86400000",

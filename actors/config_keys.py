@@ -11,6 +11,8 @@ Deviations from Kafka:
 - `preallocate`, `segment.jitter.ms` and the lists of throttled replicas are accepted and have no
   effect: segments take their space as they grow, and replication is not throttled.
 - `raylog.*`, `replica.actors.*`, `gateway.actors` and `metadata.log.fsync` are ours.
+- `log.cleaner.dedupe.buffer.size` is 64 MiB (Kafka 128) and, as the other keys of the cleaner
+  itself, holds for each replica process, from its start on.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here
   it has that key's default itself.
 """

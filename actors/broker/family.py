@@ -24,6 +24,7 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
 from raylog.actors.names import GATEWAY, REPLICA, child_name
 from raylog.actors.ports import PartitionStatus, RouteUpdate
+from raylog.actors.replica.config import cleaner_settings
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
@@ -275,6 +276,7 @@ class Family:
             "name": name,
             "broker_id": self._machine.broker_id,
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
+            "cleaner": cleaner_settings(self._settings),
         }
         if delay_ms:
             await self._runtime.sleep(delay_ms / 1000)

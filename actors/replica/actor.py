@@ -18,7 +18,8 @@ from raylog.actors.ports import (
 )
 from raylog.actors.replica import api
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
-from raylog.actors.replica.config import partition_config
+from raylog.actors.replica.cleaner import Cleaner
+from raylog.actors.replica.config import CleanerSettings, partition_config
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition, unknown_partition
@@ -58,6 +59,7 @@ class ReplicaActor:
         name: str,
         broker_id: int,
         retention_check_interval_ms: int = 300_000,
+        cleaner: CleanerSettings | None = None,
     ) -> None:
         self._runtime = runtime
         self._name = name
@@ -65,6 +67,7 @@ class ReplicaActor:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = OsDisk()
         self._partitions: dict[PartitionKey, Partition] = {}
+        self._cleaner = Cleaner(runtime, cleaner or CleanerSettings(), self._partitions)
         self._sessions: dict[SessionKey, FetchSession] = {}
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
@@ -82,8 +85,9 @@ class ReplicaActor:
         }
 
     async def start(self) -> None:
-        """Begin the retention sweep."""
+        """Begin the retention sweep and the cleaning."""
         self._runtime.start(self._sweep_forever(), "retention")
+        self._runtime.start(self._cleaner.run_forever(), "cleaner")
 
     async def stop(self) -> None:
         """Close all logs cleanly."""
@@ -144,6 +148,7 @@ class ReplicaActor:
         closing = [p for key in keys if (p := self._partitions.pop(key, None)) is not None]
         for partition in closing:
             self._has_news(partition)
+            partition.log.stop_cleaning()
         while any(partition.log.busy for partition in closing):
             await self._runtime.sleep(BUSY_WAIT_S)
         await self._runtime.run_blocking(_close_logs, closing, delete)
