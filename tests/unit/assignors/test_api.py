@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from raylog.assignors.api import PluginError, available, is_own, load
+from raylog.assignors.api import ENTRY_POINT_GROUP, PluginError, available, is_own, load
 from raylog.assignors.range import RangeAssignor
-from tests.support.plugins import install
+from tests.support.plugins import installed
 
 OWN = ["cooperative-sticky", "range", "roundrobin", "sticky", "uniform"]
 SOURCE = """
@@ -38,15 +40,19 @@ class MyRange(Good):
 """
 
 
+Registers = Callable[..., None]
+
+
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+def register(tmp_path: Path) -> Iterator[Registers]:
+    """Installs a package that registers names with classes of SOURCE."""
+    with ExitStack() as stack:
 
+        def add(package: str, **entries: str) -> None:
+            directory = tmp_path / package
+            stack.enter_context(installed(directory, ENTRY_POINT_GROUP, SOURCE, entries, package))
 
-def entry(**targets: str) -> str:
-    lines = [f"{name} = {target}" for name, target in targets.items()]
-    return "\n".join(["[raylog.assignors]", *lines])
+        yield add
 
 
 def test_raylogs_own_are_registered_as_plugins() -> None:
@@ -60,31 +66,30 @@ def test_every_load_gives_a_new_instance() -> None:
     assert load("range") is not load("range")
 
 
-def test_a_strangers_assignor_is_found_and_described(site: Path) -> None:
-    install(site, "stranger_a", SOURCE, entry(good="stranger_a:Good"), "2.5")
+def test_a_strangers_assignor_is_found_and_described(register: Registers) -> None:
+    register("stranger-a", good="Good")
     assert load("good").name == "good"
     assert not is_own("good")
     [described] = [each for each in available() if each.name == "good"]
-    assert (described.distribution, described.version) == ("stranger_a", "2.5")
+    assert (described.distribution, described.version) == ("stranger-a", "1.2")
     assert (described.state, described.error) == ("ready", None)
 
 
 @pytest.mark.parametrize(
     ("name", "target", "text"),
     [
-        ("good", "stranger_b:Misnamed", "calls itself 'other', its entry point 'good'"),
-        ("good", "stranger_b:Raises", "does not load: RuntimeError: no licence"),
-        ("good", "stranger_b:Missing", "does not load: AttributeError"),
-        ("good", "missing_module:Good", "does not load: ModuleNotFoundError"),
-        ("none", "stranger_b:NoAssignor", "has no method assign"),
-        ("flags", "stranger_b:Flags", "shares_partitions must be True or False"),
+        ("good", "Misnamed", "calls itself 'other', its entry point 'good'"),
+        ("good", "Raises", "does not load: RuntimeError: no licence"),
+        ("good", "Missing", "does not load: AttributeError"),
+        ("none", "NoAssignor", "has no method assign"),
+        ("flags", "Flags", "shares_partitions must be True or False"),
     ],
 )
-def test_what_fails_is_named(site: Path, name: str, target: str, text: str) -> None:
-    install(site, "stranger_b", SOURCE, entry(**{name: target}))
+def test_what_fails_is_named(register: Registers, name: str, target: str, text: str) -> None:
+    register("stranger-b", **{name: target})
     with pytest.raises(PluginError, match=text) as failure:
         load(name)
-    assert "from stranger_b 1.0" in str(failure.value)
+    assert "from stranger-b 1.2" in str(failure.value)
     [described] = [each for each in available() if each.name == name]
     assert described.state == "failed"
     assert described.error == str(failure.value)
@@ -95,15 +100,15 @@ def test_an_unknown_name_is_answered_with_those_there_are() -> None:
         load("best")
 
 
-def test_nobody_replaces_raylogs_own(site: Path) -> None:
-    install(site, "stranger_c", SOURCE, entry(range="stranger_c:MyRange"))
+def test_nobody_replaces_raylogs_own(register: Registers) -> None:
+    register("stranger-c", range="MyRange")
     assert isinstance(load("range"), RangeAssignor)
-    [theirs] = [each for each in available() if each.distribution == "stranger_c"]
+    [theirs] = [each for each in available() if each.distribution == "stranger-c"]
     assert theirs.error == "raylog's own assignor of that name is used instead"
 
 
-def test_one_name_from_two_packages_is_refused(site: Path) -> None:
-    install(site, "stranger_d", SOURCE, entry(good="stranger_d:Good"))
-    install(site, "stranger_e", SOURCE, entry(good="stranger_e:Good"))
+def test_one_name_from_two_packages_is_refused(register: Registers) -> None:
+    register("stranger-d", good="Good")
+    register("stranger-e", good="Good")
     with pytest.raises(PluginError, match="several packages register an assignor 'good'"):
         load("good")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,10 @@ from raylog.actors.group.assigning import (
     AssignTask,
 )
 from raylog.actors.group.assignor_processes import AssignorProcesses
-from raylog.assignors.api import Member, MemberAssignment, PluginError, Topic
+from raylog.assignors.api import ENTRY_POINT_GROUP, Member, MemberAssignment, PluginError, Topic
 from raylog.assignors.checking import InvalidAssignment
 from tests.support.assigning import members, short, topics
-from tests.support.plugins import install
+from tests.support.plugins import installed
 
 SMALL = topics(t0=3)
 LARGE = topics(t0=5_000)
@@ -162,9 +162,9 @@ def task(what: str, timeout_ms: int = 20_000) -> AssignTask:
 
 
 @pytest.fixture
-def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, "odd_plugin", SOURCE, "[raylog.assignors]\nodd = odd_plugin:Odd\n")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+def odd(tmp_path: Path) -> Iterator[None]:
+    with installed(tmp_path, ENTRY_POINT_GROUP, SOURCE, {"odd": "Odd"}):
+        yield
 
 
 @pytest.mark.usefixtures("odd")
