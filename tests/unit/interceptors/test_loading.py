@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.interceptors import loading
+from raylog.actors.interceptors.api import Wanted
 from raylog.actors.interceptors.chain import InterceptorsUnusable
 from raylog.assignors.api import PluginError
 from tests.support.interceptor_packages import installed
