@@ -13,11 +13,13 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from raylog.actors.group import listing, offsets
-from raylog.actors.group.api import failed
+from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
 from raylog.actors.group.consumer import RECORD_KEYS, ConsumerGroup
+from raylog.actors.group.consumer.migration import settle as settle_migration
+from raylog.actors.group.consumer.migration import upgrade
 from raylog.actors.group.consumer.requests import check_fields
 from raylog.actors.group.listing import Group
 from raylog.actors.group.offsets import OffsetStore
@@ -27,7 +29,6 @@ from raylog.wire.errors import (
     ErrorCode,
     GroupIdNotFound,
     IllegalGeneration,
-    InconsistentGroupProtocol,
     InvalidGroupId,
     KafkaError,
     NonEmptyGroup,
@@ -62,8 +63,6 @@ from raylog.wire.messages.offset_fetch import (
 )
 from raylog.wire.messages.sync_group import SyncGroupRequest
 
-SEVERAL_GROUPS_SINCE = 8
-"""The version of OffsetFetch that asks for several (KIP-709)."""
 EPOCHS_IN_COMMITS_SINCE = 9
 """The version of OffsetCommit that carries member epochs (KIP-848)."""
 JOIN_EPOCH = 0
@@ -94,6 +93,7 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None:
             group.timer(step, key)
+            self._settle(step, group)
 
     def loaded(self, step: Step) -> None:
         """Everything in the log was replayed: sessions begin, topics that are gone are noticed."""
@@ -190,16 +190,15 @@ class Shard:
         group_id = _required(request.group_id)
         check_join(request, self._settings)
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup) and group.is_empty():
-            group.delete(step)
-            group = None
-        if isinstance(group, ConsumerGroup):
-            raise InconsistentGroupProtocol(f"Group {group_id} is not a classic group.")
-        if group is None:
+        if group is None or (isinstance(group, ConsumerGroup) and group.is_empty()):
             if request.member_id:
-                raise UnknownMemberId(f"there is no group {group_id}")
+                raise UnknownMemberId(f"there is no group {group_id} with members")
+            if group is not None:
+                group.delete(step)
             create(step, group_id)
-        self._member_group(group_id).join(step, asked)
+        group = self._member_group(group_id)
+        group.join(step, asked)
+        self._settle(step, group)
 
     def _sync(self, step: Step, asked: Asked[SyncGroupRequest]) -> None:
         check_sync(asked.request, asked.version)
@@ -209,29 +208,37 @@ class Shard:
         self._member_group(asked.request.group_id).heartbeat(step, asked)
 
     def _leave(self, step: Step, asked: Asked[LeaveGroupRequest]) -> None:
-        self._member_group(asked.request.group_id).leave(step, asked)
+        group = self._member_group(asked.request.group_id)
+        group.leave(step, asked)
+        self._settle(step, group)
 
-    def _member_group(self, group_id: str) -> ClassicGroup:
+    def _member_group(self, group_id: str) -> Group:
         """The group that a classic member belongs to; without one it is no member."""
         group = self.groups.get(_required(group_id))
-        if not isinstance(group, ClassicGroup):
-            raise UnknownMemberId(f"there is no group {group_id} of the classic protocol")
+        if group is None:
+            raise UnknownMemberId(f"there is no group {group_id}")
         return group
+
+    def _settle(self, step: Step, group: Group) -> None:
+        """A KIP-848 group whose last such member has gone is a classic one by now."""
+        if isinstance(group, ConsumerGroup):
+            settle_migration(step, group, self.groups)
 
     def _consumer_heartbeat(self, step: Step, asked: Asked[ConsumerGroupHeartbeatRequest]) -> None:
         request = asked.request
         group_id = request.group_id
         group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            upgrade(step, group, self._settings, asked)
+            group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             group.consumer_heartbeat(step, asked)
+            self._settle(step, group)
             return
-        if isinstance(group, ClassicGroup) and not group.is_empty():
-            raise GroupIdNotFound(f"Group {group_id} is not a consumer group.")
         check_fields(request, asked.version, self._settings.consumer_assignors)
         if request.member_epoch != JOIN_EPOCH:
-            raise GroupIdNotFound(f"Group {group_id} not found.")
-        if group is not None:
-            group.delete(step)
+            kind = "Consumer group" if request.member_epoch > JOIN_EPOCH else "Group"
+            raise GroupIdNotFound(f"{kind} {group_id} not found.")
         fresh = self.groups[group_id] = self._new_consumer(group_id)
         try:
             fresh.consumer_heartbeat(step, asked)
