@@ -77,6 +77,10 @@ from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 GROUP_REQUEST = "group"
 MEMBERS_LEAVE_SINCE = 3
+"""The version of LeaveGroup that has an outcome for each member (KIP-345)."""
+WHOLE_GROUP_ERRORS_SINCE = 2
+SEVERAL_GROUPS_SINCE = 8
+"""Versions of OffsetFetch: one error for the group; several groups (KIP-709)."""
 NO_OFFSET = -1
 """What OffsetFetch answers where nothing is stored."""
 
@@ -188,17 +192,20 @@ def _commit(
 
 
 def _fetch(request: OffsetFetchRequest, version: int, failure: KafkaError) -> OffsetFetchResponse:
+    """The error stands with each partition too, which Kafka does in version 1 alone.
+
+    aiokafka looks nowhere else up to version 7, and would read from the start of its partitions.
+    """
     code = int(failure.code)
-    if version >= 8:
+    if version >= SEVERAL_GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[
                 OffsetFetchResponseGroup(group_id=group.group_id, error_code=code)
                 for group in request.groups
             ]
         )
-    if version >= 2:
-        return OffsetFetchResponse(error_code=code)
     return OffsetFetchResponse(
+        error_code=code if version >= WHOLE_GROUP_ERRORS_SINCE else 0,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.name,
@@ -213,7 +220,7 @@ def _fetch(request: OffsetFetchRequest, version: int, failure: KafkaError) -> Of
                 ],
             )
             for topic in request.topics or ()
-        ]
+        ],
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from raylog.actors.group.api import SEVERAL_GROUPS_SINCE
 from raylog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -71,13 +72,12 @@ KINDS: dict[type, Kind] = {
     ),
 }
 """Requests that may be about several groups."""
-_OFFSETS_OF_SEVERAL_SINCE = 8
 
 
 def names_several(request: object, version: int) -> bool:
     """Whether a request lists its groups instead of naming one."""
     if isinstance(request, OffsetFetchRequest):
-        return version >= _OFFSETS_OF_SEVERAL_SINCE
+        return version >= SEVERAL_GROUPS_SINCE
     return type(request) in KINDS
 
 
