@@ -1,4 +1,4 @@
-"""Whether a log is worth cleaning, how far, and which segments become one."""
+"""Whether a log is worth cleaning, how far, and which of its segments become one."""
 
 from collections.abc import Iterable, Sequence
 
@@ -47,19 +47,9 @@ def _bytes_of(segments: Iterable[Segment]) -> int:
     return sum([segment.size for segment in segments])
 
 
-def grouped(segments: Iterable[Segment], segment_bytes: int) -> list[list[Segment]]:
-    """Neighbours that together make one segment at most, however little of them goes."""
-    groups: list[list[Segment]] = []
-    size = 0
-    for segment in segments:
-        fits = bool(groups) and (
-            size + segment.size <= segment_bytes
-            and segment.next_offset - groups[-1][0].base_offset <= _OFFSETS_MAX
-        )
-        if fits:
-            groups[-1].append(segment)
-            size += segment.size
-        else:
-            groups.append([segment])
-            size = segment.size
-    return groups
+def fits(cleaned: Segment, following: Segment, segment_bytes: int) -> bool:
+    """Whether a segment that was cleaned so far takes in the following one, be it left whole."""
+    return (
+        cleaned.size + following.size <= segment_bytes
+        and following.next_offset - cleaned.base_offset <= _OFFSETS_MAX
+    )

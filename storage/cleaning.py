@@ -1,8 +1,8 @@
 """Cleaning a log: reads the keys, then writes segments anew without what later records overtook.
 
 A job (`jobs.py`) in steps. The first step reads the keys, each further one makes one segment of a
-group of neighbours: `run` in an executor thread, then the log's `end_clean`, until that says that
-it is done. A segment takes the place of its group in this order:
+group of neighbours, as many as surely fit: `run` in an executor thread, then the log's `end_clean`,
+until that says that it is done. A segment takes the place of its group in this order:
 
 1. its file is written under a temporary name and made durable, then its index;
 2. the `cleaner` file says, durably, what it stands for;
@@ -16,11 +16,12 @@ A cleaned segment ends at the offset at which its group did, with a batch of no 
 be, so that no offsets are missing between segments.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from raylog.storage.checkpoint import CleanerFile, CleanerState, Swap, write_file
-from raylog.storage.cleanable import grouped
+from raylog.storage.cleanable import fits
 from raylog.storage.cleaned_transactions import CleanedTransactions
 from raylog.storage.compaction import Compaction, key_records, placeholder
 from raylog.storage.config import LogConfig
@@ -33,7 +34,7 @@ from raylog.storage.producers import LastOfProducer
 from raylog.storage.scan import scan
 from raylog.storage.segment import Segment
 from raylog.wire.errors import CorruptMessage, DecodeError, KafkaError
-from raylog.wire.records import BatchHeader, read_header
+from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, read_header
 
 _BUFFER_BYTES = 1024 * 1024
 _RECORDS_BETWEEN_PAUSES = 500
@@ -53,20 +54,39 @@ class _Output:
 
     def __init__(self, disk: Disk, path: str, segment: Segment, interval_bytes: int) -> None:
         self.segment = segment
+        self.rewritten = 0
+        """Batches that are not what they were, or not there."""
         self._disk = disk
         self._interval_bytes = interval_bytes
         self._parts: list[bytes] = []
         self._buffered = 0
         self._written = 0
+        self._dropped: BatchHeader | None = None  # if it was the last one
         self._fd = disk.open(path, create=True)
         disk.ftruncate(self._fd, 0)
 
     def add(self, header: BatchHeader, batch: Writable) -> None:
+        """Write a batch."""
+        self._dropped = None
         self.segment.note(header, header.base_offset, self._interval_bytes)
         self._parts.append(bytes(batch))
         self._buffered += len(batch)
         if self._buffered >= _BUFFER_BYTES:
             self._write()
+
+    def drop(self, header: BatchHeader) -> None:
+        """Leave a batch out."""
+        self._dropped = header
+        self.rewritten += 1
+
+    def end(self) -> None:
+        """Make the offsets end where they did."""
+        header = self._dropped
+        if header is not None:
+            is_placeholder = header.record_count == 0 and header.producer_id == NO_PRODUCER_ID
+            self.rewritten -= is_placeholder
+            batch = placeholder(header)
+            self.add(read_header(batch), batch)
 
     def _write(self) -> None:
         data = memoryview(b"".join(self._parts))
@@ -78,11 +98,14 @@ class _Output:
             data = data[written:]
 
     def sync(self) -> None:
+        """Have everything durable. Blocking."""
         self._write()
+        assert self.segment.size == self._written, "headers tell the sizes of their batches"
         self._disk.fdatasync(self._fd)
         self.segment.file_size = self._written
 
     def close(self) -> None:
+        """Give the descriptor back."""
         self._disk.close(self._fd)
 
 
@@ -110,7 +133,7 @@ class CleanJob:
     stopping: bool = False
     swapped: tuple[list[Segment], Segment] | None = None
     records_read: int = 0
-    _groups: Iterator[list[Segment]] | None = None
+    _covered: deque[Segment] = field(default_factory=deque)  # those that are still to be cleaned
     _compaction: Compaction | None = None
     _transactions: CleanedTransactions = field(init=False)
     _clean_end: int = 0
@@ -121,10 +144,10 @@ class CleanJob:
         """One step. Blocking; call until `done` or `failure`, with `Log.end_clean` after each."""
         self.swapped = None
         try:
-            if self._compaction is None or self._groups is None:
+            if self._compaction is None:
                 self._begin()
             else:
-                self._go_on(self._compaction, self._groups)
+                self._go_on(self._compaction)
         except _Stopped:
             self.done = True
         except DecodeError as failure:
@@ -148,8 +171,9 @@ class CleanJob:
             if segment.next_offset > start and not latest.is_full:
                 self._note_keys(segment, latest, transactions)
         self._clean_end = latest.end_offset
-        covered = [each for each in self.segments if each.base_offset < latest.end_offset]
-        self._groups = iter(grouped(covered, self.config.segment_bytes))
+        self._covered.extend(
+            [each for each in self.segments if each.base_offset < latest.end_offset]
+        )
         self._transactions = CleanedTransactions(self.aborted)
         self._compaction = Compaction(
             latest,
@@ -173,23 +197,24 @@ class CleanJob:
 
     # -- the segments --------------------------------------------------------------------------
 
-    def _go_on(self, compaction: Compaction, groups: Iterator[list[Segment]]) -> None:
-        group = next(groups, None)
-        if group is not None:
-            self._clean(group, compaction)
+    def _go_on(self, compaction: Compaction) -> None:
+        if self._covered:
+            self._clean(compaction)
             return
         self.state = replace(self.state, first_dirty_offset=self._clean_end)
         self.cleaner_file.write(self.state)
         self.done = True
 
-    def _clean(self, group: list[Segment], compaction: Compaction) -> None:
-        name = segment_name(group[0].base_offset, self.generation)
+    def _clean(self, compaction: Compaction) -> None:
+        """Make one segment of the next one and those that fit."""
+        name = segment_name(self._covered[0].base_offset, self.generation)
         temporary = self.files.path(name) + TEMPORARY_SUFFIX
-        segment = Segment(name, group[-1].created_ms)
+        segment = Segment(name, self.now_ms)
         try:
             output = _Output(self.disk, temporary, segment, self.config.index_interval_bytes)
             try:
-                changed = self._rewrite(group, compaction, output)
+                group = self._rewrite_group(compaction, output)
+                changed = len(group) > 1 or output.rewritten > 0
                 if changed:
                     output.sync()
             finally:
@@ -203,25 +228,33 @@ class CleanJob:
             remove(self.disk, temporary)
             raise
 
-    def _rewrite(self, group: list[Segment], compaction: Compaction, output: _Output) -> bool:
-        """Write what stays of a group; whether that is not just what was there."""
-        changed = len(group) > 1
-        end_offset = group[-1].next_offset
+    def _rewrite_group(self, compaction: Compaction, output: _Output) -> list[Segment]:
+        group: list[Segment] = []
+        segment = output.segment
         self._transactions.kept.clear()
-        for source in group:
-            for header, batch in self._batches(source):
-                left = compaction.left_of(header, batch)
-                if left is None and header.next_offset == end_offset:
-                    left = batch if header.record_count == 0 else placeholder(header)
-                if left is batch:
-                    output.add(header, batch)
-                    continue
-                changed = True
-                if left is not None:
-                    output.add(read_header(left), left)
-                    self._bytes += len(left)
-        output.segment.aborted = list(self._transactions.kept) or None
-        return changed
+        while not group or (
+            self._covered and fits(segment, self._covered[0], self.config.segment_bytes)
+        ):
+            group.append(self._covered.popleft())
+            self._rewrite(group[-1], compaction, output)
+        output.end()
+        segment.created_ms = group[-1].created_ms
+        segment.aborted = list(self._transactions.kept) or None
+        assert segment.next_offset == group[-1].next_offset, "no offsets between segments"
+        return group
+
+    def _rewrite(self, source: Segment, compaction: Compaction, output: _Output) -> None:
+        """Write what stays of a segment."""
+        for header, batch in self._batches(source):
+            left = compaction.left_of(header, batch)
+            if left is batch:
+                output.add(header, batch)
+            elif left is None:
+                output.drop(header)
+            else:
+                output.add(read_header(left), left)
+                output.rewritten += 1
+                self._bytes += len(left)
 
     def _put_in_place(self, segment: Segment) -> None:
         assert segment.index is not None, "it was just written"

@@ -24,7 +24,7 @@ from tests.support.logs import (
 
 Contents = list[tuple[int, bytes | None, bytes | None]]
 SETTINGS = {"segment_bytes": 400, "min_cleanable_dirty_ratio": 0, "file_delete_delay_ms": 0}
-CALLS_MIN = 60
+CALLS_MIN = 50
 """Calls to the disk that the cleaning of `filled` takes at least."""
 
 
@@ -48,12 +48,12 @@ def filled(disk: FaultyDisk) -> Log:
     """Segments of two kinds: some cleaned before, some not."""
     log = open_log(disk, **SETTINGS)
     number = 0
-    for count in (9, 12):
+    for count in (14, 17):
         for _ in range(count):
             value = b"%d" % number if number % 5 else None
-            append(log, keyed([(b"k%d" % (number % 4), value), (b"j%d" % (number % 7), b"v")]))
+            append(log, keyed([(b"k%d" % (number % 11), value), (b"j%d" % (number % 17), b"v")]))
             number += 1
-        if count == 9:
+        if count == 14:
             clean(log)
     flush(log)
     checkpoint(log)
@@ -75,7 +75,7 @@ def test_a_death_at_any_call_leaves_a_log_with_all_latest_records() -> None:
     calls = 0
     finished = False
     while not finished:
-        for seed in range(3):
+        for seed in (2 * calls, 2 * calls + 1):
             disk = DyingDisk()
             log = filled(disk)
             before = contents(log)
@@ -123,7 +123,7 @@ def test_files_that_can_be_made_again_are_not_missed(lost: str) -> None:
         assert latest(contents(open_log(disk, **SETTINGS))) == latest(before)
 
 
-@pytest.mark.parametrize("room", range(8))
+@pytest.mark.parametrize("room", range(7))
 def test_a_full_disk_leaves_the_old_segments(room: int) -> None:
     disk = FaultyDisk()
     log = filled(disk)
