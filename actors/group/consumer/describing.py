@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from raylog.actors.group.consumer import targets
 from raylog.actors.group.consumer.context import GroupContext
-from raylog.actors.group.consumer.member import Profile
+from raylog.actors.group.consumer.member import Holding, Profile
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import TopicId
@@ -38,6 +38,7 @@ def described(group: GroupContext, image: MetadataImage) -> DescribedGroup:
     state = group.state
     return DescribedGroup(
         error_code=0,
+        error_message=group.assignor_error,  # clients look at it only beside an error code
         group_id=group.group_id,
         group_state=state_name(state),
         group_epoch=state.group_epoch,
@@ -61,10 +62,18 @@ def _member(state: GroupState, member_id: str, profile: Profile, image: Metadata
         client_host=profile.client_host,
         subscribed_topic_names=list(profile.topic_names),
         subscribed_topic_regex=profile.topic_regex,
-        assignment=_assignment(holding.assigned, image),
+        assignment=_assignment(_held(holding), image),
         target_assignment=_assignment(state.target(member_id), image),
         member_type=_CONSUMER_MEMBER if profile.classic is None else _CLASSIC_MEMBER,
     )
+
+
+def _held(holding: Holding) -> dict[TopicId, set[int]]:
+    """What nobody else may have yet: what is being given up, too."""
+    held = {topic_id: set(epochs) for topic_id, epochs in holding.assigned.items()}
+    for topic_id, epochs in holding.revoking.items():
+        held.setdefault(topic_id, set()).update(epochs)
+    return held
 
 
 def _assignment(partitions: Mapping[TopicId, Iterable[int]], image: MetadataImage) -> Assignment:
