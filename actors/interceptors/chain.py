@@ -25,6 +25,7 @@ RECORDS_MAX = 200_000
 """Records of a produced batch: decoded, tiny ones take fifty times their bytes."""
 
 Records = tuple[Record, ...]
+_new = tuple.__new__  # half the cost of the generated constructors
 
 
 class InterceptorFailed(UnknownServerError):
@@ -128,12 +129,12 @@ def encoded(header: BatchHeader, records: Iterable[Record], level: int | None = 
 
 def _shown(record: StoredRecord) -> Record:
     offset, timestamp, key, value, headers = record
-    return Record(offset, timestamp, key, value, tuple(headers))
+    return _new(Record, (offset, timestamp, key, value, tuple(headers) if headers else ()))
 
 
 def _stored(record: Record) -> StoredRecord:
     offset, timestamp, key, value, headers = record
-    return StoredRecord(offset, timestamp, key, value, list(headers))
+    return _new(StoredRecord, (offset, timestamp, key, value, list(headers)))
 
 
 def _same(records: Records, came: Records) -> bool:
