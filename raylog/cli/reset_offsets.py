@@ -156,14 +156,14 @@ def _time(option: str, text: str) -> ToTime:
             raise typer.BadParameter(
                 f"expected a duration such as PT30M or P1DT12H, found {text!r}", param_hint=option
             )
-        return ToTime(int(time.time() * 1000) - duration_ms)
+        return ToTime(max(0, int(time.time() * 1000) - duration_ms))
     timestamp_ms = parse_instant(text)
     if timestamp_ms is None:
         raise typer.BadParameter(
             f"expected a time such as 2026-01-31T12:00, or milliseconds, found {text!r}",
             param_hint=option,
         )
-    return ToTime(timestamp_ms)
+    return ToTime(max(0, timestamp_ms))  # a negative one asks for something else
 
 
 def _chosen(
