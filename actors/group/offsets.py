@@ -113,13 +113,17 @@ class OffsetStore:
 
     def put(self, group_id: str, topic: str, partition: int, stored: StoredOffset) -> None:
         """Remember an offset."""
+        self.place(group_id, topic)[partition] = stored
+
+    def place(self, group_id: str, topic: str) -> Partitions:
+        """Where the offsets of a topic are put, made if there is none; at least one is to be."""
         topics = self.groups.get(group_id)
         if topics is None:
             topics = self.groups[group_id] = {}
         partitions = topics.get(topic)
         if partitions is None:
             partitions = topics[topic] = {}
-        partitions[partition] = stored
+        return partitions
 
     def drop(self, group_id: str, topic: str, partition: int) -> None:
         """Forget an offset; harmless where there is none."""
