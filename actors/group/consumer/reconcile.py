@@ -6,7 +6,8 @@
                                                    UNRELEASED_PARTITIONS while others still own
                                                    some of it, else STABLE (the target's epoch)
 
-A partition that anyone owns or has not given up yet is never added, so none is owned twice.
+A partition that somebody owns and has to give up is never added, so none is owned twice, unless the
+target itself gives it to several.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Towards:
     owned: Partitions | None
     """What the member reports to own; None: it says nothing."""
     is_free: Callable[[TopicId, int], bool]
-    """Whether nobody owns that partition or has yet to give it up."""
+    """Whether nobody has to give that partition up first."""
 
 
 def reconcile(now: Holding, towards: Towards) -> Holding:

@@ -49,7 +49,7 @@ class ResolvedRegex:
 
 @dataclass(slots=True)
 class GroupState:
-    """Members, target and epochs. Every partition in `owners` has one owner.
+    """Members, target and epochs. Every partition in `owners` has an owner.
 
     Replay takes records in any order that compaction may leave: what is missing is a default, and
     a tombstone of something unknown is passed over.
@@ -74,8 +74,11 @@ class GroupState:
     """How many members subscribe to a topic by name."""
     regex_counts: Counter[str] = field(default_factory=Counter)
     """How many members subscribe by a pattern."""
-    owners: dict[TopicId, dict[int, str]] = field(default_factory=dict)
-    """Member id by partition, for what is assigned and for what is being given up."""
+    owners: dict[TopicId, dict[int, set[str]]] = field(default_factory=dict)
+    """Member ids by partition, for what is assigned and for what is being given up.
+
+    One each, unless the assignor shares partitions out to several.
+    """
 
     def replay(self, record: GroupRecord) -> None:
         """Take in a record."""
@@ -90,8 +93,14 @@ class GroupState:
         return self.targets.get(member_id, _NO_PARTITIONS)
 
     def is_free(self, topic_id: TopicId, partition: int) -> bool:
-        """Whether nobody owns the partition or has yet to give it up."""
-        return partition not in self.owners.get(topic_id, _NO_OWNERS)
+        """Whether nobody has to give the partition up first.
+
+        Who owns it and shall go on owning it shares it with whoever else shall.
+        """
+        return all(
+            partition in self.target(member_id).get(topic_id, ())
+            for member_id in self.owners.get(topic_id, _NO_OWNERS).get(partition, ())
+        )
 
     def topics_of(self, profile: Profile) -> frozenset[str]:
         """The topics a member subscribes to; a pattern's as last resolved."""
@@ -184,15 +193,18 @@ class GroupState:
 
     def _own(self, member_id: str, partitions: Epochs) -> None:
         for topic_id, epochs in partitions.items():
-            self.owners.setdefault(topic_id, {}).update(dict.fromkeys(epochs, member_id))
+            owners = self.owners.setdefault(topic_id, {})
+            for partition in epochs:
+                owners.setdefault(partition, set()).add(member_id)
 
     def _disown(self, member_id: str, partitions: Epochs) -> None:
-        """Partitions that have another owner by now keep it: compaction may reorder so."""
         for topic_id, epochs in partitions.items():
             owners = self.owners.get(topic_id, {})
             for partition in epochs:
-                if owners.get(partition) == member_id:
-                    del owners[partition]
+                of_partition = owners.get(partition, set())
+                of_partition.discard(member_id)
+                if not of_partition:
+                    owners.pop(partition, None)
             if not owners:
                 self.owners.pop(topic_id, None)
 
@@ -214,7 +226,7 @@ class GroupState:
 
 _NOTHING = Holding()
 _NO_PARTITIONS: Partitions = {}
-_NO_OWNERS: dict[int, str] = {}
+_NO_OWNERS: dict[int, set[str]] = {}
 
 
 def _add(counts: Counter[str], name: str, step: int) -> None:

@@ -1,0 +1,1 @@
+"""Assignors for Raylog."""
