@@ -48,10 +48,19 @@ def first_with_max_timestamp(
 
 
 def _max_in(files: SegmentFiles, segment: Segment, start_offset: int) -> TimestampOffset | None:
+    best = None
     if segment.max_timestamp_offset >= start_offset:
-        start = files.position_of(segment, segment.max_timestamp_offset)
-    else:  # the log start has passed the batch that has the segment's largest one
-        start = files.position_of(segment, start_offset)
+        best = _max_from(files, segment, segment.max_timestamp_offset, start_offset)
+    if best is None:  # the log start has passed the batch that says so, or it has lost its records
+        best = _max_from(files, segment, start_offset, start_offset)
+    return best
+
+
+def _max_from(
+    files: SegmentFiles, segment: Segment, offset: int, start_offset: int
+) -> TimestampOffset | None:
+    """The same, looking from the batch that holds `offset`."""
+    start = files.position_of(segment, offset)
     best: TimestampOffset | None = None
     for position, header, _ in files.batches(segment, start, check=False):
         if best is not None and header.max_timestamp <= best.timestamp:

@@ -13,6 +13,7 @@ from raylog.actors.interceptors.api import Interceptor, Record, Rejected
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import InvalidRecord, MessageTooLarge, UnknownServerError
 from raylog.wire.records import (
+    NO_TIMESTAMP,
     BatchHeader,
     decode_batch,
     encode_like,
@@ -123,8 +124,14 @@ class Chain:
 
 
 def encoded(header: BatchHeader, records: Iterable[Record], level: int | None = None) -> bytes:
-    """The batch of `header` with these records in it."""
-    return encode_like(header, list(map(_stored, records)), level)
+    """The batch of `header` with these records in it.
+
+    Without any it has no time either: a search for the latest record must not end at it.
+    """
+    stored = list(map(_stored, records))
+    if not stored:
+        header = header._replace(max_timestamp=NO_TIMESTAMP)
+    return encode_like(header, stored, level)
 
 
 def _shown(record: StoredRecord) -> Record:

@@ -4,7 +4,7 @@ import pytest
 
 from raylog.storage.log import LogConfig, Slice
 from raylog.wire.errors import CorruptMessage, OffsetOutOfRange
-from raylog.wire.records import iter_batches, read_header
+from raylog.wire.records import encode_like, iter_batches, read_header
 from tests.support.disk import FaultyDisk
 from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, open_log
 
@@ -213,3 +213,12 @@ def test_lookups_by_time(disk: FaultyDisk) -> None:
     assert log.max_timestamp_offset() == (11, NOW_MS + 51, 3)
     log.delete_records_to(12)
     assert log.max_timestamp_offset() is None
+
+
+def test_the_largest_time_is_a_records_not_an_empty_batchs(disk: FaultyDisk) -> None:
+    log = open_log(disk, index_interval_bytes=1)
+    append(log, batch(2))
+    append(log, batch())
+    emptied = encode_like(read_header(batch(timestamp=NOW_MS + 90)), [])
+    append(log, bytearray(emptied))
+    assert log.max_timestamp_offset() == (1, NOW_MS + 1, 0)
