@@ -17,8 +17,8 @@ from raylog.actors.group.offsets import Partitions, StoredOffset
 from raylog.actors.group.shard import Shard
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
+    CLAIM,
     EARLIEST_TIMESTAMP,
-    EPOCH_END,
     FETCH,
     OFFSET_FOR,
     FetchAsk,
@@ -45,7 +45,7 @@ async def load(runtime: Runtime, link: Link, route: Route, shard: Shard) -> int:
     """
     key = (route.topic_id, route.partition)
     epoch = route.leader_epoch
-    _, end = await link.ask(EPOCH_END, (*key, epoch, epoch))
+    end: int = await link.ask(CLAIM, (*key, epoch))
     offset: int
     offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
     commits: Commits = {}

@@ -18,6 +18,7 @@ from raylog.actors.ports import (
 )
 from raylog.actors.replica import api
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.claims import Claims
 from raylog.actors.replica.cleaner import Cleaner
 from raylog.actors.replica.config import CleanerSettings, partition_config
 from raylog.actors.replica.failures import StorageFailures
@@ -69,6 +70,7 @@ class ReplicaActor:
         self._partitions: dict[PartitionKey, Partition] = {}
         self._cleaner = Cleaner(runtime, cleaner or CleanerSettings(), self._partitions)
         self._sessions: dict[SessionKey, FetchSession] = {}
+        self._claims = Claims()
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
         self._grown: dict[Partition, int] = {}
@@ -82,6 +84,7 @@ class ReplicaActor:
             api.EPOCH_END: self._epoch_end,
             api.DELETE_RECORDS: self._delete_records,
             api.PRODUCERS: self._producers,
+            api.CLAIM: self._claim,
         }
 
     async def start(self) -> None:
@@ -201,6 +204,7 @@ class ReplicaActor:
             begin += length
             try:
                 partition = self._partition_of(topic_id, index)
+                self._claims.check(partition.key, request.peer)
                 partition.produce(write, epoch, acks, now_ms)
             except (KafkaError, OSError) as failure:
                 write.fail(self._refusal(request.kind, failure))
@@ -240,6 +244,13 @@ class ReplicaActor:
         else:
             self._has_news(partition)
             request.reply(log_start_offset)
+
+    def _claim(self, request: LinkRequest) -> None:
+        topic_id, index, epoch = request.header
+        partition = self._partition_of(topic_id, index)
+        partition.machine.require_leader(epoch)
+        self._claims.take(partition.key, request.peer)
+        request.reply(partition.log.log_end_offset)
 
     def _producers(self, request: LinkRequest) -> None:
         topic_id, index = request.header
@@ -311,7 +322,8 @@ class ReplicaActor:
                 partition.sessions.pop(session, None)
 
     def link_lost(self, peer: int) -> None:
-        """Forget the fetch sessions of a gateway that is gone."""
+        """Forget the fetch sessions and claims of one that is gone."""
+        self._claims.forget(peer)
         for session_key in [key for key in self._sessions if key[0] == peer]:
             self._end_session(session_key)
 

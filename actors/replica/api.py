@@ -14,6 +14,10 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 | epoch_end      | topic id, partition, leader epoch, asked epoch  | epoch, end offset        |
 | delete_records | topic id, partition, offset (-1: all readable)  | log start offset         |
 | producers      | topic id, partition                             | list of producers        |
+| claim          | topic id, partition, leader epoch               | log end offset           |
+
+A coordinator claims its partition before it reads it. Batches that come later over a link with an
+older claim are refused: a coordinator that is gone must not write behind its successor's back.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ OFFSET_FOR = "offset_for"
 EPOCH_END = "epoch_end"
 DELETE_RECORDS = "delete_records"
 PRODUCERS = "producers"
+CLAIM = "claim"
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2

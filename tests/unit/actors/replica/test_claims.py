@@ -1,0 +1,49 @@
+"""Claims: one coordinator at a time writes to its partition."""
+
+import pytest
+
+from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.replica.claims import Claims
+from raylog.wire.errors import NotLeaderOrFollower
+
+KEY: PartitionKey = (TopicId(b"t" * 16), 0)
+OTHER: PartitionKey = (TopicId(b"t" * 16), 1)
+
+
+def test_a_later_claim_ends_an_earlier_one() -> None:
+    claims = Claims()
+    claims.take(KEY, 1)
+    claims.check(KEY, 1)
+    claims.take(KEY, 2)
+    claims.check(KEY, 2)
+    with pytest.raises(NotLeaderOrFollower):
+        claims.check(KEY, 1)
+    claims.check(OTHER, 1)
+
+
+def test_links_without_a_claim_are_not_concerned() -> None:
+    claims = Claims()
+    claims.take(KEY, 1)
+    claims.take(KEY, 2)
+    claims.check(KEY, 3)
+
+
+def test_a_claim_can_be_taken_again() -> None:
+    claims = Claims()
+    claims.take(KEY, 1)
+    claims.take(KEY, 2)
+    claims.take(KEY, 1)
+    claims.check(KEY, 1)
+    with pytest.raises(NotLeaderOrFollower):
+        claims.check(KEY, 2)
+
+
+def test_a_link_that_is_gone_is_forgotten() -> None:
+    claims = Claims()
+    claims.take(KEY, 1)
+    claims.take(KEY, 2)
+    claims.forget(1)
+    claims.forget(2)
+    claims.check(KEY, 1)
+    claims.take(KEY, 3)
+    claims.check(KEY, 3)
