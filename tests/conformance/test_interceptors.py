@@ -120,7 +120,7 @@ def read_confluent(broker: str, topic: str, end: int) -> list[tuple[int, bytes |
         {"bootstrap.servers": broker, "group.id": topic, "enable.partition.eof": True}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    found = []
+    found: list[tuple[int, bytes | None]] = []
     while True:
         message = consumer.poll(20)
         assert message is not None, "neither a record nor the end"
