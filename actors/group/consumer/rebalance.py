@@ -129,7 +129,8 @@ def update_target(group: GroupContext, step: Step, log: GroupLog) -> None:
 def assignment_is_ready(group: GroupContext, step: Step) -> None:
     """What was worked out elsewhere is there, unless members or topics have changed since."""
     group.assignment_is_under_way = False
-    update_target(group, step, GroupLog(group.group_id, step))
+    if group.state.profiles:
+        update_target(group, step, GroupLog(group.group_id, step))
 
 
 def _may_compute(group: GroupContext, step: Step) -> bool:

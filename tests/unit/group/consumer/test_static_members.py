@@ -1,0 +1,106 @@
+"""Static members of KIP-848 groups: leave for a while, come back, are taken over (KIP-345)."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.wire.errors import ErrorCode
+from tests.support.consumer_groups import ConsumerWorld
+
+
+@pytest.fixture
+def world() -> ConsumerWorld:
+    """One static member `a`, instance `i`, that owns all."""
+    world = ConsumerWorld(t=2)
+    world.join("a", "t", instance_id="i")
+    return world
+
+
+def test_an_instance_must_leave_before_another_comes_for_it(world: ConsumerWorld) -> None:
+    for member_id in ("b", "a"):
+        error = world.refused(
+            member_id,
+            0,
+            instance_id="i",
+            rebalance_timeout_ms=1,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        assert error.code is ErrorCode.UNRELEASED_INSTANCE_ID
+        assert error.message == (
+            f"Static member {member_id} with instance id i cannot join the group "
+            "because the instance id is owned by a member."
+        )
+
+
+@pytest.mark.parametrize("epoch", [2, -1, -2])
+def test_another_member_of_the_instance_is_fenced(world: ConsumerWorld, epoch: int) -> None:
+    error = world.refused("b", epoch, instance_id="i")
+    assert error.code is ErrorCode.FENCED_INSTANCE_ID
+    assert error.message == "Static member b with instance id i was fenced by member a."
+    error = world.refused("a", epoch, instance_id="j")
+    assert error.code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert error.message == "Instance id j is unknown."
+
+
+def test_it_comes_back_under_another_id_without_a_rebalance(world: ConsumerWorld) -> None:
+    left = world.beat("a", -2, instance_id="i")
+    assert (left.member_id, left.member_epoch) == ("a", -2)
+    assert world.group.state_name() == "Reconciling"
+    assert world.refused("a", 2, instance_id="i").code is ErrorCode.FENCED_MEMBER_EPOCH
+    back = world.join("b", "t", instance_id="i")
+    assert (back.member_epoch, world.owned(back)) == (2, {"t": [0, 1]})
+    assert world.group.state.group_epoch == 2
+    assert world.group.state_name() == "Stable"
+    assert world.refused("a", 2, instance_id="i").code is ErrorCode.FENCED_INSTANCE_ID
+    assert world.refused("a", 2).code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_it_comes_back_under_its_own_id(world: ConsumerWorld) -> None:
+    world.beat("a", -2, instance_id="i")
+    back = world.join("a", "t", instance_id="i")
+    assert (back.member_epoch, world.owned(back)) == (2, {"t": [0, 1]})
+
+
+def test_it_is_out_once_its_session_has_ended(world: ConsumerWorld) -> None:
+    world.beat("a", -2, instance_id="i")
+    world.world.advance(44_999)
+    assert not world.group.is_empty()
+    world.world.advance(1)
+    assert world.group.is_empty()
+
+
+def test_what_it_was_giving_up_is_free_once_it_has_left(world: ConsumerWorld) -> None:
+    world.join("b", "t")
+    world.beat("a", 2, instance_id="i")
+    assert world.beat("b", 3).assignment is None
+    world.beat("a", -2, instance_id="i")
+    assert world.owned(world.beat("b", 3)) == {"t": [1]}
+    back = world.join("c", "t", instance_id="i")
+    assert (back.member_epoch, world.owned(back)) == (3, {"t": [0]})
+    assert world.group.state_name() == "Stable"
+    assert ("g", ("rebalance", "c")) not in world.world.timers
+
+
+def test_another_subscription_on_return_rebalances(world: ConsumerWorld) -> None:
+    world.beat("a", -2, instance_id="i")
+    back = world.join("b", "t", "other", instance_id="i", rack_id="r")
+    assert back.member_epoch == 3
+    member = world.describe().members[0]
+    assert (member.instance_id, member.rack_id) == ("i", "r")
+    assert member.subscribed_topic_names == ["other", "t"]
+
+
+def test_leaving_for_good(world: ConsumerWorld) -> None:
+    world.beat("a", -1, instance_id="i")
+    assert world.group.is_empty()
+    assert world.join("b", "t", instance_id="i").member_epoch == 4
+
+
+def test_takeover_survives_a_crash(world: ConsumerWorld) -> None:
+    world.beat("a", -2, instance_id="i")
+    world.join("b", "t", instance_id="i")
+    before = world.group.state
+    world.world.crash()
+    assert world.group.state == before
+    assert world.beat("b", 2, instance_id="i").member_epoch == 2

@@ -1,0 +1,135 @@
+"""Patterns, and topics that come, grow and go."""
+
+from __future__ import annotations
+
+from raylog.actors.group.settings import GroupSettings
+from raylog.wire.internal.consumer_groups import ConsumerGroupRegularExpressionKey
+from tests.support.consumer_groups import ConsumerWorld
+
+
+def test_a_pattern_is_resolved_after_the_join() -> None:
+    world = ConsumerWorld(logs_a=1, logs_b=2, other=1)
+    joined = world.join("a", subscribed_topic_regex="logs_.*")
+    assert (joined.member_epoch, world.owned(joined)) == (1, {})
+    world.world.advance(0)
+    told = world.beat("a", 1)
+    assert (told.member_epoch, world.owned(told)) == (2, {"logs_a": [0], "logs_b": [0, 1]})
+    assert world.describe().members[0].subscribed_topic_regex == "logs_.*"
+
+
+def test_a_pattern_must_match_the_whole_name() -> None:
+    world = ConsumerWorld(logs=1, mylogs=1)
+    world.join("a", subscribed_topic_regex="logs")
+    world.world.advance(0)
+    assert world.owned(world.beat("a", 1)) == {"logs": [0]}
+
+
+def test_a_pattern_that_is_known_counts_at_once() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", subscribed_topic_regex="t")
+    world.world.advance(0)
+    world.beat("a", 1)
+    joined = world.join("b", subscribed_topic_regex="t")
+    assert joined.member_epoch == 3
+    world.beat("a", 2)
+    world.beat("a", 2, {"t": [0]})
+    assert world.owned(world.beat("b", 3)) == {"t": [1]}
+
+
+def test_names_and_a_pattern_add_up() -> None:
+    world = ConsumerWorld(t=1, u=1)
+    joined = world.join("a", "t", subscribed_topic_regex="u")
+    assert world.owned(joined) == {"t": [0]}
+    world.world.advance(0)
+    assert world.owned(world.beat("a", 2)) == {"t": [0], "u": [0]}
+
+
+def test_the_last_to_use_a_pattern_takes_it_along() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", subscribed_topic_regex="t")
+    world.join("b", subscribed_topic_regex="t")
+    world.world.advance(0)
+    world.beat("b", -1)
+    assert world.group.state.regexes.keys() == {"t"}
+    world.beat("a", 1, subscribed_topic_regex="")
+    assert not world.group.state.regexes
+    key = ConsumerGroupRegularExpressionKey(group_id="g", regular_expression="t")
+    assert [record.value is None for record in world.world.log if record.key == key] == [
+        False,
+        True,
+    ]
+
+
+def test_a_new_topic_that_matches_is_given_out() -> None:
+    world = ConsumerWorld(t1=1)
+    world.join("a", subscribed_topic_regex="t.")
+    world.world.advance(0)
+    world.beat("a", 1)
+    world.create_topic("t2", 1)
+    assert world.owned(world.beat("a", 2)) is None  # all topics are not looked at that often
+    world.world.advance(1_000)
+    assert world.owned(world.beat("a", 2)) == {"t1": [0], "t2": [0]}
+
+
+def test_a_topic_that_does_not_exist_yet() -> None:
+    world = ConsumerWorld()
+    assert world.owned(world.join("a", "t")) == {}
+    world.create_topic("t", 2)
+    told = world.beat("a", 2)
+    assert (told.member_epoch, world.owned(told)) == (3, {"t": [0, 1]})
+
+
+def test_a_topic_that_grows_and_goes() -> None:
+    world = ConsumerWorld(t=1, u=1)
+    world.join("a", "t", "u")
+    world.grow_topic("t", 3)
+    assert world.owned(world.beat("a", 2)) == {"t": [0, 1, 2], "u": [0]}
+    topic_id = world.world.image.topic_ids["t"]
+    world.delete_topic("t")
+    told = world.beat("a", 3)
+    assert told.assignment is not None
+    assert [one.topic_id for one in told.assignment.topic_partitions] == [
+        world.world.image.topic_ids["u"]
+    ]
+    assert world.assignments() == {"a": {"u": [0]}}
+    assert topic_id in world.group.state.holding("a").revoking
+    assert world.beat("a", 3, {"u": [0]}).member_epoch == 4
+
+
+def test_other_topics_do_not_matter() -> None:
+    world = ConsumerWorld(t=1)
+    world.join("a", "t")
+    world.create_topic("u", 1)
+    assert world.beat("a", 2).member_epoch == 2
+    assert world.group.state.group_epoch == 2
+
+
+def test_after_a_load_changes_that_were_missed_are_seen() -> None:
+    world = ConsumerWorld(t=1)
+    world.join("a", "t")
+    world.world.groups.clear()
+    world.grow_topic("t", 2)
+    world.world.crash()
+    assert world.owned(world.beat("a", 2)) == {"t": [0, 1]}
+
+
+def test_who_joins_within_the_assignment_interval_waits_for_it() -> None:
+    world = ConsumerWorld(GroupSettings(), t=2)
+    world.join("a", "t")
+    joined = world.join("b", "t")
+    assert (joined.member_epoch, world.owned(joined)) == (2, {})
+    assert world.group.state_name() == "Assigning"
+    world.world.advance(999)
+    assert world.beat("b", 2).member_epoch == 2
+    world.world.advance(1)
+    assert world.beat("b", 2).member_epoch == 3
+    assert world.owned(world.beat("a", 2)) == {"t": [0]}
+    assert len(world.assigning.names) == 2
+
+
+def test_subscribes() -> None:
+    world = ConsumerWorld(t=1, u=1)
+    world.join("a", "t", subscribed_topic_regex="u")
+    world.world.advance(0)
+    group = world.group
+    assert [group.subscribes(name) for name in ("t", "u", "v")] == [True, True, False]
