@@ -1,0 +1,116 @@
+"""One shard of the group coordinator without log, links or clock.
+
+Records and answers go through their bytes: what cannot be written fails the test that caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
+
+from raylog.actors.group import records
+from raylog.actors.group.assigning import Assigning
+from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
+from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.shard import Shard
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
+from raylog.actors.ports import TopicId
+from raylog.wire.codec import decode, encode
+
+START_MS = 1_700_000_000_000
+
+
+def id_of(topic: str) -> TopicId:
+    """The id that worlds give a topic."""
+    return TopicId(topic.encode().rjust(16, b"\x01"))
+
+
+def topic_records(name: str, partitions: int = 1, *, leader: int = 1) -> list[Record]:
+    """What makes a topic."""
+    topic_id = id_of(name)
+    return [
+        TopicCreated(topic_id, name),
+        *(PartitionCreated(topic_id, i, (1,), (1,), leader) for i in range(partitions)),
+    ]
+
+
+@dataclass(slots=True)
+class ShardWorld:
+    """A shard, what it has appended, and a clock that the test moves."""
+
+    settings: GroupSettings = field(default_factory=GroupSettings)
+    image: MetadataImage = field(default_factory=MetadataImage)
+    log: list[GroupRecord] = field(default_factory=list)
+    now_ms: int = START_MS
+    answers: dict[int, tuple[Any, bool]] = field(default_factory=dict)
+    """Response and whether it is durable, by token."""
+    timers: dict[tuple[str, TimerKey], float] = field(default_factory=dict)
+    shard: Shard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shard = Shard(self.settings, Assigning())
+
+    def topics(self, **partitions: int) -> None:
+        """Create topics."""
+        for name, count in partitions.items():
+            self.image.apply_all(topic_records(name, count))
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and tell the shard."""
+        self.image.apply(TopicDeleted(id_of(name)))
+        self.run(lambda step: self.shard.topics_changed(step, {name}, ()))
+
+    def run(self, event: Callable[[Step], object]) -> Step:
+        """One step and its records."""
+        step = Step(self.now_ms, float(self.now_ms), self.image, Random(7), self.shard.replay)
+        event(step)
+        self.log.extend(step.records)
+        for answer in step.answers:
+            assert answer.token not in self.answers, "answered twice"
+            self.answers[answer.token] = (answer.response, answer.durable)
+        for group_id, key, at_ms in step.timers:
+            self.timers.pop((group_id, key), None)
+            if at_ms is not None:
+                self.timers[group_id, key] = at_ms
+        return step
+
+    def fire(self) -> None:
+        """Run the timers that are due."""
+        while due := [name for name, at_ms in self.timers.items() if at_ms <= self.now_ms]:
+            del self.timers[due[0]]
+            self.run(partial(self._fire, *due[0]))
+
+    def _fire(self, group_id: str, key: TimerKey, step: Step) -> None:
+        self.shard.timer(step, group_id, key)
+
+    def ask(self, request: Any, version: int) -> Any:
+        """A request that is answered at once."""
+        token = len(self.answers) + 1
+        asked = Asked(token, _through_bytes(request, version), version, "c", "/127.0.0.1")
+        self.run(lambda step: self.shard.handle(step, asked))
+        self.fire()
+        return _through_bytes(self.answers[token][0], version)
+
+    @property
+    def durable(self) -> bool:
+        """Whether the last answer waits for the log."""
+        return self.answers[len(self.answers)][1]
+
+    def crash(self) -> None:
+        """Lose all but the log's bytes, and load them."""
+        self.shard = Shard(self.settings, Assigning())
+        self.timers.clear()
+        for record in self.log:
+            written = records.encode(record, self.now_ms)
+            found = records.decode(written.key, written.value)
+            assert found is not None
+            self.shard.replay(found)
+        self.run(self.shard.loaded)
+
+
+def _through_bytes(message: Any, version: int) -> Any:
+    return decode(type(message), version, encode(message, version))

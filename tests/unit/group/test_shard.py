@@ -1,0 +1,262 @@
+"""A shard as a whole: groups of both kinds, listed, described, deleted, loaded again."""
+
+import pytest
+
+from raylog.actors.group.settings import GroupSettings
+from raylog.wire.errors import ErrorCode
+from raylog.wire.internal.blobs import encode_value
+from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
+from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.heartbeat import HeartbeatRequest
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from raylog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
+from raylog.wire.messages.list_groups import ListGroupsRequest
+from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.shards import ShardWorld
+from tests.unit.group.test_offsets import committing, deleting, fetched
+
+CLASSIC_MEMBER = "classic-member"
+
+
+@pytest.fixture
+def world() -> ShardWorld:
+    made = ShardWorld(GroupSettings(initial_rebalance_delay_ms=0))
+    made.topics(t=3)
+    return made
+
+
+def joining(group: str = "classic", **changes: object) -> JoinGroupRequest:
+    subscription = encode_value(ConsumerProtocolSubscription(topics=["t"]), 1)
+    fields = {
+        "group_id": group,
+        "session_timeout_ms": 10_000,
+        "rebalance_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [JoinGroupRequestProtocol(name="range", metadata=subscription)],
+    }
+    return JoinGroupRequest(**(fields | changes))  # type: ignore[arg-type]  # as given
+
+
+def join_classic(world: ShardWorld, group: str = "classic") -> str:
+    """One member joins and brings the assignment; returns its id."""
+    answer = world.ask(joining(group), 3)
+    assert not answer.error_code
+    synced = world.ask(
+        SyncGroupRequest(
+            group_id=group,
+            generation_id=answer.generation_id,
+            member_id=answer.member_id,
+            assignments=[SyncGroupRequestAssignment(member_id=answer.member_id, assignment=b"all")],
+        ),
+        3,
+    )
+    assert synced.assignment == b"all"
+    return str(answer.member_id)
+
+
+def heartbeat(
+    group: str = "consumer", epoch: int = 0, member: str = "m"
+) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=epoch,
+        rebalance_timeout_ms=10_000 if epoch == 0 else -1,
+        subscribed_topic_names=["t"] if epoch == 0 else None,
+        topic_partitions=[] if epoch == 0 else None,
+    )
+
+
+def listed(world: ShardWorld, **filters: list[str]) -> list[tuple[str, str, str, str]]:
+    found = world.ask(ListGroupsRequest(**filters), 5)  # type: ignore[arg-type]  # of strings
+    return sorted(
+        (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in found.groups
+    )
+
+
+def test_groups_of_every_kind_are_listed(world: ShardWorld) -> None:
+    join_classic(world)
+    assert not world.ask(heartbeat(), 1).error_code
+    world.ask(committing({0: 1}, group="offsets"), 9)
+    everything = [
+        ("classic", "consumer", "Stable", "classic"),
+        ("consumer", "consumer", "Stable", "consumer"),
+        ("offsets", "", "Empty", "classic"),
+    ]
+    assert listed(world) == everything
+    assert listed(world, states_filter=["EMPTY"]) == everything[2:]
+    assert listed(world, types_filter=["Consumer"]) == everything[1:2]
+    assert listed(world, types_filter=["none"]) == []
+    world.crash()
+    assert listed(world) == everything
+
+
+def test_classic_groups_are_described(world: ShardWorld) -> None:
+    member = join_classic(world)
+    world.ask(heartbeat(), 1)
+    world.ask(committing({0: 1}, group="offsets"), 9)
+    names = ["classic", "consumer", "offsets", "none"]
+    asked = DescribeGroupsRequest(groups=names, include_authorized_operations=True)
+    found = world.ask(asked, 6).groups
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND
+    assert [(one.group_id, one.group_state, one.error_code) for one in found] == [
+        ("classic", "Stable", 0),
+        ("consumer", "Dead", not_found),
+        ("offsets", "Empty", 0),
+        ("none", "Dead", not_found),
+    ]
+    assert [one.member_id for one in found[0].members] == [member]
+    assert found[0].authorized_operations == 3400
+    assert found[1].error_message == "Group consumer is not a classic group."
+    assert found[3].error_message == "Group none not found."
+    older = world.ask(DescribeGroupsRequest(groups=["none"]), 5).groups
+    assert [(one.group_state, one.error_code) for one in older] == [("Dead", 0)]
+
+
+def test_consumer_groups_are_described(world: ShardWorld) -> None:
+    join_classic(world)
+    world.ask(heartbeat(), 1)
+    asked = ConsumerGroupDescribeRequest(
+        group_ids=["consumer", "classic", "none", ""], include_authorized_operations=True
+    )
+    found = world.ask(asked, 1).groups
+    not_found = ErrorCode.GROUP_ID_NOT_FOUND
+    assert [(one.error_code, one.error_message) for one in found] == [
+        (0, None),
+        (not_found, "Group classic is not a consumer group."),
+        (not_found, "Group none not found."),
+        (ErrorCode.INVALID_GROUP_ID, None),
+    ]
+    assert [one.member_id for one in found[0].members] == ["m"]
+    assert found[0].authorized_operations == 3400
+
+
+def test_only_groups_without_members_are_deleted(world: ShardWorld) -> None:
+    member = join_classic(world)
+    world.ask(heartbeat(), 1)
+    world.ask(committing({0: 1}, group="offsets"), 9)
+    names = ["classic", "consumer", "offsets", "none"]
+
+    def deleted() -> list[int]:
+        found = world.ask(DeleteGroupsRequest(groups_names=names), 2)
+        return [one.error_code for one in found.results]
+
+    full, missing = ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND
+    assert deleted() == [full, full, 0, missing]
+    world.ask(LeaveGroupRequest(group_id="classic", member_id=member), 0)
+    world.ask(heartbeat(epoch=-1), 1)
+    assert deleted() == [0, 0, missing, missing]
+    assert not world.shard.groups
+    world.crash()
+    assert listed(world) == []
+
+
+def test_a_subscribed_topics_offsets_stay(world: ShardWorld) -> None:
+    member = join_classic(world)
+    request = committing({0: 4}, group="classic", generation=1)
+    request.member_id = member
+    assert world.ask(request, 5).topics[0].partitions[0].error_code == 0
+    answer = world.ask(deleting(0, group="classic"), 0)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    world.now_ms += world.settings.offsets_retention_ms * 2
+    world.run(world.shard.expire)
+    assert fetched(world, "classic") == {("t", 0): 4}
+
+
+def test_offsets_of_an_empty_group_are_kept_from_when_its_last_member_left() -> None:
+    """facts: offsets.retention.minutes counts from then, and the group goes with the last."""
+    world = ShardWorld(GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1000))
+    world.topics(t=3)
+    member = join_classic(world)
+    request = committing({0: 4}, group="classic", generation=1)
+    request.member_id = member
+    world.ask(request, 5)
+    world.now_ms += 5000
+    world.ask(LeaveGroupRequest(group_id="classic", member_id=member), 0)
+    world.now_ms += 999
+    world.run(world.shard.expire)
+    assert fetched(world, "classic") == {("t", 0): 4}
+    world.now_ms += 1
+    world.run(world.shard.expire)
+    assert listed(world) == []
+    world.crash()
+    assert listed(world) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "code"),
+    [
+        (HeartbeatRequest(group_id="none", generation_id=1, member_id="m"), 4, "UNKNOWN_MEMBER_ID"),
+        (HeartbeatRequest(group_id="", generation_id=1, member_id="m"), 4, "INVALID_GROUP_ID"),
+        (SyncGroupRequest(group_id="none", generation_id=1, member_id="m"), 3, "UNKNOWN_MEMBER_ID"),
+        (SyncGroupRequest(group_id="", generation_id=1, member_id="m"), 3, "INVALID_GROUP_ID"),
+        (LeaveGroupRequest(group_id="none", member_id="m"), 2, "UNKNOWN_MEMBER_ID"),
+        (LeaveGroupRequest(group_id="", member_id="m"), 2, "INVALID_GROUP_ID"),
+        (joining("none", member_id="m"), 9, "UNKNOWN_MEMBER_ID"),
+        (joining(""), 9, "INVALID_GROUP_ID"),
+        (joining(session_timeout_ms=1), 9, "INVALID_SESSION_TIMEOUT"),
+        (heartbeat("none", epoch=4), 1, "GROUP_ID_NOT_FOUND"),
+        (heartbeat("none", epoch=-1), 1, "GROUP_ID_NOT_FOUND"),
+        (heartbeat(""), 1, "INVALID_REQUEST"),
+    ],
+)
+def test_who_belongs_to_no_group_is_told(
+    world: ShardWorld, request_: object, version: int, code: str
+) -> None:
+    answer = world.ask(request_, version)
+    assert ErrorCode(answer.error_code).name == code
+    assert not world.log
+    assert not world.shard.groups
+
+
+def test_each_member_that_leaves_no_group_is_told(world: ShardWorld) -> None:
+    members = [MemberIdentity(member_id="m"), MemberIdentity(member_id="", group_instance_id="i")]
+    answer = world.ask(LeaveGroupRequest(group_id="none", members=members), 3)
+    assert not answer.error_code
+    unknown = ErrorCode.UNKNOWN_MEMBER_ID
+    assert [(one.member_id, one.group_instance_id, one.error_code) for one in answer.members] == [
+        ("m", None, unknown),
+        ("", "i", unknown),
+    ]
+
+
+def test_a_refused_first_heartbeat_leaves_no_group_behind(world: ShardWorld) -> None:
+    request = heartbeat()
+    request.server_assignor = "nobody's"
+    assert world.ask(request, 1).error_code == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert not world.shard.groups
+
+
+def test_an_empty_group_takes_members_of_the_other_protocol(world: ShardWorld) -> None:
+    member = join_classic(world, "g")
+    world.ask(LeaveGroupRequest(group_id="g", member_id=member), 0)
+    assert not world.ask(heartbeat("g"), 1).error_code
+    assert [one[3] for one in listed(world)] == ["consumer"]
+    world.ask(heartbeat("g", epoch=-1), 1)
+    join_classic(world, "g")
+    assert [one[3] for one in listed(world)] == ["classic"]
+    world.crash()
+    assert listed(world) == [("g", "consumer", "Stable", "classic")]
+
+
+def test_members_keep_their_generation_over_a_crash(world: ShardWorld) -> None:
+    member = join_classic(world)
+    world.crash()
+    beat = HeartbeatRequest(group_id="classic", generation_id=1, member_id=member)
+    assert not world.ask(beat, 4).error_code
+    session = world.run(world.shard.loaded).timers
+    assert [(group, key) for group, key, _ in session] == [("classic", ("session", member))]
+
+
+def test_who_waits_in_a_group_is_known_when_it_moves(world: ShardWorld) -> None:
+    world.settings = GroupSettings(initial_rebalance_delay_ms=3000)
+    world.crash()
+    before = len(world.answers)
+    with pytest.raises(KeyError):  # the answer waits for others to join
+        world.ask(joining("new"), 3)
+    (waiting,) = world.shard.unload()
+    assert waiting.token == before + 1
