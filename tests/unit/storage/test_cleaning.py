@@ -293,7 +293,8 @@ def test_retention_and_truncation_wait(disk: FaultyDisk) -> None:
     checkpoint(log)
     job = log.begin_clean(NOW_MS, 5, memory_bytes=1_000, pause=lambda _: None)
     assert job is not None
-    assert log.busy
+    was_busy = log.busy
+    assert was_busy
     assert log.begin_clean(NOW_MS, 5, memory_bytes=1_000, pause=lambda _: None) is None
     assert log.retention(NOW_MS, 5) == []
     log.stop_cleaning()
