@@ -76,11 +76,13 @@ class _Client:
 class Writer(_Client):
     """An idempotent producer with acks=all that never rests.
 
-    At its end it waits until everything sent was acknowledged.
+    At its end it waits until everything sent was acknowledged. `pause_s` is a rest between two
+    records of a partition.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, pause_s: float = 0.0) -> None:
         super().__init__(bootstrap, topic, partitions)
+        self._pause_s = pause_s
         self.acknowledged: dict[int, dict[int, int]] = {p: {} for p in self.partitions}
         """Partition to offset to number."""
         self.sent = dict.fromkeys(self.partitions, 0)
@@ -101,7 +103,7 @@ class Writer(_Client):
                     self._topic, value, partition=partition, on_delivery=self._delivered
                 )
                 self.sent[partition] += 1
-            producer.poll(0.002)
+            producer.poll(0.002 + self._pause_s)
             while len(producer) > IN_FLIGHT_MAX and not self._ending.is_set():
                 producer.poll(0.05)
         if producer.flush(DEADLINE_S):
