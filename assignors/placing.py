@@ -21,7 +21,7 @@ from raylog.assignors.levels import Block, pour
 
 FAR = 1_000_000
 """The cost of a partition far from its member; more than any number of moves."""
-STEPS_MAX = 1_000_000
+STEPS_MAX = 500_000
 """How many edges the search for cheapest chains may look at, in one block."""
 _INFINITE = 1 << 62
 
@@ -155,7 +155,7 @@ class Placing:
                 chain = self._shortest_chain(index, dead, free=True)
                 if chain is None:
                     break
-                self._carry_out(chain)
+                self._carry_out(chain, self._capacity(chain))
 
     def _place_anyhow(self) -> None:
         """Place what is left by any chain."""
@@ -242,21 +242,33 @@ class Placing:
         far = not self._is_near(index, member)
         return (FAR if far else 0) - (1 if owned is not None and count < len(owned) else 0)
 
-    def _carry_out(self, chain: Chain) -> None:
-        """Place one partition of the chain's first kind, everyone handing one on."""
+    def _capacity(self, chain: Chain) -> int:
+        """How many partitions can go the way of a free chain without it costing anything."""
+        if _POOL in chain:
+            return 1
+        most = min(self._unplaced[_KINDS - chain[0]], self._level - 1 - self._loads[chain[-1]])
+        for member, following in pairwise(chain):
+            if member >= 0:
+                index = _KINDS - following
+                owned = self._kinds[index].owned.get(member, ())
+                most = min(most, self._given[index][member] - len(owned))
+        return max(1, most)  # a larger share is one
+
+    def _carry_out(self, chain: Chain, count: int = 1) -> None:
+        """Place partitions of the chain's first kind, everyone handing as many on."""
         for node, following in pairwise(chain):
             if following == _POOL:
                 self._loads[node] += 1
             elif node == _POOL:
                 self._loads[following] -= 1
             elif node >= 0:
-                self._hand(_KINDS - following, node, -1)
+                self._hand(_KINDS - following, node, -count)
             elif following != chain[-1]:
-                self._hand(_KINDS - node, following, 1)
+                self._hand(_KINDS - node, following, count)
             else:
-                self._give(_KINDS - node, following, 1)
-                self._unplaced[_KINDS - node] += 1
-        self._unplaced[_KINDS - chain[0]] -= 1
+                self._give(_KINDS - node, following, count)
+                self._unplaced[_KINDS - node] += count
+        self._unplaced[_KINDS - chain[0]] -= count
 
 
 def _chain(before: dict[Node, Node], end: Node) -> Chain:
