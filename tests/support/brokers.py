@@ -16,6 +16,7 @@ from raylog.actors.names import (
     BROKER,
     CONTROLLER,
     GATEWAY,
+    GROUP,
     REPLICA,
     broker_name,
     controller_name,
@@ -108,6 +109,7 @@ class NotingGateway(Silent):
         self.args = args
         self.image = MetadataImage()
         self.routes: dict[PartitionKey, str] = {}
+        self.coordinators: dict[str, str | None] = {}
 
     async def ping(self) -> dict[str, str]:
         return {"name": self.name}
@@ -121,6 +123,13 @@ class NotingGateway(Silent):
             self.routes.pop(key, None)
         for route in update.added:
             self.routes[(route.topic_id, route.partition)] = route.replica_name
+
+    async def apply_coordinator(self, role: str, address: str | None) -> None:
+        self.coordinators[role] = address
+
+
+class NotingCoordinator(NotingGateway):
+    """Keeps what it is told, as a gateway does."""
 
 
 class NotingCluster:
@@ -138,6 +147,7 @@ class NotingCluster:
             CONTROLLER: ControllerActor,
             GATEWAY: NotingGateway,
             REPLICA: NotingReplica,
+            GROUP: NotingCoordinator,
         }
         self.new_world()
 
@@ -212,6 +222,9 @@ class NotingCluster:
 
     def gateways(self, broker_id: int = 0) -> list[NotingGateway]:
         return list(self._children(NotingGateway, GATEWAY, broker_id))
+
+    def coordinators(self, broker_id: int = 0) -> list[NotingCoordinator]:
+        return list(self._children(NotingCoordinator, GROUP, broker_id))
 
     def replicas(self, broker_id: int = 0) -> list[NotingReplica]:
         return list(self._children(NotingReplica, REPLICA, broker_id))

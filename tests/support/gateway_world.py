@@ -149,10 +149,10 @@ class FakeRequest:
     _failed: Callable[[Exception], None]
     open: bool = True
 
-    def reply(self, header: Any = None) -> None:
+    def reply(self, header: Any = None, payload: bytes = b"") -> None:
         if self.open:
             self.open = False
-            self._answered(header, memoryview(b""))
+            self._answered(header, memoryview(payload))
 
     def fail(self, failure: Exception) -> None:
         if self.open:

@@ -1,0 +1,225 @@
+"""A real GroupCoordinator between a fake gateway and the fake log of its partitions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raylog.actors.group.actor import GroupCoordinatorActor
+from raylog.actors.group.api import GROUP_REQUEST, RequestHead
+from raylog.actors.metadata.records import PartitionChanged, Record
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.replica import api
+from raylog.actors.runtime.inproc import InprocRequest
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import encode
+from raylog.wire.errors import KafkaError
+from raylog.wire.frame import LENGTH_BYTES, decode_response
+from raylog.wire.records import assign, read_header
+from raylog.wire.schema import layout_of
+from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.shards import id_of, topic_records
+
+BROKER = 1
+ADDRESS = "replica"
+SEGMENT = "log"
+
+
+class FakeLog:
+    """The log of one partition, kept in a file, behind the link to its Replica actor."""
+
+    def __init__(self, directory: Path, link: FakeLink) -> None:
+        self.directory = directory
+        self.end = 0
+        self.batches: list[int] = []
+        """How many records each append brought."""
+        self.failure: KafkaError | None = None
+        """What appends are answered from now on."""
+        self.writes_failing = False
+        """Whether an append that fails is in the log all the same."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / SEGMENT).touch()
+        link.answering = self._answer
+
+    def _answer(self, request: FakeRequest) -> Any:
+        match request.kind:
+            case api.CLAIM:
+                return self.end
+            case api.OFFSET_FOR:
+                return (0, -1, 0)
+            case api.FETCH:
+                return [self._slice(request)]
+            case api.PRODUCE:
+                return self._append(request)
+        raise AssertionError(request.kind)
+
+    def _slice(self, request: FakeRequest) -> tuple[Any, ...]:
+        topic_id, index, offset, *_ = request.header.changes[0]
+        size = (self.directory / SEGMENT).stat().st_size
+        length = size if offset < self.end else 0
+        return (topic_id, index, 0, self.end, self.end, 0, SEGMENT, 0, length)
+
+    def _append(self, request: FakeRequest) -> Any:
+        if self.failure is not None:
+            if self.writes_failing:
+                self._write(request)
+            return [(int(self.failure.code), str(self.failure))]
+        self._write(request)
+        return [(0, -1, 0)]
+
+    def _write(self, request: FakeRequest) -> None:
+        batch = bytearray(request.payload)
+        header = read_header(batch)
+        assign(batch, self.end, 0)
+        with (self.directory / SEGMENT).open("ab") as segment:
+            segment.write(batch)
+        self.end += header.record_count
+        self.batches.append(header.record_count)
+
+
+class HoldingLink(FakeLink):
+    """A link whose appends wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.holding = False
+        self.held: list[tuple[Any, ...]] = []
+
+    def request(self, kind: str, header: Any, payload: Any, answered: Any, failed: Any) -> None:
+        if self.holding and kind == api.PRODUCE:
+            self.held.append((kind, header, payload, answered, failed))
+        else:
+            super().request(kind, header, payload, answered, failed)
+
+    def release(self) -> None:
+        """Let what waits go on, and what comes."""
+        self.holding = False
+        held, self.held = self.held, []
+        for one in held:
+            super().request(*one)
+
+
+@dataclass(slots=True)
+class Asking:
+    """One request of a client, and its answer once it is there."""
+
+    api_key: ApiKey
+    version: int
+    answer: Any = None
+    failure: Exception | None = None
+
+    def reply(self, _header: Any, frame: memoryview) -> None:
+        assert self.answer is None, "answered twice"
+        self.answer = decode_response(self.api_key, self.version, bytes(frame[LENGTH_BYTES:]))[1]
+
+    def fail(self, failure: Exception) -> None:
+        self.failure = failure
+
+
+class _GatewayLink:
+    """What InprocRequest needs of its link."""
+
+    number = 1
+
+    def forget(self, _request: InprocRequest) -> bool:
+        return True
+
+
+@dataclass(slots=True)
+class CoordinatorWorld:
+    """Broker 1 coordinates the groups of two partitions; partition 0 is led by it."""
+
+    path: Path
+    settings: dict[str, str] = field(default_factory=dict)
+    runtime: FakeRuntime = field(default_factory=FakeRuntime)
+    link: HoldingLink = field(default_factory=HoldingLink)
+    log: FakeLog = field(init=False)
+    actor: GroupCoordinatorActor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = FakeLog(self.path, self.link)
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process of the coordinator."""
+        self.link.is_open = True
+        self.runtime.links[ADDRESS] = self.link
+        self.actor = GroupCoordinatorActor(
+            self.runtime,  # type: ignore[arg-type]  # a fake
+            name="group",
+            broker_id=BROKER,
+            settings={"group.initial.rebalance.delay.ms": "0", **self.settings},
+        )
+
+    async def begin(self, partitions: int = 1, leader: int = BROKER) -> None:
+        """Metadata and routes come, the shard is loaded."""
+        records = [
+            *topic_records(OFFSETS_TOPIC, partitions, leader=leader),
+            *topic_records("t", 3),
+        ]
+        await self.actor.apply_metadata(-1, len(records), records)
+        if leader == BROKER:
+            await self.route()
+
+    async def apply(self, *records: Record) -> None:
+        """Push metadata records, as the Broker does."""
+        at = self.actor._image.offset
+        await self.actor.apply_metadata(at, at + len(records), list(records))
+
+    async def lead(self, leader: int) -> None:
+        """Another leader epoch of partition 0 begins."""
+        await self.apply(PartitionChanged(id_of(OFFSETS_TOPIC), 0, leader=leader))
+
+    async def route(self, leader_epoch: int = 0) -> None:
+        """Partition 0 is served here."""
+        route = Route(id_of(OFFSETS_TOPIC), 0, leader_epoch, ADDRESS, ADDRESS, str(self.path))
+        await self.actor.apply_routes(RouteUpdate([route]))
+        await settle()
+
+    def send(self, request: Any, version: int) -> Asking:
+        """A client's request."""
+        api_key = layout_of(type(request)).api_key
+        assert api_key is not None
+        return self.send_bytes(api_key, version, encode(request, version))
+
+    def send_bytes(
+        self, api_key: ApiKey, version: int, body: bytes, *, kind: str = GROUP_REQUEST
+    ) -> Asking:
+        """A request's body, as it is."""
+        asking = Asking(api_key, version)
+        head = RequestHead(int(api_key), version, 7, "client", "/127.0.0.1")
+        payload = memoryview(bytearray(body))
+        link: Any = _GatewayLink()
+        self.actor.link_received(
+            InprocRequest(link, kind, head, payload, asking.reply, asking.fail)
+        )
+        return asking
+
+    async def ask(self, request: Any, version: int) -> Any:
+        """A request that needs no time but what an append takes."""
+        asking = self.send(request, version)
+        await self.runtime.advance(1)
+        await settle()
+        return asking.answer
+
+
+def run(
+    scenario: Callable[[CoordinatorWorld], Coroutine[Any, Any, None]],
+    path: Path,
+    **settings: str,
+) -> None:
+    """Run a scenario in a world of its own; no task may fail."""
+
+    async def main() -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        world = CoordinatorWorld(path / "partition", named)
+        await scenario(world)
+        await settle()
+        await world.actor.stop()
+        assert not world.runtime.failures
+
+    asyncio.run(main())

@@ -1,0 +1,224 @@
+"""FindCoordinator, and requests of groups on their way to the coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.controller.api import TopicOutcome
+from raylog.actors.gateway.handlers.table import FORWARDED
+from raylog.actors.group.api import GROUP_REQUEST
+from raylog.actors.names import GROUP, OFFSETS_TOPIC
+from raylog.actors.runtime.base import PeerLost
+from raylog.wire.api import ApiKey, supported_versions
+from raylog.wire.codec import decode
+from raylog.wire.errors import CorruptMessage, ErrorCode
+from raylog.wire.frame import encode_response
+from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from raylog.wire.messages.list_groups import ListGroupsRequest
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+)
+from raylog.wire.messages.registry import request_class
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+
+HERE, ELSEWHERE = 1, 2
+COORDINATOR = "coordinator"
+
+
+async def coordinator(world: World) -> FakeLink:
+    """The coordinator of this broker is there."""
+    link = world.link(COORDINATOR)
+    await world.gateway.apply_coordinator(GROUP, COORDINATOR)
+    return link
+
+
+async def offsets_topic(world: World, leader: int = HERE) -> None:
+    new_id = await world.topic(OFFSETS_TOPIC, 2, leader=leader)
+    if leader == HERE:
+        await world.route("replica", (new_id, 0), (new_id, 1))
+
+
+def beat(group: str = "g") -> HeartbeatRequest:
+    return HeartbeatRequest(group_id=group, generation_id=1, member_id="m")
+
+
+# ---- finding -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_the_leader_of_a_groups_partition_coordinates_it(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await offsets_topic(world, leader=ELSEWHERE)
+        request = FindCoordinatorRequest(key="g", key_type=0)
+        if version >= 4:
+            request = FindCoordinatorRequest(coordinator_keys=["g", "h"], key_type=0)
+        answer = await world.client().ask(request, version)
+        if version >= 4:
+            assert [one.key for one in answer.coordinators] == ["g", "h"]
+            answer = answer.coordinators[0]
+        assert (answer.error_code, answer.node_id) == (0, ELSEWHERE)
+        assert (answer.host, answer.port) == ("host2", 9002)
+
+    run(scenario)
+
+
+def test_the_first_group_has_the_topic_made() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+
+        async def create(asked: Any) -> list[TopicOutcome]:
+            (new,) = asked.topics
+            assert (new.name, new.num_partitions, new.replication_factor) == (OFFSETS_TOPIC, 50, 2)
+            await offsets_topic(world, leader=ELSEWHERE)
+            return [TopicOutcome(OFFSETS_TOPIC, topic_id(OFFSETS_TOPIC))]
+
+        world.controller.script["create_topics"] = create
+        answer = await world.client().ask(FindCoordinatorRequest(key="g"), 3)
+        assert (answer.error_code, answer.node_id) == (0, ELSEWHERE)
+
+    run(scenario)
+
+
+def test_the_start_of_this_brokers_coordinator_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await offsets_topic(world)
+        client = world.client()
+        client.send(FindCoordinatorRequest(key="g"), 3)
+        await settle()
+        assert client.received() == []
+        await coordinator(world)
+        await settle()
+        (answer,) = client.received()
+        assert answer.node_id == HERE
+        world.link(COORDINATOR).lose()
+        client.send(FindCoordinatorRequest(key="g"), 3)
+        await world.runtime.advance(5_000)
+        (answer,) = client.received()
+        assert answer.node_id == HERE, "not for ever"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("key", "key_type", "version", "error"),
+    [
+        ("g", 1, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g", 2, 6, ErrorCode.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 2, 5, ErrorCode.INVALID_REQUEST),
+        ("g:AAAAAAAAAAAAAAAAAAAAAQ:0", 2, 6, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("g", 9, 6, ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_nobody_coordinates(key: str, key_type: int, version: int, error: ErrorCode) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
+        (answer,) = (await world.client().ask(request, version)).coordinators
+        assert (answer.error_code, answer.node_id, answer.port) == (error, -1, -1)
+        assert answer.key == key
+
+    run(scenario)
+
+
+def test_a_partition_without_a_live_leader() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2, fenced=[2])
+        await offsets_topic(world, leader=ELSEWHERE)
+        answer = await world.client().ask(FindCoordinatorRequest(key="g"), 1)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert answer.error_message
+
+    run(scenario)
+
+
+# ---- forwarding --------------------------------------------------------------------------
+
+
+def test_requests_go_to_the_coordinator_as_they_came_and_answers_back() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client("10.0.0.7")
+        client.send(beat(), 4)
+        request = link.take(GROUP_REQUEST)
+        assert tuple(request.header) == (ApiKey.HEARTBEAT, 4, 7, "test", "/10.0.0.7")
+        assert decode(HeartbeatRequest, 4, request.payload) == beat()
+        frame = encode_response(ApiKey.HEARTBEAT, 4, 7, HeartbeatResponse(error_code=27))
+        request.reply(None, b"".join(frame))
+        (answer,) = client.received()
+        assert answer.error_code == 27
+
+    run(scenario)
+
+
+def test_what_the_coordinator_cannot_read_costs_the_connection() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(beat(), 4)
+        link.take().fail(CorruptMessage("cut"))
+        assert client.transport.closed
+
+    run(scenario)
+
+
+def test_a_coordinator_that_ends_meanwhile_is_to_be_looked_for_again() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(beat(), 4)
+        link.take().fail(PeerLost("gone"))
+        (answer,) = client.received()
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("role_moves", [True, False])
+def test_without_a_coordinator_clients_wait_or_look_elsewhere(role_moves: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        client = world.client()
+        fetch = OffsetFetchRequest(
+            group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
+        )
+
+        async def code() -> ErrorCode:
+            answer = await client.ask(fetch, 7)
+            assert answer.topics[0].partitions[0].error_code == answer.error_code
+            return ErrorCode(answer.error_code)
+
+        assert await code() == ErrorCode.NOT_COORDINATOR
+        await offsets_topic(world, leader=HERE if role_moves else ELSEWHERE)
+        expected = (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if role_moves else ErrorCode.NOT_COORDINATOR
+        )
+        assert await code() == expected
+        await coordinator(world)
+        await world.gateway.apply_coordinator(GROUP, None)
+        assert await code() == expected
+        listed = await client.ask(ListGroupsRequest(), 5)
+        assert (listed.error_code, listed.groups) == (0, [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [
+        (api_key, version)
+        for api_key in sorted(FORWARDED)
+        for version in supported_versions(api_key)
+    ],
+)
+def test_every_request_of_groups_can_be_refused(api_key: ApiKey, version: int) -> None:
+    async def scenario(world: World) -> None:
+        answer: Any = await world.client().ask(request_class(api_key)(), version)
+        assert answer is not None
+
+    run(scenario)

@@ -1,0 +1,402 @@
+"""The coordinator's shell: loading, group commit, failed appends, leadership that moves."""
+
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.group.api import coordinator_error
+from raylog.actors.metadata.records import TopicDeleted
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.ports import RouteUpdate
+from raylog.actors.replica import api
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import (
+    CorruptMessage,
+    ErrorCode,
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.heartbeat import HeartbeatRequest
+from raylog.wire.messages.list_groups import ListGroupsRequest
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from raylog.wire.messages.sync_group import SyncGroupRequest
+from tests.support.coordinator_world import ADDRESS, BROKER, CoordinatorWorld, HoldingLink, run
+from tests.support.gateway_world import settle
+from tests.support.shards import id_of
+from tests.unit.group.test_offsets import committing
+from tests.unit.group.test_shard import heartbeat, joining
+
+OTHER_BROKER = 2
+
+
+def fetching(*groups: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups or ("g",)]
+    )
+
+
+async def offsets(world: CoordinatorWorld, group: str = "g") -> dict[int, int]:
+    answer = await world.ask(fetching(group), 8)
+    (found,) = answer.groups
+    assert not found.error_code, ErrorCode(found.error_code)
+    return {
+        one.partition_index: one.committed_offset
+        for topic in found.topics
+        for one in topic.partitions
+    }
+
+
+def code(answer: object) -> str:
+    """The one error code of an answer about one partition, group or member."""
+    for name in ("topics", "partitions", "groups", "results"):
+        parts = getattr(answer, name, None)
+        if parts:
+            return code(parts[0])
+    return ErrorCode(answer.error_code).name  # type: ignore[attr-defined]  # of every answer
+
+
+def test_commits_are_read_again_by_the_next_process(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert code(await world.ask(committing({0: 5, 1: 6}), 9)) == "NONE"
+        world.restart()
+        await world.begin()
+        assert await offsets(world) == {0: 5, 1: 6}
+        await world.ask(committing({1: 7}), 9)
+        assert await offsets(world) == {0: 5, 1: 7}
+
+    run(scenario, tmp_path)
+
+
+def test_requests_of_one_turn_are_one_append(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        asked = [world.send(committing({0: n}, group=f"g{n}"), 9) for n in range(50)]
+        assert world.log.batches == []
+        await world.runtime.advance(0)
+        assert world.log.batches == [50]
+        assert {code(one.answer) for one in asked} == {"NONE"}
+
+    run(scenario, tmp_path)
+
+
+def test_what_comes_during_an_append_is_the_next_append(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.link.holding = True
+        first = world.send(committing({0: 1}), 9)
+        await world.runtime.advance(0)
+        assert len(world.link.held) == 1
+        later = [world.send(committing({0: n}), 9) for n in range(2, 12)]
+        await world.runtime.advance(5)
+        assert len(world.link.held) == 1, "one append at a time"
+        assert first.answer is None
+        world.link.release()
+        await world.runtime.advance(0)
+        assert world.log.batches == [1, 10]
+        assert {code(one.answer) for one in (first, *later)} == {"NONE"}
+
+    run(scenario, tmp_path)
+
+
+def test_an_answer_waits_for_what_it_tells(tmp_path: Path) -> None:
+    """Readers see committed state alone: not what an append may still lose."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.link.holding = True
+        world.send(committing({0: 1}), 9)
+        await world.runtime.advance(0)
+        reading = world.send(fetching(), 8)
+        listing = world.send(ListGroupsRequest(), 4)
+        refused = world.send(HeartbeatRequest(group_id="no", generation_id=1, member_id="m"), 4)
+        assert code(refused.answer) == "UNKNOWN_MEMBER_ID", "which promises nothing"
+        await world.runtime.advance(5)
+        assert reading.answer is None
+        assert listing.answer is None
+        world.link.release()
+        assert reading.answer.groups[0].topics[0].partitions[0].committed_offset == 1
+        assert [one.group_id for one in listing.answer.groups] == ["g"]
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_after_a_failed_append_the_log_says_what_is(tmp_path: Path, is_written: bool) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        world.log.failure = NotEnoughReplicas("too few")
+        world.log.writes_failing = is_written
+        failing = world.send(committing({0: 2}), 9)
+        joined = world.send(joining("waits", session_timeout_ms=10_000), 3)
+        await world.runtime.advance(0)
+        assert code(failing.answer) == "COORDINATOR_NOT_AVAILABLE"
+        assert code(joined.answer) in ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+        world.log.failure = None
+        await settle()
+        assert await offsets(world) == {0: 2 if is_written else 1}
+        await world.ask(committing({0: 3}), 9)
+        assert await offsets(world) == {0: 3}
+
+    run(scenario, tmp_path)
+
+
+def test_an_append_without_an_answer_is_given_up(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.link.holding = True
+        asked = world.send(committing({0: 2}), 9)
+        await world.runtime.advance(1_500)
+        assert asked.answer is None
+        await world.runtime.advance(1_000)
+        assert code(asked.answer) == "COORDINATOR_NOT_AVAILABLE"
+        world.link.release()
+        await settle()
+        assert code(asked.answer) == "COORDINATOR_NOT_AVAILABLE", "what comes late changes nothing"
+
+    run(scenario, tmp_path, offsets_commit_timeout_ms="1000")
+
+
+def test_while_it_loads_clients_are_to_wait(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        answering = world.link.answering
+        world.link.answering = None
+        await world.begin()
+        loading = {
+            "commit": await world.ask(committing({0: 1}), 9),
+            "fetch": await world.ask(fetching(), 8),
+            "list": await world.ask(ListGroupsRequest(), 4),
+            "join": await world.ask(joining(), 5),
+            "beat": await world.ask(heartbeat(), 1),
+        }
+        assert {name: code(answer) for name, answer in loading.items()} == dict.fromkeys(
+            loading, "COORDINATOR_LOAD_IN_PROGRESS"
+        )
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="m")
+        assert code(await world.ask(sync, 3)) == "REBALANCE_IN_PROGRESS"
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        assert code(await world.ask(beat, 3)) == "NONE"
+        world.link.answering = answering
+        world.link.take(api.CLAIM).reply(0)
+        await settle()
+        assert code(await world.ask(committing({0: 1}), 9)) == "NONE"
+
+    run(scenario, tmp_path)
+
+
+def test_a_load_that_fails_is_tried_again(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        answering = world.link.answering
+        refusals = 3
+
+        def refusing(request: object) -> object:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise NotLeaderOrFollower("not yet")
+            assert answering is not None
+            return answering(request)  # type: ignore[arg-type]  # as it came
+
+        world.link.answering = refusing
+        await world.begin()
+        assert code(await world.ask(committing({0: 1}), 9)) == "COORDINATOR_LOAD_IN_PROGRESS"
+        await world.runtime.advance(1_000)
+        assert code(await world.ask(committing({0: 1}), 9)) == "NONE"
+
+    run(scenario, tmp_path)
+
+
+def test_groups_of_others_are_refused(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        assert code(await world.ask(committing({0: 1}), 9)) == "NOT_COORDINATOR"
+        await world.begin(leader=OTHER_BROKER)
+        assert code(await world.ask(committing({0: 1}), 9)) == "NOT_COORDINATOR"
+        assert code(await world.ask(fetching(), 8)) == "NOT_COORDINATOR"
+        listed = await world.ask(ListGroupsRequest(), 4)
+        assert not listed.error_code
+        assert listed.groups == []
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("by", ["routes", "metadata", "stop"])
+def test_who_waits_is_sent_elsewhere_when_leadership_moves(tmp_path: Path, by: str) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.link.holding = True
+        committed = world.send(committing({0: 1}), 9)
+        joined = world.send(joining("g"), 3)
+        await world.runtime.advance(0)
+        assert committed.answer is None
+        assert joined.answer is None
+        if by == "routes":
+            await world.actor.apply_routes(RouteUpdate([], [(id_of(OFFSETS_TOPIC), 0)]))
+        elif by == "metadata":
+            await world.lead(OTHER_BROKER)
+        else:
+            await world.actor.stop()
+        assert code(committed.answer) == code(joined.answer) == "NOT_COORDINATOR"
+        expected = "COORDINATOR_LOAD_IN_PROGRESS" if by != "metadata" else "NOT_COORDINATOR"
+        assert code(await world.ask(committing({0: 1}), 9)) == expected
+
+    run(scenario, tmp_path, group_initial_rebalance_delay_ms="3000")
+
+
+def test_leadership_comes_back_with_what_was_committed(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        await world.lead(OTHER_BROKER)
+        await world.lead(BROKER)
+        await world.route(leader_epoch=2)
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)
+
+
+def test_a_route_to_the_replicas_successor_is_taken(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        old = world.link
+        answering = old.answering
+        old.lose()
+        assert code(await world.ask(committing({0: 2}), 9)) == "NOT_COORDINATOR"
+        world.link = HoldingLink()
+        world.link.answering = answering
+        world.runtime.links[ADDRESS] = world.link
+        await world.route()
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)
+
+
+def test_the_same_route_again_changes_nothing(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        claims = world.link.kinds().count(api.CLAIM)
+        await world.route()
+        assert world.link.kinds().count(api.CLAIM) == claims
+
+    run(scenario, tmp_path)
+
+
+def test_several_groups_are_answered_in_the_order_asked(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin(partitions=2)
+        names = ["a", "b", "c", "d"]  # their hashes alternate between the partitions
+        for name in names:
+            await world.ask(committing({0: 1}, group=name), 9)
+        found = await world.ask(fetching(*names), 8)
+        assert [one.group_id for one in found.groups] == names
+        loading = "COORDINATOR_LOAD_IN_PROGRESS"
+        assert sorted({code(one) for one in found.groups}) == [loading, "NONE"]
+        described = await world.ask(DescribeGroupsRequest(groups=names), 5)
+        assert [one.group_id for one in described.groups] == names
+        deleted = await world.ask(DeleteGroupsRequest(groups_names=[*names, "a"]), 2)
+        assert [one.group_id for one in deleted.results] == names
+        assert (await world.ask(DescribeGroupsRequest(groups=[]), 5)).groups == []
+
+    run(scenario, tmp_path)
+
+
+def test_topics_that_go_and_grow_are_noticed(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        joined = await world.ask(heartbeat("k"), 1)
+        assert len(joined.assignment.topic_partitions[0].partitions) == 3
+        await world.apply(TopicDeleted(id_of("t")))
+        await world.runtime.advance(1_100)
+        assert await offsets(world) == {}
+        answer = await world.ask(heartbeat("k", epoch=joined.member_epoch), 1)
+        assert answer.assignment.topic_partitions == []
+
+    run(scenario, tmp_path)
+
+
+def test_sessions_end_in_time(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        joined = world.send(joining("g"), 3)
+        await world.runtime.advance(1)
+        member = joined.answer.member_id
+        sync = SyncGroupRequest(group_id="g", generation_id=1, member_id=member)
+        assert code(await world.ask(sync, 3)) == "NONE"
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+        for _ in range(3):
+            await world.runtime.advance(9_000)
+            assert code(await world.ask(beat, 3)) == "NONE"
+        await world.runtime.advance(10_001)
+        assert code(await world.ask(beat, 3)) == "UNKNOWN_MEMBER_ID"
+
+    run(scenario, tmp_path)
+
+
+def test_offsets_expire_by_the_clock(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, retention_ms=100), 4)
+        await world.ask(committing({1: 1}), 4)
+        await world.runtime.advance(1_001)
+        assert await offsets(world) == {1: 1}
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
+
+
+def test_a_step_that_breaks_is_an_error_and_a_fresh_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        with monkeypatch.context() as broken:
+            broken.setattr("raylog.actors.group.offsets._append", lambda *_: 1 / 0)
+            assert code(await world.ask(committing({0: 2}), 9)) == "UNKNOWN_SERVER_ERROR"
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        cut = world.send_bytes(ApiKey.OFFSET_COMMIT, 9, b"\x05g")
+        assert isinstance(cut.failure, CorruptMessage)
+        other = world.send_bytes(ApiKey.OFFSET_COMMIT, 9, b"", kind="other")
+        assert isinstance(other.failure, InvalidRequest)
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (PeerLost("x"), "NOT_COORDINATOR"),
+        (ActorGone("x"), "NOT_COORDINATOR"),
+        (NotLeaderOrFollower("x"), "NOT_COORDINATOR"),
+        (FencedLeaderEpoch("x"), "NOT_COORDINATOR"),
+        (KafkaStorageError("x"), "NOT_COORDINATOR"),
+        (PeerTimeout("x"), "COORDINATOR_NOT_AVAILABLE"),
+        (RequestTimedOut("x"), "COORDINATOR_NOT_AVAILABLE"),
+        (NotEnoughReplicas("x"), "COORDINATOR_NOT_AVAILABLE"),
+        (UnknownTopicOrPartition("x"), "COORDINATOR_NOT_AVAILABLE"),
+        (MessageTooLarge("x"), "UNKNOWN_SERVER_ERROR"),
+        (CorruptMessage("x"), "CORRUPT_MESSAGE"),
+    ],
+)
+def test_failures_of_the_log_in_terms_of_coordinators(failure: Exception, expected: str) -> None:
+    error = coordinator_error(failure)
+    assert isinstance(error, KafkaError)
+    assert error.code.name == expected

@@ -1,0 +1,101 @@
+"""Many timers behind one of the runtime's."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from raylog.actors.group.timers import Timers
+from tests.support.gateway_world import FakeRuntime
+
+Scenario = Callable[[FakeRuntime, Timers, list[str]], Coroutine[Any, Any, None]]
+A, B = ("a", ("session",)), ("b", ("session",))
+
+
+def run(scenario: Scenario) -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        fired: list[str] = []
+        timers = Timers(runtime, lambda group_id, _: fired.append(group_id))  # type: ignore[arg-type]  # a fake
+        await scenario(runtime, timers, fired)
+
+    asyncio.run(main())
+
+
+def test_each_fires_once_in_order() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        now = runtime.monotonic_ms()
+        timers.set(B, now + 20)
+        timers.set(A, now + 10)
+        assert runtime.pending_timers() == 1
+        await runtime.advance(9)
+        assert fired == []
+        await runtime.advance(1)
+        assert fired == ["a"]
+        await runtime.advance(100)
+        assert fired == ["a", "b"]
+        assert len(timers) == 0
+        assert runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_one_that_is_put_off_again_and_again_fires_at_last() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        for _ in range(100):
+            timers.set(A, runtime.monotonic_ms() + 10)
+            await runtime.advance(5)
+        assert fired == []
+        assert runtime.pending_timers() == 1
+        await runtime.advance(5)
+        assert fired == ["a"]
+
+    run(scenario)
+
+
+def test_one_may_be_brought_forward() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        now = runtime.monotonic_ms()
+        timers.set(A, now + 1000)
+        timers.set(A, now + 10)
+        await runtime.advance(10)
+        assert fired == ["a"]
+        await runtime.advance(2000)
+        assert fired == ["a"]
+
+    run(scenario)
+
+
+def test_what_is_cancelled_or_cleared_does_not_fire() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        now = runtime.monotonic_ms()
+        timers.set(A, now + 10)
+        timers.cancel(A)
+        timers.cancel(B)
+        await runtime.advance(20)
+        timers.set(B, now + 30)
+        timers.clear()
+        await runtime.advance(20)
+        assert fired == []
+        timers.set(A, runtime.monotonic_ms() + 1)
+        await runtime.advance(1)
+        assert fired == ["a"]
+
+    run(scenario)
+
+
+def test_one_set_again_while_it_fires_fires_again() -> None:
+    async def main() -> None:
+        runtime = FakeRuntime()
+        fired: list[float] = []
+
+        def fire(*_: object) -> None:
+            fired.append(runtime.monotonic_ms())
+            if len(fired) < 3:
+                timers.set(A, runtime.monotonic_ms() + 10)
+
+        timers = Timers(runtime, fire)  # type: ignore[arg-type]  # a fake
+        timers.set(A, runtime.monotonic_ms() + 10)
+        await runtime.advance(100)
+        assert len(fired) == 3
+
+    asyncio.run(main())
