@@ -34,9 +34,12 @@ from raylog.wire.records import (
 _BATCHES_KEPT = 5  # as many as a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
 _LOG_APPEND_TIME_BIT = 0x08
+_TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _SNAPSHOT_VERSION = 1
 NO_OFFSET = -1
+
+_new = tuple.__new__  # half the cost of the generated constructor
 
 
 class Duplicate(NamedTuple):
@@ -191,17 +194,21 @@ class ProducerStates:
         batches = producer.batches
         if len(batches) == _BATCHES_KEPT:
             del batches[0]
+        attributes, delta, sequence = (
+            header.attributes,
+            header.last_offset_delta,
+            header.base_sequence,
+        )
+        append_time_ms = header.max_timestamp if attributes & _LOG_APPEND_TIME_BIT else -1
+        last_sequence = sequence + delta & _SEQUENCE_MASK if sequence != NO_SEQUENCE else sequence
         batches.append(
-            _Batch(
-                header.base_sequence,
-                header.last_sequence,
-                base_offset,
-                base_offset + header.last_offset_delta,
-                header.max_timestamp if header.attributes & _LOG_APPEND_TIME_BIT else -1,
+            _new(
+                _Batch,
+                (sequence, last_sequence, base_offset, base_offset + delta, append_time_ms),
             )
         )
         producer.seen_ms = now_ms
-        if header.is_transactional and producer_id not in self._open:
+        if attributes & _TRANSACTIONAL_BIT and producer_id not in self._open:
             self._open[producer_id] = base_offset
 
     # -- transactions --------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from raylog.storage.checkpoint import (
 )
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk, is_passing, remove
-from raylog.storage.epochs import LeaderEpochs
+from raylog.storage.epochs import NO_EPOCH, LeaderEpochs
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
 from raylog.storage.layout import (
@@ -33,10 +33,12 @@ from raylog.storage.layout import (
     producers_name,
 )
 from raylog.storage.producers import ProducerStates
-from raylog.storage.scan import scan
+from raylog.storage.scan import checked
 from raylog.storage.segment import Segment
+from raylog.wire.records import LENGTH_OVERHEAD, BatchHeader
 
 _CHUNK = 1024 * 1024
+_OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -292,24 +294,29 @@ class Recovery:
         epochs: bool,
     ) -> None:
         interval = self._config.index_interval_bytes
-        found = scan(
-            self._disk,
-            fd,
-            segment.size,
-            segment.file_size,
-            next_offset=segment.next_offset,
-            check=True,
-        )
-        for _, header, batch in found:
-            if limit is not None and header.next_offset > limit:
+        last_epoch = NO_EPOCH
+        end_offset = _OFFSET_MAX if limit is None else limit
+        for _, fields, data, at in checked(
+            self._disk, fd, segment.size, segment.file_size, next_offset=segment.next_offset
+        ):
+            base_offset, length, epoch, _, _, _, delta, _, timestamp, producer_id, _, _, _ = fields
+            next_offset = base_offset + delta + 1
+            if next_offset > end_offset:
                 break
-            segment.note(header, header.base_offset, interval)
-            if epochs:
-                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-            if header.producer_id >= 0:
-                ended = self._producers.apply(header, header.base_offset, batch, self._now_ms)
-                if ended is not None:
-                    aborted.append(ended)
+            size = LENGTH_OVERHEAD + length
+            segment.note_batch(base_offset, next_offset, size, timestamp, interval)
+            if epochs and epoch != last_epoch:
+                self._epochs.assign(epoch, base_offset)
+                last_epoch = epoch
+            if producer_id >= 0:
+                self._note_producer(BatchHeader(*fields), data[at : at + size], aborted)
+
+    def _note_producer(
+        self, header: BatchHeader, batch: memoryview, aborted: list[AbortedTransaction]
+    ) -> None:
+        ended = self._producers.apply(header, header.base_offset, batch, self._now_ms)
+        if ended is not None:
+            aborted.append(ended)
 
     def _judge_tail(self, segment: Segment, fd: int) -> None:
         """Zeros behind the data are room for more; anything else is never written over."""

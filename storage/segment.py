@@ -59,20 +59,27 @@ class Segment:
 
     def note(self, header: BatchHeader, base_offset: int, interval_bytes: int) -> None:
         """Account for a batch that was written at the end of the data."""
+        next_offset = base_offset + header.last_offset_delta + 1
+        size = LENGTH_OVERHEAD + header.batch_length
+        self.note_batch(base_offset, next_offset, size, header.max_timestamp, interval_bytes)
+
+    def note_batch(
+        self, base_offset: int, next_offset: int, size: int, timestamp: int, interval_bytes: int
+    ) -> None:
+        """The same; `size` in bytes, `timestamp` its largest one."""
         position = self.size
-        timestamp = header.max_timestamp
-        if position == 0:
-            self.first_timestamp = timestamp
-            self.next_entry_at = interval_bytes
-        elif position >= self.next_entry_at:
+        if position >= self.next_entry_at:
             assert self.index is not None, "a segment that grows has its index in memory"
             self.index.add(base_offset - self.base_offset, position, self.max_timestamp)
             self.next_entry_at = position + interval_bytes
+        elif position == 0:
+            self.first_timestamp = timestamp
+            self.next_entry_at = interval_bytes
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = base_offset
-        self.size = position + LENGTH_OVERHEAD + header.batch_length
-        self.next_offset = base_offset + header.last_offset_delta + 1
+        self.size = position + size
+        self.next_offset = next_offset
 
     def is_full_for(
         self, header: BatchHeader, next_offset: int, segment_bytes: int, index_bytes: int

@@ -53,8 +53,11 @@ NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 
-_MAGIC = 2
+MAGIC = 2
 _HEADER = struct.Struct(">qiibIhiqqqhii")
+unpack_header = _HEADER.unpack_from
+"""The fields of a `BatchHeader` at a position, a bare tuple and unchecked: for hot loops."""
+
 _OFFSET = struct.Struct(">q")
 _EPOCH_AT = 12
 _EPOCH = struct.Struct(">i")
@@ -173,8 +176,8 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf, position))
     if header.magic in (0, 1):
         raise UnsupportedForMessageFormat(f"message format v{header.magic}, expected v2")
-    if header.magic != _MAGIC:
-        raise CorruptMessage(f"magic {header.magic}, expected {_MAGIC}")
+    if header.magic != MAGIC:
+        raise CorruptMessage(f"magic {header.magic}, expected {MAGIC}")
     if header.batch_length < BATCH_OVERHEAD - LENGTH_OVERHEAD:
         raise CorruptMessage(f"batch length {header.batch_length} is shorter than its header")
     if header.record_count < 0 or header.last_offset_delta < -1:
@@ -252,12 +255,12 @@ def _produced_header(buf: Buffer) -> BatchHeader:
         raise InvalidRecord(f"no record batch in {len(buf)} bytes")
     header = tuple.__new__(BatchHeader, _HEADER.unpack_from(buf))
     surplus = len(buf) - header.batch_length - LENGTH_OVERHEAD
-    if surplus == 0 and header.magic == _MAGIC:
+    if surplus == 0 and header.magic == MAGIC:
         return header
     if header.magic in (0, 1):
         raise InvalidRecord(f"message format v{header.magic}, expected v2")
-    if header.magic != _MAGIC:
-        raise CorruptMessage(f"magic {header.magic}, expected {_MAGIC}")
+    if header.magic != MAGIC:
+        raise CorruptMessage(f"magic {header.magic}, expected {MAGIC}")
     if header.batch_length < BATCH_OVERHEAD - LENGTH_OVERHEAD:
         raise CorruptMessage(f"batch length {header.batch_length} is shorter than its header")
     if surplus < 0:
@@ -444,7 +447,7 @@ def encode_batch(
         base_offset=base_offset,
         batch_length=0,
         partition_leader_epoch=leader_epoch,
-        magic=_MAGIC,
+        magic=MAGIC,
         crc=0,
         attributes=attributes,
         last_offset_delta=len(records) - 1,
