@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,7 @@ from raylog.actors.runtime.base import (
 )
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
+    DecodeError,
     KafkaError,
     NotCoordinator,
     UnknownServerError,
@@ -45,7 +47,12 @@ log = logging.getLogger(__name__)
 ACKS_ALL = -1
 DEADLINE_GRACE_MS = 1_000
 """How much longer than the append may take its answer is waited for."""
-RETRY_S = 0.1
+APPEND_RECORDS_MAX = 1_000
+"""An append that has so many takes no more steps: the event loop is not to wait for its bytes."""
+RETRY_S = (0.1, 5.0)
+"""First and longest wait before a load is tried again."""
+SWEEP_GROUPS = 500
+"""Groups looked at in one go for expired offsets."""
 Reply = Callable[[Any], None]
 
 
@@ -85,7 +92,8 @@ class ShardHost:
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
         self._in_flight: _Append | None = None
-        self._next = _Append()
+        self._queue: deque[_Append] = deque()
+        """What comes behind it."""
         self._flush_is_due = False
         self._deadline: Timer | None = None
         self._expiry: Timer | None = None
@@ -137,8 +145,16 @@ class ShardHost:
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
-        if self._state == "active":
-            self._run(self._shard.expire)
+        self._sweep(self._shard, self._shard.group_ids())
+
+    def _sweep(self, shard: Shard, group_ids: list[str]) -> None:
+        """Look for expired offsets, some groups at a time."""
+        if self._state != "active" or shard is not self._shard:
+            return
+        now, later = group_ids[:SWEEP_GROUPS], group_ids[SWEEP_GROUPS:]
+        self._run(lambda step: shard.expire(step, now))
+        if later:
+            self._runtime.call_later(0, lambda: self._sweep(shard, later))
 
     # ---- steps ---------------------------------------------------------------------------
 
@@ -164,7 +180,10 @@ class ShardHost:
 
     def _carry_out(self, step: Step) -> None:
         if step.records:
-            self._next.records.extend(step.records)
+            queue = self._queue
+            if not queue or len(queue[-1].records) >= APPEND_RECORDS_MAX:
+                queue.append(_Append())
+            queue[-1].records.extend(step.records)
             self._schedule_flush()
         for group_id, key, at_ms in step.timers:
             if at_ms is None:
@@ -172,7 +191,7 @@ class ShardHost:
             else:
                 self._timers.set((group_id, key), at_ms)
         for answer in step.answers:
-            holder = self._next if self._next.records else self._in_flight
+            holder = self._queue[-1] if self._queue else self._in_flight
             if answer.durable and holder is not None:
                 holder.answers.append(answer)
             else:
@@ -193,10 +212,9 @@ class ShardHost:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._state != "active" or self._in_flight is not None or not self._next.records:
+        if self._state != "active" or self._in_flight is not None or not self._queue:
             return
-        append, self._next = self._next, _Append()
-        self._in_flight = append
+        append = self._in_flight = self._queue.popleft()
         batch = bytearray(records.encode_all(append.records, self._runtime.now_ms()))
         route = self.route
         timeout_ms = self._settings.offsets_commit_timeout_ms
@@ -225,7 +243,7 @@ class ShardHost:
         self._settle_deadline()
         for answer in append.answers:
             self._reply(answer.token, answer.response)
-        if self._next.records:
+        if self._queue:
             self._schedule_flush()
 
     def _append_failed(self, append: _Append, failure: Exception) -> None:
@@ -260,7 +278,8 @@ class ShardHost:
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        self._in_flight, self._next = None, _Append()
+        self._in_flight = None
+        self._queue.clear()
         waiting, self._waiting = self._waiting, {}
         moved = NotCoordinator("the group is loaded again")
         for token, (asked, reply) in waiting.items():
@@ -269,15 +288,17 @@ class ShardHost:
 
     async def _load(self) -> None:
         started_ms = self._runtime.monotonic_ms()
+        wait_s, longest_s = RETRY_S
         while True:
             shard = Shard(self._settings, self._assigning)
             try:
                 end = await load(self._runtime, self.link, self.route, shard)
-            except (KafkaError, PeerLost, OSError) as failure:
+            except (KafkaError, DecodeError, PeerLost, OSError) as failure:
                 log.warning("%s is not loaded: %s", self, failure)
                 if not self.link.is_open:
                     return  # the Broker brings a route to the successor
-                await self._runtime.sleep(RETRY_S)
+                await self._runtime.sleep(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
             else:
                 break
         took_ms = self._runtime.monotonic_ms() - started_ms

@@ -9,7 +9,7 @@ object is kept for it: its offsets are all there is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from raylog.actors.group import listing, offsets
@@ -130,21 +130,25 @@ class Shard:
         if isinstance(group, ConsumerGroup):
             group.assignment_is_ready(step)
 
-    def expire(self, step: Step) -> None:
+    def group_ids(self) -> list[str]:
+        """Every group that has members, offsets or a record of its own."""
+        return list(self.offsets.groups.keys() | self.groups.keys())
+
+    def expire(self, step: Step, group_ids: Iterable[str]) -> None:
         """Forget offsets that were kept long enough, and groups of which nothing is left."""
-        for group_id, stored in tuple(self.offsets.groups.items()):
+        for group_id in group_ids:
             group = self.groups.get(group_id)
             gone = offsets.expired(
-                stored,
+                self.offsets.of(group_id),
                 step.now_ms,
                 self._settings.offsets_retention_ms,
                 _nothing if group is None else group.subscribes,
                 _itself if group is None else group.offset_expires_after,
             )
             offsets.forget(step, group_id, list(gone))
-        for group_id, group in tuple(self.groups.items()):
-            if group.is_empty() and group_id not in self.offsets.groups:
-                group.delete(step)
+            if group is None or not group.is_empty() or group_id in self.offsets.groups:
+                continue
+            group.delete(step)
 
     # ---- replay --------------------------------------------------------------------------
 
@@ -197,7 +201,14 @@ class Shard:
                 group.delete(step)
             create(step, group_id)
         group = self._member_group(group_id)
-        group.join(step, asked)
+        try:
+            group.join(step, asked)
+        except KafkaError as failure:
+            if isinstance(group, ClassicGroup):
+                raise
+            # Kafka does not repeat the member id in a KIP-848 group's refusal.
+            refused = failed(JoinGroupRequest(), asked.version, failure)
+            (step.answer if step.records else step.answer_now)(asked, refused)
         self._settle(step, group)
 
     def _sync(self, step: Step, asked: Asked[SyncGroupRequest]) -> None:

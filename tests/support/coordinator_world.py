@@ -112,6 +112,11 @@ class Asking:
     answer: Any = None
     failure: Exception | None = None
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the answer came."""
+        return self.answer is not None
+
     def reply(self, _header: Any, frame: memoryview) -> None:
         assert self.answer is None, "answered twice"
         self.answer = decode_response(self.api_key, self.version, bytes(frame[LENGTH_BYTES:]))[1]

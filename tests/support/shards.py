@@ -78,6 +78,10 @@ class ShardWorld:
                 self.timers[group_id, key] = at_ms
         return step
 
+    def expire(self) -> None:
+        """Look for expired offsets."""
+        self.run(lambda step: self.shard.expire(step, self.shard.group_ids()))
+
     def fire(self) -> None:
         """Run the timers that are due."""
         while due := [name for name, at_ms in self.timers.items() if at_ms <= self.now_ms]:

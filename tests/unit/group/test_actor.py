@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.group.api import coordinator_error
+from raylog.actors.group.hosting import APPEND_RECORDS_MAX, SWEEP_GROUPS
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
@@ -30,7 +31,14 @@ from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from raylog.wire.messages.sync_group import SyncGroupRequest
-from tests.support.coordinator_world import ADDRESS, BROKER, CoordinatorWorld, HoldingLink, run
+from tests.support.coordinator_world import (
+    ADDRESS,
+    BROKER,
+    SEGMENT,
+    CoordinatorWorld,
+    HoldingLink,
+    run,
+)
 from tests.support.gateway_world import settle
 from tests.support.shards import id_of
 from tests.unit.group.test_offsets import committing
@@ -122,8 +130,8 @@ def test_an_answer_waits_for_what_it_tells(tmp_path: Path) -> None:
         refused = world.send(HeartbeatRequest(group_id="no", generation_id=1, member_id="m"), 4)
         assert code(refused.answer) == "UNKNOWN_MEMBER_ID", "which promises nothing"
         await world.runtime.advance(5)
-        assert reading.answer is None
-        assert listing.answer is None
+        assert not reading.is_answered
+        assert not listing.is_answered
         world.link.release()
         assert reading.answer.groups[0].topics[0].partitions[0].committed_offset == 1
         assert [one.group_id for one in listing.answer.groups] == ["g"]
@@ -400,3 +408,47 @@ def test_failures_of_the_log_in_terms_of_coordinators(failure: Exception, expect
     error = coordinator_error(failure)
     assert isinstance(error, KafkaError)
     assert error.code.name == expected
+
+
+def test_a_large_append_is_not_made_larger(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        asked = [world.send(committing({0: n}), 9) for n in range(APPEND_RECORDS_MAX + 5)]
+        await world.runtime.advance(1)
+        assert world.log.batches == [APPEND_RECORDS_MAX, 5]
+        assert {code(one.answer) for one in asked} == {"NONE"}
+        assert await offsets(world) == {0: APPEND_RECORDS_MAX + 4}
+
+    run(scenario, tmp_path)
+
+
+def test_many_groups_are_swept_some_at_a_time(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        count = 2 * SWEEP_GROUPS + 1
+        for number in range(count):
+            world.send(committing({0: 1}, group=f"g{number}", retention_ms=1), 4)
+        await world.runtime.advance(999)
+        written = len(world.log.batches)
+        await world.runtime.advance(2)
+        assert sum(world.log.batches[written:]) == count
+        assert (await world.ask(ListGroupsRequest(), 4)).groups == []
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
+
+
+def test_a_log_that_cannot_be_read_keeps_clients_waiting(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        segment = world.log.directory / SEGMENT
+        good = segment.read_bytes()
+        segment.write_bytes(good[:-1] + b"?")
+        world.restart()
+        await world.begin()
+        assert code(await world.ask(committing({0: 2}), 9)) == "COORDINATOR_LOAD_IN_PROGRESS"
+        segment.write_bytes(good)
+        await world.runtime.advance(5_000)
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)

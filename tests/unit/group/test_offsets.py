@@ -285,10 +285,10 @@ def test_offsets_are_kept_for_the_retention_time() -> None:
     world.ask(committing({0: 1}), BY_NAME)
     world.now_ms += HOUR_MS - 1
     world.ask(committing({1: 2}), BY_NAME)
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world) == {("t", 0): 1, ("t", 1): 2}
     world.now_ms += 1
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world) == {("t", 1): 2}
     world.crash()
     assert fetched(world) == {("t", 1): 2}
@@ -298,9 +298,9 @@ def test_an_old_client_says_how_long_a_commit_is_kept(world: ShardWorld) -> None
     world.ask(committing({0: 1}, retention_ms=100), 4)
     world.crash()
     world.now_ms += 99
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world) == {("t", 0): 1}
     world.now_ms += 1
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world) == {}
     assert not world.shard.offsets.groups

@@ -72,7 +72,7 @@ def heartbeat(
 
 
 def listed(world: ShardWorld, **filters: list[str]) -> list[tuple[str, str, str, str]]:
-    found = world.ask(ListGroupsRequest(**filters), 5)  # type: ignore[arg-type]  # of strings
+    found = world.ask(ListGroupsRequest(**filters), 5)
     return sorted(
         (one.group_id, one.protocol_type, one.group_state, one.group_type) for one in found.groups
     )
@@ -163,7 +163,7 @@ def test_a_subscribed_topics_offsets_stay(world: ShardWorld) -> None:
     answer = world.ask(deleting(0, group="classic"), 0)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     world.now_ms += world.settings.offsets_retention_ms * 2
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world, "classic") == {("t", 0): 4}
 
 
@@ -178,10 +178,10 @@ def test_offsets_of_an_empty_group_are_kept_from_when_its_last_member_left() -> 
     world.now_ms += 5000
     world.ask(LeaveGroupRequest(group_id="classic", member_id=member), 0)
     world.now_ms += 999
-    world.run(world.shard.expire)
+    world.expire()
     assert fetched(world, "classic") == {("t", 0): 4}
     world.now_ms += 1
-    world.run(world.shard.expire)
+    world.expire()
     assert listed(world) == []
     world.crash()
     assert listed(world) == []
