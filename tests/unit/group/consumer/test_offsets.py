@@ -43,7 +43,7 @@ def commit(
                     )
                     for one in partitions
                 ],
-                **named,  # type: ignore[arg-type]  # one of the two fields
+                **named,
             )
         ],
     )

@@ -1,0 +1,138 @@
+"""Records of KIP-848 groups: their order as Apache Kafka's, and what compaction leaves of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raylog.actors.group.base import GroupRecord
+from raylog.actors.group.consumer.member import MemberState, holding_of
+from raylog.actors.group.consumer.state import GroupState
+from raylog.wire.internal.consumer_groups import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    TopicPartitions,
+)
+from tests.support.consumer_groups import ConsumerWorld
+
+_SHORT = {
+    ConsumerGroupMemberMetadataKey: "member",
+    ConsumerGroupMetadataKey: "epoch",
+    ConsumerGroupTargetAssignmentMemberKey: "target",
+    ConsumerGroupTargetAssignmentMetadataKey: "target epoch",
+    ConsumerGroupCurrentMemberAssignmentKey: "owned",
+}
+
+
+def kinds(records: list[GroupRecord]) -> list[str]:
+    """Kinds of records, of which member, and whether they are tombstones."""
+    found = []
+    for record in records:
+        key: Any = record.key
+        name = f"{_SHORT[type(key)]} {getattr(key, 'member_id', '')}".strip()
+        found.append(name if record.value is not None else f"no {name}")
+    return found
+
+
+def test_records_of_a_join() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", "t")
+    assert kinds(world.world.log) == ["member a", "epoch", "target a", "target epoch", "owned a"]
+    world.world.log.clear()
+    world.join("b", "t")
+    assert kinds(world.world.log) == [
+        "member b",
+        "epoch",
+        "target a",
+        "target b",
+        "target epoch",
+        "owned b",
+    ]
+    world.world.log.clear()
+    world.beat("b", 3)
+    world.world.log.clear()
+    world.beat("b", 3)
+    assert world.world.log == []  # a heartbeat that changes nothing writes nothing
+
+
+def test_records_of_a_leave() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", "t")
+    world.world.log.clear()
+    world.beat("a", -1)
+    assert kinds(world.world.log) == ["no owned a", "no target a", "no member a", "epoch"]
+
+
+def test_records_of_a_static_takeover() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", "t", instance_id="i")
+    world.beat("a", -2, instance_id="i")
+    world.world.log.clear()
+    world.join("b", "t", instance_id="i")
+    assert kinds(world.world.log) == [
+        "no owned a",
+        "no target a",
+        "no member a",
+        "member b",
+        "target b",
+        "owned b",
+        "owned b",
+    ]
+
+
+def test_a_compacted_log_gives_the_same_group() -> None:
+    world = ConsumerWorld(t=4, u=2)
+    world.join("a", "t")
+    world.join("b", "t", "u", subscribed_topic_regex="u")
+    world.world.advance(0)
+    world.beat("a", 2)
+    world.beat("a", 2, {"t": [0, 1]})
+    world.join("c", "u")
+    world.beat("c", -1)
+    world.beat("b", 3)
+    newest = {repr(record.key): record for record in world.world.log}
+    kept = sorted(newest.values(), key=world.world.log.index)
+    for some in (kept, [record for record in kept if record.value is not None]):
+        state = GroupState()
+        for record in some:
+            state.replay(record)
+        assert state == world.group.state
+
+
+def test_tombstones_of_what_is_unknown_are_passed_over() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", "t", subscribed_topic_regex="t")
+    world.world.advance(0)
+    state = GroupState()
+    for record in world.world.log:
+        state.replay(GroupRecord(record.key, None))
+    state.replay(GroupRecord(ConsumerGroupPartitionMetadataKey(group_id="g"), None))
+    assert state == GroupState()
+
+
+def test_records_without_assignment_epochs() -> None:
+    old = ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=4,
+        previous_member_epoch=3,
+        state=9,
+        assigned_partitions=[TopicPartitions(topic_id=bytes(16), partitions=[1, 2])],
+        partitions_pending_revocation=[],
+    )
+    holding = holding_of(old)
+    assert holding.assigned == {bytes(16): {1: 4, 2: 4}}
+    assert holding.state is MemberState.UNKNOWN
+
+
+def test_deleting_a_group() -> None:
+    world = ConsumerWorld(t=2)
+    world.join("a", "t", subscribed_topic_regex="t")
+    world.world.advance(0)
+    world.world.log.clear()
+    world.beat("a", -1)
+    world.world.run(world.group.delete)
+    assert kinds(world.world.log[-2:]) == ["no target epoch", "no epoch"]
+    assert not world.world.groups
