@@ -31,7 +31,7 @@ from raylog.wire.records import (
     decode_end_txn_marker,
 )
 
-_BATCHES_KEPT = 5  # as many as a producer may have in flight
+BATCHES_KEPT = 5  # as many as a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
 _LOG_APPEND_TIME_BIT = 0x08
 _TRANSACTIONAL_BIT = 0x10
@@ -192,7 +192,7 @@ class ProducerStates:
             producer.epoch = epoch
             producer.batches.clear()
         batches = producer.batches
-        if len(batches) == _BATCHES_KEPT:
+        if len(batches) == BATCHES_KEPT:
             del batches[0]
         attributes, delta, sequence = (
             header.attributes,

@@ -5,6 +5,7 @@ record; the log start is the one fact that the segments do not hold.
 """
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -32,13 +33,17 @@ from raylog.storage.layout import (
     parse_segment_name,
     producers_name,
 )
-from raylog.storage.producers import ProducerStates
+from raylog.storage.producers import BATCHES_KEPT, ProducerStates
 from raylog.storage.scan import checked
 from raylog.storage.segment import Segment
 from raylog.wire.records import LENGTH_OVERHEAD, BatchHeader
 
 _CHUNK = 1024 * 1024
 _OFFSET_MAX = 2**63 - 1
+_ATTRIBUTES = BatchHeader._fields.index("attributes")
+_PRODUCER_ID = BatchHeader._fields.index("producer_id")
+_TRANSACTION_BITS = 0x30  # transactional, control
+_new = tuple.__new__  # half the cost of the generated constructor
 
 
 @dataclass(slots=True)
@@ -91,6 +96,7 @@ class Recovery:
         self._producers = ProducerStates()
         self._producers_offset = -1  # what `_producers` is the state of; -1: nothing yet
         self._scan_began_blind = False  # not knowing the producers: a later snapshot knows more
+        self._recent: dict[int, deque[tuple[int, ...]]] = {}  # headers to be noted yet
         self._epochs = LeaderEpochs()
         self._generation = 0
         self._cleaner = CleanerFile(disk, directory).read()
@@ -309,14 +315,36 @@ class Recovery:
                 self._epochs.assign(epoch, base_offset)
                 last_epoch = epoch
             if producer_id >= 0:
-                self._note_producer(BatchHeader(*fields), data[at : at + size], aborted)
+                self._note_producer(fields, data, at, aborted)
+        for producer_id in list(self._recent):
+            self._note_recent(producer_id)
 
     def _note_producer(
-        self, header: BatchHeader, batch: memoryview, aborted: list[AbortedTransaction]
+        self,
+        fields: tuple[int, ...],
+        data: memoryview,
+        at: int,
+        aborted: list[AbortedTransaction],
     ) -> None:
+        """Note a producer's batch: at once if of a transaction, else the last ones in the end."""
+        producer_id = fields[_PRODUCER_ID]
+        if not fields[_ATTRIBUTES] & _TRANSACTION_BITS:
+            recent = self._recent.get(producer_id)
+            if recent is None:
+                recent = self._recent[producer_id] = deque(maxlen=BATCHES_KEPT)
+            recent.append(fields)
+            return
+        self._note_recent(producer_id)
+        header = _new(BatchHeader, fields)
+        batch = data[at : at + header.size]
         ended = self._producers.apply(header, header.base_offset, batch, self._now_ms)
         if ended is not None:
             aborted.append(ended)
+
+    def _note_recent(self, producer_id: int) -> None:
+        for fields in self._recent.pop(producer_id, ()):
+            header = _new(BatchHeader, fields)
+            self._producers.update(header, header.base_offset, self._now_ms)
 
     def _judge_tail(self, segment: Segment, fd: int) -> None:
         """Zeros behind the data are room for more; anything else is never written over."""
