@@ -34,11 +34,14 @@ def state_name(state: GroupState) -> str:
 
 
 def described(group: GroupContext, image: MetadataImage) -> DescribedGroup:
-    """The group with its members, and what keeps an assignor from working."""
+    """The group with its members.
+
+    The message, which Kafka leaves empty without an error code, tells why an assignor failed.
+    """
     state = group.state
     return DescribedGroup(
         error_code=0,
-        error_message=group.assignor_error,  # clients look at it only beside an error code
+        error_message=group.assignor_error,
         group_id=group.group_id,
         group_state=state_name(state),
         group_epoch=state.group_epoch,

@@ -55,6 +55,8 @@ def test_an_assignor_that_fails_leaves_the_old_target() -> None:
     joined = world.join("b", "t")
     assert (joined.member_epoch, world.owned(joined)) == (2, {})
     assert world.group.assignor_error == "assignor 'uniform' raised ZeroDivisionError"
+    assert world.describe().error_message == "assignor 'uniform' raised ZeroDivisionError"
+    assert world.describe().error_code == 0
     assert world.group.state_name() == "Assigning"
     assert world.beat("a", 2).member_epoch == 2
     assert world.assignments() == {"a": {"t": [0, 1]}, "b": {}}
