@@ -174,7 +174,7 @@ def commit(
                 _append(step, request, name, partition)
             codes.append((partition.partition_index, code))
         outcomes.append(_committed(topic, codes))
-    response = OffsetCommitResponse(topics=_merged(unknown, outcomes))
+    response = OffsetCommitResponse(topics=_merged(unknown, outcomes) if unknown else outcomes)
     (step.answer if len(step.records) > appended else step.answer_now)(asked, response)
 
 
@@ -199,11 +199,13 @@ def _failure_of(check: Callable[[], None]) -> KafkaError | None:
 def _resolve(
     image: MetadataImage, version: int, asked: OffsetCommitRequestTopic
 ) -> tuple[str, ErrorCode]:
-    """A topic's name, and what its absence is called."""
+    """A topic's name, and what the absence of it or of its partitions is called."""
     if version < TOPIC_IDS_SINCE:
         return asked.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     topic = image.topics.get(TopicId(asked.topic_id))
-    return "" if topic is None else topic.name, ErrorCode.UNKNOWN_TOPIC_ID
+    if topic is None:
+        return "", ErrorCode.UNKNOWN_TOPIC_ID
+    return topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def _is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
