@@ -48,7 +48,7 @@ class Cleaner:
     async def sweep(self) -> int:
         """Clean every log that is due, once; how many there were."""
         cleaned = 0
-        for number, partition in enumerate(list(self._partitions.values())):
+        for number, partition in enumerate(list(self._partitions.values()), 1):
             if self._partitions.get(partition.key) is partition and partition.config.compact:
                 cleaned += await self._clean(partition)
             if number % LOOKS == 0:
