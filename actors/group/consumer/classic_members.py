@@ -2,7 +2,7 @@
 
 They are assigned by the broker as all others are, and are answered at once: a join tells the new
 epoch as its generation, the sync after it what is owned. A heartbeat tells them to join again
-whenever there is a step for them to take: a new group epoch, partitions to give up, or to get.
+whenever there is a step for them to take: a new target, partitions to give up, or to get.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from raylog.actors.group.consumer.member import (
     ClassicSide,
     Holding,
     MemberState,
+    Partitions,
     Profile,
     sorted_names,
 )
@@ -26,6 +27,7 @@ from raylog.actors.group.consumer.requests import (
     static_seat,
     unknown_member,
 )
+from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import (
     DecodeError,
@@ -69,18 +71,46 @@ def join(group: GroupContext, step: Step, asked: Asked[JoinGroupRequest]) -> Non
         return
     seat = _seat(group, request, member_id)
     subscription = _subscription(request)
-    replaced = None if seat.replaces is None else group.state.profiles[seat.replaces]
+    profile = _profile(seat.profile, asked, subscription)
     owned = embedded.partitions_of(subscription.owned_partitions, step.image)
-    rebalance.admit(
-        group, step, member_id, seat, _profile(seat.profile, asked, subscription), owned
-    )
-    response = _joined(group, member_id)
-    if replaced is not None and replaced.classic is None and downgrading.is_due(group, ()):
-        downgrading.downgrade(group, step, (), rebalance=False)
+    if _ends_migration(group, seat):
+        step.answer(asked, _join_and_downgrade(group, step, member_id, seat, profile, owned))
+        return
+    rebalance.admit(group, step, member_id, seat, profile, owned)
+    group.restart_session(step, member_id)
+    group.await_sync(step, member_id)
+    step.answer(asked, _joined(group, member_id))
+
+
+def _ends_migration(group: GroupContext, seat: Seat) -> bool:
+    """Whether this takes the place of the last member that speaks KIP-848."""
+    replaced = seat.replaces
+    if replaced is None or group.state.profiles[replaced].classic is not None:
+        return False
+    return downgrading.is_due(group, [replaced], joining=1)
+
+
+def _join_and_downgrade(
+    group: GroupContext,
+    step: Step,
+    member_id: str,
+    seat: Seat,
+    profile: Profile,
+    owned: Partitions,
+) -> JoinGroupResponse:
+    """The group becomes classic with this join.
+
+    If that rebalances, since the subscription is another, the generation told is none: as with
+    Kafka, the member's sync fails and it joins the classic group.
+    """
+    changed = profile.topic_names != seat.profile.topic_names
+    if changed:
+        rebalance.take_place(group, step, member_id, seat, profile)
     else:
-        group.restart_session(step, member_id)
-        group.await_sync(step, member_id)
-    step.answer(asked, response)
+        rebalance.admit(group, step, member_id, seat, profile, owned)
+    response = _joined(group, member_id)
+    downgrading.downgrade(group, step, (), rebalance=changed)
+    return response
 
 
 def _check_protocols(group: GroupContext, request: JoinGroupRequest) -> None:
@@ -185,7 +215,7 @@ def sync(group: GroupContext, step: Step, asked: Asked[SyncGroupRequest]) -> Non
     ):
         if named is not None and named != current:
             raise InconsistentGroupProtocol(f"{named} named where the member uses {current}")
-    if group.state.group_epoch > holding.epoch and not _gives_up(holding):
+    if _is_behind(group.state, holding) and not _gives_up(holding):
         group.await_rejoin(step, member_id)
         raise RebalanceInProgress(
             f"A new rebalance is triggered in group {group.group_id} and "
@@ -200,6 +230,18 @@ def sync(group: GroupContext, step: Step, asked: Asked[SyncGroupRequest]) -> Non
         assignment=embedded.assignment_blob(holding.assigned, step.image, subscription),
     )
     step.answer(asked, response)
+
+
+def _is_behind(state: GroupState, holding: Holding) -> bool:
+    """Whether there is a newer target than the member's.
+
+    One for a newer group epoch comes with the next heartbeat of a KIP-848 member; where there is
+    none, a classic member has to join again for it.
+    """
+    if holding.epoch < state.target_epoch:
+        return True
+    waits = holding.epoch < state.group_epoch
+    return waits and all(one.classic is not None for one in state.profiles.values())
 
 
 def _gives_up(holding: Holding) -> bool:
@@ -233,7 +275,7 @@ def _has_a_step_to_take(
     group: GroupContext, member_id: str, holding: Holding, image: MetadataImage
 ) -> bool:
     state = group.state
-    if holding.epoch < state.group_epoch or _gives_up(holding):
+    if _is_behind(state, holding) or _gives_up(holding):
         return True
     if holding.state is not MemberState.UNRELEASED_PARTITIONS:
         return False

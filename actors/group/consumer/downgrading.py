@@ -19,12 +19,15 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.internal.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 
 
-def is_due(group: GroupContext, leaving: Collection[str]) -> bool:
-    """Whether all who stay are classic members, and may have a group of their own."""
+def is_due(group: GroupContext, leaving: Collection[str], joining: int = 0) -> bool:
+    """Whether all who stay are classic members, and may have a group of their own.
+
+    Together with `joining` classic members that come in place of some who leave.
+    """
     stay = [one for member_id, one in group.state.profiles.items() if member_id not in leaving]
     return (
         group.settings.may_downgrade
-        and 0 < len(stay) <= group.settings.size_max
+        and 0 < len(stay) + joining <= group.settings.size_max
         and all(profile.classic is not None for profile in stay)
     )
 

@@ -46,14 +46,22 @@ def admit(
 ) -> None:
     """Record what a member said, and all that comes of it, in Kafka's order."""
     log = GroupLog(group.group_id, step)
-    if seat.replaces is not None:
-        _replace_member(group, step, log, seat.replaces, member_id, seat)
-    changed = _take_profile(group, step, log, member_id, seat.profile, profile)
+    changed = take_place(group, step, member_id, seat, profile)
     _update_epoch(group, step, log, bump=changed.bumps_epoch)
     update_target(group, step, log)
     _move_member(
         group, step, log, member_id, subscription_changed=changed.subscription, owned=owned
     )
+
+
+def take_place(
+    group: GroupContext, step: Step, member_id: str, seat: Seat, profile: Profile
+) -> Change:
+    """Record what a member said, in place of the static member that it replaces, if any."""
+    log = GroupLog(group.group_id, step)
+    if seat.replaces is not None:
+        _replace_member(group, step, log, seat.replaces, member_id, seat)
+    return _take_profile(group, step, log, member_id, seat.profile, profile)
 
 
 def _take_profile(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.leave_group import LeaveGroupRequest
-from tests.support.shard_world import GROUP, ShardWorld, assigned_by
+from tests.support.shard_world import AT_ONCE, GROUP, ShardWorld, assigned_by
 
 
 @pytest.fixture
@@ -74,6 +76,27 @@ def test_a_new_epoch_asks_it_to_join_again(settled: ShardWorld) -> None:
     assert settled.live("z", 3) is ErrorCode.REBALANCE_IN_PROGRESS
     assert settled.join("z", "t", owned={"t": [2]}).generation_id == 4
     assert settled.live("z", 4) is ErrorCode.NONE
+
+
+def test_a_new_epoch_without_a_target_asks_for_nothing(settled: ShardWorld) -> None:
+    settled.enter("b")
+    settled.beat("b", -1)
+    assert settled.consumer.state.group_epoch == 4
+    assert settled.live("z", 3) is ErrorCode.NONE
+    assert settled.sync("z", 3).error_code == ErrorCode.NONE
+    settled.beat("a", 3)
+    assert settled.live("z", 3) is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_without_kip_848_members_a_new_epoch_does() -> None:
+    world = ShardWorld(replace(AT_ONCE, consumer_migration_policy="upgrade"))
+    world.create_topic("t", 2)
+    world.enter("a", "t")
+    world.join("z", "t")
+    world.beat("a", -1)
+    assert world.live("z", 3) is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.join("z", "t").generation_id == 4
+    assert assigned_by(world.sync("z", 4).assignment) == {"t": [0, 1]}
 
 
 def test_refusals(settled: ShardWorld) -> None:

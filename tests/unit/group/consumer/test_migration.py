@@ -215,6 +215,18 @@ def test_downgrade_when_a_static_member_changes_its_protocol() -> None:
     assert world.live(joined.member_id, 2, "i") is ErrorCode.NONE
 
 
+def test_downgrade_with_another_subscription_rebalances() -> None:
+    world = ShardWorld()
+    world.create_topic("t", 2)
+    world.enter("a", "t", instance_id="i")
+    world.join("", "t", instance_id="k")
+    joined = world.join("", "t", "u", instance_id="i")
+    assert (joined.error_code, joined.generation_id) == (ErrorCode.NONE, 0)
+    assert isinstance(world.group, ClassicGroup)
+    assert (world.group.state_name(), world.group.generation) == ("PreparingRebalance", 3)
+    assert world.live(joined.member_id, 0, "i") is ErrorCode.ILLEGAL_GENERATION
+
+
 def test_a_dynamic_member_that_changes_its_protocol_makes_no_classic_group() -> None:
     world = ShardWorld()
     world.create_topic("t", 2)
