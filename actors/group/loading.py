@@ -122,10 +122,11 @@ def _take_commits(shard: Shard, commits: Commits) -> None:
             key, value = commits.popitem()
             if value is None:
                 continue
-            place = places.get(key[:-4])
+            start = key[:-4]
+            place = places.get(start)
             if place is None:
                 group_id, topic, _ = decode_commit_key(key)
-                place = places[key[:-4]] = shard.offsets.place(group_id, topic)
+                place = places[start] = shard.offsets.place(group_id, topic)
             place[int.from_bytes(key[-4:])] = new(StoredOffset, decode_commit_value(value))
 
 
