@@ -12,9 +12,10 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
+GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim cluster nodes scale conformance malformed loadtest bench micro \
-        golden lock clean install
+.PHONY: help demo test check fmt lint types layers unit property sim cluster groups nodes scale conformance \
+        differential malformed loadtest bench groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -34,7 +35,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## start a cluster, write and read a real event log through it
 	$(PY) -m raylog.demo
 
-test: check unit property sim cluster conformance ## everything that must pass; within 20 minutes
+test: check unit property sim cluster conformance differential ## everything that must pass; within 20 minutes
 
 check: lint types layers ## style, types, layers
 
@@ -63,7 +64,16 @@ sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
 	SEED=$(SEED) $(PYTEST) tests/sim
 
 cluster: $(STAMP) ## actors on a local Ray
-	$(PYTEST) tests/cluster --ignore=tests/cluster/test_nodes.py
+	$(PYTEST) tests/cluster --ignore=tests/cluster/test_nodes.py $(GROUPS_TESTS:%=--ignore=%)
+
+groups: $(STAMP) ## groups of real clients that come, go, die; the coordinator killed 40 times
+	$(PYTEST) $(GROUPS_TESTS)
+
+groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache Kafka (needs Java and Maven)
+	$(PY) -m bench.groups
+
+differential: $(STAMP) ## scripted group sessions, as Apache Kafka answered them
+	$(PYTEST) tests/differential
 
 nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
 	$(PYTEST) tests/cluster/test_nodes.py
@@ -88,6 +98,7 @@ micro: $(STAMP) ## codec and log alone
 
 golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the diff
 	$(PY) -m tests.golden.capture
+	$(PY) -m tests.differential.record
 
 lock: ## resolve the lock again from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
