@@ -19,6 +19,7 @@ from raylog.wire.internal.consumer_protocol import (
 )
 from raylog.wire.messages import consumer_group_heartbeat
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -33,7 +34,8 @@ from tests.support.wire_client import WireClient
 
 BEAT_S = 0.1
 RETRY_S = 0.05
-SESSION_MS = 20_000
+SESSION_MS = 6_000
+"""A departure that the killed coordinator alone knew of is found out after this time."""
 REBALANCE_MS = 8_000
 END_S = 30.0
 ABSENT = {
@@ -59,6 +61,8 @@ class RawMember:
     def __init__(self, name: str, address: str, group: str, topic: str, partitions: int) -> None:
         self.name = name
         self.place: Place | None = None
+        self.confirmed_at = 0.0
+        """When the last commit at `place` was sent that was acknowledged; monotonic s."""
         self.committed: dict[int, int] = {}
         """The newest offset of each partition whose commit was acknowledged."""
         self.failures: list[str] = []
@@ -78,8 +82,7 @@ class RawMember:
         self._ending.set()
         self._thread.join(END_S)
         assert not self._thread.is_alive(), f"{self.name} does not end"
-        if self._client is not None:
-            self._client.close()
+        self._forget()
 
     def _run(self) -> None:
         try:
@@ -102,17 +105,30 @@ class RawMember:
         while True:
             try:
                 if self._client is None:
-                    host, _, port = self._address.rpartition(":")
-                    self._client = WireClient(host, int(port), END_S)
+                    self._client = self._find()
                 answer = self._client.ask(request, version)
             except (OSError, EOFError):
-                if self._client is not None:
-                    self._client.close()
-                self._client = None
+                self._forget()
             else:
                 if _error_of(answer) not in ABSENT:
                     return answer
+                self._forget()
             time.sleep(RETRY_S)
+
+    def _find(self) -> WireClient:
+        """A connection to the coordinator; OSError if there is none."""
+        host, _, port = self._address.rpartition(":")
+        with WireClient(host, int(port), END_S) as client:
+            asked = FindCoordinatorRequest(coordinator_keys=[self.group])
+            (found,) = client.ask(asked, 4).coordinators
+        if found.error_code:
+            raise OSError(f"no coordinator: {ErrorCode(found.error_code).name}")
+        return WireClient(found.host, found.port, END_S)
+
+    def _forget(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
 
     def commit(self, place: Place, version: int) -> ErrorCode:
         """Commit the next offset for all that it owns."""
@@ -127,8 +143,10 @@ class RawMember:
             member_id=place.member_id,
             topics=[OffsetCommitRequestTopic(name=self.topic, partitions=parts)],
         )
+        sent_at = time.monotonic()
         error = _error_of(self.ask(request, version))
         if error is ErrorCode.NONE:
+            self.confirmed_at = sent_at
             self.committed.update(dict.fromkeys(place.partitions, offset))
         return error
 
