@@ -15,7 +15,6 @@ import pytest
 from tests.conformance.tools import java_tools
 from tests.support.group_members import (
     CommitWatcher,
-    ConsoleMember,
     Member,
     overlaps,
     start_member,
@@ -181,15 +180,15 @@ def test_clients_of_all_kinds_in_one_group(new_group: Callable[[], Group]) -> No
         _until_shared_with_java(others)
         others[0].kill()
         _until_shared_with_java(others[1:])
-        group.start("java")
+        second = group.start("java")
         others.append(group.start("confluent"))
+        wait_until(second.read, "the second Java to read something")
         java.kill()
         _until_shared_with_java(others[1:])
-        group.members[-2].leave()
+        second.leave()
         until_all_owned(others[1:], PARTITIONS, SETTLES_S * group.slow)
         writer.until_acknowledged(20)
         group.check(writer)
-    assert all(one.read() for one in group.members if isinstance(one, ConsoleMember))
 
 
 def _until_shared_with_java(others: list[Member]) -> None:
@@ -200,4 +199,8 @@ def _until_shared_with_java(others: list[Member]) -> None:
         together = [p for some in owned for p in some]
         return all(owned) and len(set(together)) == len(together) < PARTITIONS
 
-    wait_until(shared, "members of all kinds to share the partitions")
+    try:
+        wait_until(shared, "members of all kinds to share the partitions")
+    except AssertionError as failure:
+        said = "\n".join(one.last_words() for one in others)
+        raise AssertionError(f"{failure}\n{said}") from None

@@ -20,9 +20,11 @@ from typing import Any
 import confluent_kafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka.abc import ConsumerRebalanceListener as AioListener
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
 from aiokafka.errors import KafkaError as AioError
 from kafka import KafkaConsumer
 from kafka.consumer.subscription_state import ConsumerRebalanceListener
+from kafka.coordinator.assignors.range import RangePartitionAssignor as PythonRange
 from kafka.errors import KafkaError as PythonError
 
 HEARTBEATS = 5
@@ -129,6 +131,7 @@ def kafka_python(bootstrap: str, topic: str, group: str, session_ms: int) -> Non
         fetch_max_wait_ms=POLL_MS,
         session_timeout_ms=session_ms,
         heartbeat_interval_ms=session_ms // HEARTBEATS,
+        partition_assignment_strategy=[PythonRange],
     )
     consumer.subscribe([topic], listener=_Listener())
     say("subscribed")
@@ -166,6 +169,7 @@ async def _aiokafka(bootstrap: str, topic: str, group: str, session_ms: int) -> 
         fetch_max_wait_ms=POLL_MS,
         session_timeout_ms=session_ms,
         heartbeat_interval_ms=session_ms // HEARTBEATS,
+        partition_assignment_strategy=[AioRange],
     )
     consumer.subscribe([topic], listener=_AsyncListener())
     say("subscribed")
