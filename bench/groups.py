@@ -49,6 +49,8 @@ COMMITS_WANTED = 5_000
 CPU_RATIO_MAX = 3.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "2000"}
 RETRY_S = 0.2
+CONNECT_S = 0.003
+"""Between two new connections: Apache Kafka resets those that wait for it in a crowd."""
 _LENGTH = struct.Struct(">i")
 
 
@@ -246,7 +248,10 @@ async def heartbeats(peer: Peer, kind: type[Member], seconds: float) -> dict[str
     ]
     began = monotonic()
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(member.run()) for member in members]
+        running = []
+        for member in members:
+            running.append(tasks.create_task(member.run()))
+            await asyncio.sleep(CONNECT_S)
         while any(member.beats < 2 for member in members):  # noqa: ASYNC110 - polled on purpose
             await asyncio.sleep(RETRY_S)
         settled_s = monotonic() - began
