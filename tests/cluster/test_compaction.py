@@ -59,7 +59,9 @@ def confluent(bootstrap: str) -> Found:
         if (error := message.error()) is not None:
             assert error.code() == KafkaError._PARTITION_EOF, error
             break
-        found.append((message.offset(), message.key(), message.value()))
+        offset = message.offset()
+        assert offset is not None
+        found.append((offset, message.key(), message.value()))
     consumer.close()
     return found
 

@@ -61,7 +61,10 @@ class ConfluentMember:
             assert time.monotonic() < deadline, f"{len(found)} of {count} records came"
             message = self._consumer.poll(0.5)
             if message is not None and not message.error():
-                found.append((message.partition(), message.offset()))
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                found.append((partition, offset))
         return found
 
     def commit(self) -> None:
