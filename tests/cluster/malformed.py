@@ -133,6 +133,7 @@ class Report:
 def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Report:
     """Send `count` frames; `alive` describes the processes and must say the same at the end."""
     with _topics(peer.address) as topics:
+        _coordinate(peer.address, topics[0])
         source = frames(seed, topics[:-1])
         began = monotonic()
         warm = max(200, count // 20)
@@ -162,6 +163,13 @@ def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Repor
             alive_after=alive(),
             seconds=monotonic() - began,
         )
+
+
+def _coordinate(address: str, topic: str) -> None:
+    """Have the group coordinator started, as a frame may do too: it is there from the beginning."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "early", "log_level": 0})
+    consumer.committed([TopicPartition(topic, 0)], timeout=60)
+    consumer.close()
 
 
 @contextmanager

@@ -61,9 +61,11 @@ def read(cluster: RayCluster, topic: str, partitions: int) -> dict[int, list[obj
 
 
 def topics(admin: AdminClient) -> dict[str, int]:
-    """Names and partition counts of all topics."""
+    """Names and partition counts of all topics of ours."""
     listed = admin.list_topics(timeout=DEADLINE_S).topics
-    return {name: len(topic.partitions) for name, topic in listed.items()}
+    return {
+        name: len(topic.partitions) for name, topic in listed.items() if not name.startswith("__")
+    }
 
 
 def settings_of(admin: AdminClient, topic: str) -> dict[str, str | None]:
