@@ -118,7 +118,7 @@ class Placing:
             for member, owned in self._owners(index) if left else ():
                 lost = owned - self._given[index].get(member, 0)
                 count = min(lost, self._unplaced[index], self._room(member))
-                if count:
+                if count > 0:  # a chain may have brought it more than it had
                     self._give(index, member, count)
 
     def _owners(self, index: int) -> list[tuple[int, int]]:
