@@ -63,8 +63,9 @@ class Placing:
         self._keep()
         self._place_directly(self._near)
         self._place_freely()
-        self._place_cheaply()
+        self._place_cheaply(FAR // 2)
         if any(self._unplaced.values()):
+            self._place_cheaply(_INFINITE)
             self._keep_far()
             self._place_directly(self._may_have.__getitem__)
             self._place_anyhow()
@@ -165,11 +166,11 @@ class Placing:
                 assert chain is not None, "the block's level says that all have room"
                 self._carry_out(chain)
 
-    def _place_cheaply(self) -> None:
-        """Place by the cheapest chains, unless they lead far or the search takes too long."""
+    def _place_cheaply(self, below: int) -> None:
+        """Place by the cheapest chains that cost less than `below`, as long as the steps last."""
         for index in self._kinds:
             while self._unplaced[index] and self._steps_left > 0:
-                chain = self._cheapest_chain(index)
+                chain = self._cheapest_chain(index, below)
                 if chain is None:
                     break
                 self._carry_out(chain)
@@ -191,10 +192,10 @@ class Placing:
         dead |= before.keys()
         return None
 
-    def _cheapest_chain(self, index: int) -> Chain | None:
+    def _cheapest_chain(self, index: int, below: int) -> Chain | None:
         """The chain of least cost, or the best one seen when the steps are used up.
 
-        None if it leads far. Some edges gain, but no circle does.
+        None if it costs `below` or more. Some edges gain, but no circle does.
         """
         start = _KINDS - index
         before: dict[Node, Node] = {start: start}
@@ -215,7 +216,7 @@ class Placing:
                         queue.append(following)
         ends = [member for member in costs if member >= 0 and self._room(member)]
         end = min(ends, key=lambda member: (costs[member], member), default=None)
-        if end is None or costs[end] >= FAR // 2:
+        if end is None or costs[end] >= below:
             return None
         return _chain(before, end)
 
