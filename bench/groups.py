@@ -12,6 +12,7 @@ import asyncio
 import json
 import struct
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
@@ -84,7 +85,7 @@ class Connection:
         return await self._reader.readexactly(length)
 
 
-class Member:
+class Member(ABC):
     """One member that joins, and then heartbeats as long as that is all it has to do."""
 
     def __init__(self, address: str, group: str, name: str) -> None:
@@ -105,11 +106,13 @@ class Member:
         finally:
             connection.close()
 
+    @abstractmethod
     async def _enter(self, connection: Connection) -> bool:
-        raise NotImplementedError
+        """Join; whether it is a member now."""
 
+    @abstractmethod
     async def _beat(self, connection: Connection) -> None:
-        raise NotImplementedError
+        """Heartbeat until something else is to be done."""
 
 
 class ClassicMember(Member):

@@ -6,21 +6,19 @@ and a route to its Replica actor is there.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import ConfigChanged, Record
-from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
-from raylog.actors.runtime.base import Link, PeerLost, Runtime
+from raylog.actors.ports import PartitionKey, RouteUpdate, TopicId
+from raylog.actors.replica.links import ReplicaLinks
+from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.errors import (
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,9 +38,8 @@ class ClusterView:
         self.broker_id = broker_id
         self.configs_version = 0
         """Moves on with every change of a configuration."""
-        self._runtime = runtime
         self._routes: dict[PartitionKey, OpenRoute] = {}
-        self._links: dict[str, Link] = {}
+        self._links = ReplicaLinks(runtime, self._lost)
         self._changed: list[Callable[[], None]] = []
 
     async def apply_metadata(
@@ -65,7 +62,7 @@ class ClusterView:
         Returns the directories of partitions that are no longer served.
         """
         for route in update.added:
-            link = await self._link_to(route)
+            link = await self._links.to(route)
             if link is not None:
                 key = (route.topic_id, route.partition)
                 self._routes[key] = OpenRoute(link, route.leader_epoch, route.directory)
@@ -73,23 +70,7 @@ class ClusterView:
         self._tell()
         return gone
 
-    async def _link_to(self, route: Route) -> Link | None:
-        address = route.replica_address
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            return link
-        try:
-            link = await self._runtime.connect(address)
-        except PeerLost:
-            log.warning("replica %s is gone before a link to it was open", route.replica_name)
-            return None
-        self._links[address] = link
-        link.on_lost(lambda: self._lost(address, link))
-        return link
-
-    def _lost(self, address: str, link: Link) -> None:
-        if self._links.get(address) is link:
-            del self._links[address]
+    def _lost(self, link: Link) -> None:
         for key in [key for key, route in self._routes.items() if route.link is link]:
             del self._routes[key]
 
@@ -144,5 +125,4 @@ class ClusterView:
 
     def close(self) -> None:
         """Close all links."""
-        for link in tuple(self._links.values()):
-            link.close()
+        self._links.close()

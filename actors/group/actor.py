@@ -23,7 +23,8 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate
-from raylog.actors.runtime.base import Link, LinkRequest, PeerLost, Runtime
+from raylog.actors.replica.links import ReplicaLinks
+from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
@@ -54,7 +55,7 @@ class GroupCoordinatorActor:
         self._settings = group_settings(BrokerSettings(settings))
         self._image = MetadataImage()
         self._hosts: dict[int, ShardHost] = {}
-        self._links: dict[str, Link] = {}
+        self._links = ReplicaLinks(runtime)
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
 
@@ -65,8 +66,7 @@ class GroupCoordinatorActor:
         """Answer who waits, close every link."""
         for partition in tuple(self._hosts):
             self._close(partition, "the coordinator stops")
-        for link in tuple(self._links.values()):
-            link.close()
+        self._links.close()
         self._processes.close()
 
     async def ping(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class GroupCoordinatorActor:
             if host.route == route and host.link.is_open:
                 return
             self._close(route.partition, "leadership has moved")
-        link = await self._link_to(route)
+        link = await self._links.to(route)
         if link is not None:
             self._hosts[route.partition] = ShardHost(
                 self._runtime,
@@ -136,25 +136,6 @@ class GroupCoordinatorActor:
                 self._assigning,
                 self._begin_assigning,
             )
-
-    async def _link_to(self, route: Route) -> Link | None:
-        address = route.replica_address
-        link = self._links.get(address)
-        if link is not None and link.is_open:
-            return link
-        try:
-            link = await self._runtime.connect(address)
-        except PeerLost:
-            log.warning("replica %s is gone before a link to it was open", route.replica_name)
-            return None
-        self._links[address] = link
-        link.on_lost(lambda: self._link_lost(address, link))
-        return link
-
-    def _link_lost(self, address: str, link: Link) -> None:
-        """The Replica process is gone: the Broker brings a route to its successor."""
-        if self._links.get(address) is link:
-            del self._links[address]
 
     def _close(self, partition: int, why: str) -> None:
         self._hosts.pop(partition).close(why)
