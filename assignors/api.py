@@ -14,15 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, Protocol, cast
 
+from raylog.assignors.plugins import PluginDescription as PluginDescription
+from raylog.assignors.plugins import PluginError as PluginError
+from raylog.assignors.plugins import Plugins
+
 ENTRY_POINT_GROUP = "raylog.assignors"
-_OWN_DISTRIBUTION = "raylog"
-
-
-class PluginError(Exception):
-    """A plug-in that cannot be used; the message names it, its origin and what failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,117 +94,35 @@ class Assignor(Protocol):
         del assignment, generation
 
 
-@dataclass(frozen=True, slots=True)
-class PluginDescription:
-    """One registered plug-in."""
+def _misfit(assignor: object) -> str | None:
+    for flag in ("shares_partitions", "cooperative"):
+        if not isinstance(getattr(assignor, flag, None), bool):
+            return f"{flag} must be True or False"
+    return None
 
-    name: str
-    target: str
-    """What the entry point names: `module:Class`."""
-    distribution: str
-    """The installed package it comes from; "?" if that cannot be told."""
-    version: str
-    error: str | None
-    """Why it cannot be used; None when it loads."""
 
-    @property
-    def state(self) -> str:
-        """`ready` or `failed`."""
-        return "ready" if self.error is None else "failed"
+_PLUGINS = Plugins(
+    ENTRY_POINT_GROUP,
+    "assignor",
+    "raylog.assignors.api.Assignor",
+    ("assign", "subscription_user_data", "on_assignment"),
+    _misfit,
+)
 
 
 def load(name: str) -> Assignor:
-    """A new instance of the assignor registered under `name`. Raises PluginError."""
-    found = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
-    if not found:
-        raise PluginError(f"no assignor {name!r} is installed; there are: {_known()}")
-    return _instance(_chosen(found))
+    """A new instance of the assignor registered under `name`.
+
+    Raises PluginError, which names it and what failed.
+    """
+    return cast(Assignor, _PLUGINS.load(name))
 
 
 def is_own(name: str) -> bool:
     """Whether `name` is one of the assignors that raylog brings."""
-    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    return any(_distribution(entry)[0] == _OWN_DISTRIBUTION for entry in found)
+    return _PLUGINS.is_own(name)
 
 
 def available() -> list[PluginDescription]:
     """All registered assignors, by name; every one is loaded to see whether it can be."""
-    entries = entry_points(group=ENTRY_POINT_GROUP)
-    described = []
-    for entry in sorted(entries, key=lambda entry: (entry.name, *_distribution(entry))):
-        rivals = [other for other in entries if other.name == entry.name]
-        described.append(_describe(entry, rivals))
-    return described
-
-
-def _describe(entry: EntryPoint, rivals: list[EntryPoint]) -> PluginDescription:
-    """Load one plug-in and say how that went."""
-    error = None
-    try:
-        if _chosen(rivals) != entry:
-            error = f"{_OWN_DISTRIBUTION}'s own assignor of that name is used instead"
-        else:
-            _instance(entry)
-    except PluginError as failure:
-        error = str(failure)
-    distribution, version = _distribution(entry)
-    return PluginDescription(entry.name, entry.value, distribution, version, error)
-
-
-def _chosen(found: list[EntryPoint]) -> EntryPoint:
-    """The one of several plug-ins of one name: raylog's own, which nobody can replace."""
-    own = [entry for entry in found if _distribution(entry)[0] == _OWN_DISTRIBUTION]
-    candidates = own or found
-    if len({entry.value for entry in candidates}) > 1:
-        origins = ", ".join(sorted(_origin(entry) for entry in candidates))
-        raise PluginError(f"several packages register an assignor {found[0].name!r}: {origins}")
-    return candidates[0]
-
-
-def _instance(entry: EntryPoint) -> Assignor:
-    """Import, make and check one plug-in; whatever it raises becomes a PluginError."""
-    try:
-        assignor = entry.load()()
-    except Exception as failure:  # a stranger's code may raise anything
-        raise PluginError(
-            f"assignor {_origin(entry)} does not load: {type(failure).__name__}: {failure}"
-        ) from failure
-    _check(entry, assignor)
-    return cast(Assignor, assignor)
-
-
-def _check(entry: EntryPoint, assignor: object) -> None:
-    """Refuse what is no assignor."""
-    for method in ("assign", "subscription_user_data", "on_assignment"):
-        if not callable(getattr(assignor, method, None)):
-            raise PluginError(
-                f"assignor {_origin(entry)} has no method {method}: inherit from "
-                "raylog.assignors.api.Assignor"
-            )
-    for flag in ("shares_partitions", "cooperative"):
-        if not isinstance(getattr(assignor, flag, None), bool):
-            raise PluginError(f"assignor {_origin(entry)}: {flag} must be True or False")
-    name = getattr(assignor, "name", None)
-    if name != entry.name:
-        raise PluginError(
-            f"assignor {_origin(entry)} calls itself {name!r}, its entry point {entry.name!r}"
-        )
-
-
-def _origin(entry: EntryPoint) -> str:
-    """A plug-in and where it comes from, for error messages."""
-    distribution, version = _distribution(entry)
-    return f"{entry.name!r} ({entry.value}, from {distribution} {version})"
-
-
-def _distribution(entry: EntryPoint) -> tuple[str, str]:
-    """Name and version of the package that registers it."""
-    if entry.dist is None:
-        return "?", "?"
-    return entry.dist.name, entry.dist.version
-
-
-def _known() -> str:
-    """The names that are registered, for error messages."""
-    names = sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
-    return ", ".join(names) or "none"
+    return _PLUGINS.available()

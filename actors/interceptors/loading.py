@@ -5,21 +5,23 @@ What raylog brings is registered exactly as a stranger's package registers its o
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Collection, Mapping
-from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from raylog.actors.interceptors.api import ENTRY_POINT_GROUP, Interceptor, Wanted
 from raylog.actors.interceptors.chain import Chain, InterceptorsUnusable
-from raylog.assignors.api import PluginDescription
-from raylog.assignors.api import PluginError as PluginError
+from raylog.assignors.plugins import PluginDescription, Plugins
+from raylog.assignors.plugins import PluginError as PluginError
 
-_OWN_DISTRIBUTION = "raylog"
 FILE_OPTION = "file"
 """An option whose last word this is names a file in `raylog.interceptors.files.dir`."""
-_METHODS = ("configure", "on_produce", "on_fetch")
+_PLUGINS = Plugins(
+    ENTRY_POINT_GROUP,
+    "interceptor",
+    "raylog.actors.interceptors.api.Interceptor",
+    ("configure", "on_produce", "on_fetch"),
+)
 
 
 def load_chain(wanted: Wanted, files_dir: str | None) -> Chain:
@@ -58,7 +60,7 @@ def load(name: str, options: Mapping[str, str]) -> Interceptor:
 
     Raises PluginError, which names it and what failed. Runs the plug-in's code.
     """
-    interceptor = _instance(_chosen(_registered(name)))
+    interceptor = cast(Interceptor, _PLUGINS.load(name))
     try:
         interceptor.configure(options)
     except Exception as failure:
@@ -68,7 +70,7 @@ def load(name: str, options: Mapping[str, str]) -> Interceptor:
 
 def names() -> list[str]:
     """What is registered; nothing is imported."""
-    return sorted({entry.name for entry in entry_points(group=ENTRY_POINT_GROUP)})
+    return _PLUGINS.names()
 
 
 def require(wanted: Collection[str]) -> None:
@@ -76,7 +78,7 @@ def require(wanted: Collection[str]) -> None:
     known = names()
     for name in wanted:
         if name not in known:
-            raise PluginError(_unknown(name, known))
+            raise PluginError(_PLUGINS.unknown(name))
 
 
 def option_of(option: str) -> tuple[str, str]:
@@ -84,81 +86,11 @@ def option_of(option: str) -> tuple[str, str]:
     known = names()
     fitting = [name for name in known if option.startswith(f"{name}.")]
     if not fitting:
-        raise PluginError(_unknown(option.partition(".")[0], known))
+        raise PluginError(_PLUGINS.unknown(option.partition(".")[0]))
     name = max(fitting, key=len)
     return name, option.removeprefix(f"{name}.")
 
 
-def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]}?" if near else "."
-    return f"no interceptor {name!r} is installed{hint} There are: {', '.join(known) or 'none'}"
-
-
 def available() -> list[PluginDescription]:
     """All registered interceptors, by name; every one is loaded to see whether it can be."""
-    entries = entry_points(group=ENTRY_POINT_GROUP)
-    described = []
-    for entry in sorted(entries, key=lambda entry: (entry.name, *_distribution(entry))):
-        error = None
-        try:
-            if _chosen([other for other in entries if other.name == entry.name]) != entry:
-                error = f"{_OWN_DISTRIBUTION}'s own interceptor of that name is used instead"
-            else:
-                _instance(entry)
-        except PluginError as failure:
-            error = str(failure)
-        described.append(PluginDescription(entry.name, entry.value, *_distribution(entry), error))
-    return described
-
-
-def _registered(name: str) -> list[EntryPoint]:
-    found = [entry for entry in entry_points(group=ENTRY_POINT_GROUP) if entry.name == name]
-    if not found:
-        raise PluginError(_unknown(name, names()))
-    return found
-
-
-def _chosen(found: list[EntryPoint]) -> EntryPoint:
-    """The one of several plug-ins of one name: raylog's own, which nobody can replace."""
-    own = [entry for entry in found if _distribution(entry)[0] == _OWN_DISTRIBUTION]
-    candidates = own or found
-    if len({entry.value for entry in candidates}) > 1:
-        origins = ", ".join(sorted(_origin(entry) for entry in candidates))
-        raise PluginError(f"several packages register an interceptor {found[0].name!r}: {origins}")
-    return candidates[0]
-
-
-def _instance(entry: EntryPoint) -> Interceptor:
-    """Import, make and check one plug-in; whatever it raises becomes a PluginError."""
-    try:
-        interceptor = entry.load()()
-    except Exception as failure:
-        raise PluginError(
-            f"interceptor {_origin(entry)} does not load: {type(failure).__name__}: {failure}"
-        ) from failure
-    for method in _METHODS:
-        if not callable(getattr(interceptor, method, None)):
-            raise PluginError(
-                f"interceptor {_origin(entry)} has no method {method}: inherit from "
-                "raylog.actors.interceptors.api.Interceptor"
-            )
-    name = getattr(interceptor, "name", None)
-    if name != entry.name:
-        raise PluginError(
-            f"interceptor {_origin(entry)} calls itself {name!r}, its entry point {entry.name!r}"
-        )
-    return cast(Interceptor, interceptor)
-
-
-def _origin(entry: EntryPoint) -> str:
-    """A plug-in and where it comes from, for error messages."""
-    distribution, version = _distribution(entry)
-    return f"{entry.name!r} ({entry.value}, from {distribution} {version})"
-
-
-def _distribution(entry: EntryPoint) -> tuple[str, str]:
-    """Name and version of the package that registers it."""
-    if entry.dist is None:
-        return "?", "?"
-    return entry.dist.name, entry.dist.version
+    return _PLUGINS.available()

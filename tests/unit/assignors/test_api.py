@@ -96,7 +96,7 @@ def test_what_fails_is_named(register: Registers, name: str, target: str, text: 
 
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
-    with pytest.raises(PluginError, match=r"no assignor 'best' is installed; there are: .*range"):
+    with pytest.raises(PluginError, match=r"no assignor 'best' is installed\. There are: .*range"):
         load("best")
 
 

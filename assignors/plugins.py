@@ -1,0 +1,150 @@
+"""Finding plug-ins of one kind by their entry points; nothing is imported before it is asked for.
+
+What raylog brings is registered exactly as a stranger's package registers its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+_OWN_DISTRIBUTION = "raylog"
+
+
+class PluginError(Exception):
+    """A plug-in that cannot be used; the message names it, its origin and what failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDescription:
+    """One registered plug-in."""
+
+    name: str
+    target: str
+    """What the entry point names: `module:Class`."""
+    distribution: str
+    """The installed package it comes from; "?" if that cannot be told."""
+    version: str
+    error: str | None
+    """Why it cannot be used; None when it loads."""
+
+    @property
+    def state(self) -> str:
+        """`ready` or `failed`."""
+        return "ready" if self.error is None else "failed"
+
+
+def _fits(_: object) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Plugins:
+    """The plug-ins of one kind."""
+
+    group: str
+    """The entry points' group."""
+    kind: str
+    """What one is called in messages."""
+    protocol: str
+    """What a plug-in inherits from."""
+    methods: tuple[str, ...]
+    """What it must have."""
+    misfit: Callable[[object], str | None] = _fits
+    """What else is wrong with one; None if nothing is."""
+
+    def load(self, name: str) -> object:
+        """A new instance of the plug-in registered under `name`; PluginError says what failed."""
+        found = [entry for entry in entry_points(group=self.group) if entry.name == name]
+        if not found:
+            raise PluginError(self.unknown(name))
+        return self._instance(self._chosen(found))
+
+    def names(self) -> list[str]:
+        """What is registered; nothing is imported."""
+        return sorted({entry.name for entry in entry_points(group=self.group)})
+
+    def unknown(self, name: str) -> str:
+        """What to say of a name that is not registered."""
+        known = self.names()
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"; did you mean {near[0]}?" if near else "."
+        there = ", ".join(known) or "none"
+        return f"no {self.kind} {name!r} is installed{hint} There are: {there}"
+
+    def is_own(self, name: str) -> bool:
+        """Whether `name` is one of those that raylog brings."""
+        found = entry_points(group=self.group, name=name)
+        return any(_distribution(entry)[0] == _OWN_DISTRIBUTION for entry in found)
+
+    def available(self) -> list[PluginDescription]:
+        """All that are registered, by name; every one is loaded to see whether it can be."""
+        entries = sorted(
+            entry_points(group=self.group), key=lambda entry: (entry.name, *_distribution(entry))
+        )
+        return [
+            self._described(entry, [other for other in entries if other.name == entry.name])
+            for entry in entries
+        ]
+
+    def _described(self, entry: EntryPoint, rivals: list[EntryPoint]) -> PluginDescription:
+        error = None
+        try:
+            if self._chosen(rivals) != entry:
+                error = f"{_OWN_DISTRIBUTION}'s own {self.kind} of that name is used instead"
+            else:
+                self._instance(entry)
+        except PluginError as failure:
+            error = str(failure)
+        return PluginDescription(entry.name, entry.value, *_distribution(entry), error)
+
+    def _chosen(self, found: list[EntryPoint]) -> EntryPoint:
+        """The one of several plug-ins of one name: raylog's own, which nobody can replace."""
+        own = [entry for entry in found if _distribution(entry)[0] == _OWN_DISTRIBUTION]
+        candidates = own or found
+        if len({entry.value for entry in candidates}) > 1:
+            origins = ", ".join(sorted(_origin(entry) for entry in candidates))
+            raise PluginError(
+                f"several packages register an {self.kind} {found[0].name!r}: {origins}"
+            )
+        return candidates[0]
+
+    def _instance(self, entry: EntryPoint) -> object:
+        """Import, make and check one plug-in; whatever it raises becomes a PluginError."""
+        try:
+            plugin: object = entry.load()()
+        except Exception as failure:  # a stranger's code may raise anything
+            raise PluginError(
+                f"{self.kind} {_origin(entry)} does not load: {type(failure).__name__}: {failure}"
+            ) from failure
+        for method in self.methods:
+            if not callable(getattr(plugin, method, None)):
+                raise PluginError(
+                    f"{self.kind} {_origin(entry)} has no method {method}: inherit from "
+                    f"{self.protocol}"
+                )
+        wrong = self.misfit(plugin)
+        if wrong is not None:
+            raise PluginError(f"{self.kind} {_origin(entry)}: {wrong}")
+        name = getattr(plugin, "name", None)
+        if name != entry.name:
+            raise PluginError(
+                f"{self.kind} {_origin(entry)} calls itself {name!r}, its entry point "
+                f"{entry.name!r}"
+            )
+        return plugin
+
+
+def _origin(entry: EntryPoint) -> str:
+    """A plug-in and where it comes from, for error messages."""
+    distribution, version = _distribution(entry)
+    return f"{entry.name!r} ({entry.value}, from {distribution} {version})"
+
+
+def _distribution(entry: EntryPoint) -> tuple[str, str]:
+    """Name and version of the package that registers it."""
+    if entry.dist is None:
+        return "?", "?"
+    return entry.dist.name, entry.dist.version
