@@ -82,6 +82,20 @@ _NETWORK = (
         low=1,
     ),
     _broker(
+        "socket.send.buffer.bytes",
+        _T.INT,
+        "-1",
+        "The kernel's send buffer of a client connection; -1 is the system's default.",
+        low=-1,
+    ),
+    _broker(
+        "socket.receive.buffer.bytes",
+        _T.INT,
+        "-1",
+        "The kernel's receive buffer of a client connection; -1 is the system's default.",
+        low=-1,
+    ),
+    _broker(
         "max.connections",
         _T.INT,
         str(INT_MAX),

@@ -90,7 +90,18 @@ class GatewayActor:
         self._listener = socket.socket(_family(self._address[0]), socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._size_buffers(self._listener)
         self._listener.bind(self._address)
+
+    def _size_buffers(self, listener: socket.socket) -> None:
+        """Give the listener its buffers, which every accepted connection inherits."""
+        for option, key in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
+            size = self.settings.number(key)
+            if size != -1:
+                listener.setsockopt(socket.SOL_SOCKET, option, size)
 
     async def _serve_when_known(self) -> None:
         own = self.cluster.image.brokers.get(self.broker_id)

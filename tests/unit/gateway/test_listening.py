@@ -73,3 +73,23 @@ def test_a_gateway_that_never_served_gives_its_port_back(monkeypatch: pytest.Mon
         socket.create_server(("127.0.0.1", port)).close()
 
     run(scenario)
+
+
+def test_buffers_of_connections_have_the_configured_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, int] = {}
+
+    class Listener(socket.socket):
+        def setsockopt(self, level: int, option: int, value: int) -> None:  # type: ignore[override]
+            asked[option] = value
+            super().setsockopt(level, option, value)
+
+    monkeypatch.setattr("raylog.actors.gateway.actor.socket.socket", Listener)
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", 0))
+        await world.gateway.start()
+        await world.gateway.stop()
+
+    run(scenario, socket_send_buffer_bytes="65536")
+    assert asked[socket.SO_SNDBUF] == 65536
+    assert socket.SO_RCVBUF not in asked

@@ -18,6 +18,8 @@ _DEVIATIONS = {
     "internal.segment.bytes": "",
     "log.cleaner.dedupe.buffer.size": "67108864",
     "log.flush.interval.ms": "9223372036854775807",
+    "socket.receive.buffer.bytes": "-1",
+    "socket.send.buffer.bytes": "-1",
 }
 """Defaults that differ, as the module's docstring lists them."""
 _OURS = {
@@ -51,6 +53,8 @@ _LOOSE = {
     "log.roll.jitter.ms",
     "log.roll.ms",
     "offset.metadata.max.bytes",
+    "socket.receive.buffer.bytes",
+    "socket.send.buffer.bytes",
 }
 """Keys whose range Kafka checks elsewhere or not at all."""
 
