@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -48,7 +49,10 @@ class PartitionLeadership:
     leader_epoch: int
     partition_epoch: int
     replicas: tuple[int, ...]
+    """Assigned ones, the preferred leader first; during a reassignment, old and new."""
     isr: tuple[int, ...]
+    incarnations: Mapping[int, str]
+    """Broker id to the opening of its log that last counted (KIP-903)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,15 +30,18 @@ from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
+    AlterPartitions,
     BrokerHeartbeat,
     Follow,
+    IsrChange,
+    IsrOutcome,
     MetadataUpdate,
     RegisterBroker,
 )
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
 from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, broker_name, controller_name
-from raylog.actors.ports import LogDirStatus
+from raylog.actors.ports import LogDirStatus, PartitionKey
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
@@ -424,6 +427,20 @@ class BrokerActor:
         if self._voter is None:
             raise InvalidRequest(f"broker {self._broker_id} holds no metadata log")
         return self._voter
+
+    # ---- for replicas --------------------------------------------------------------------
+
+    async def locate_leaders(self, keys: list[PartitionKey]) -> list[str]:
+        """Where followers fetch: link addresses of the processes that lead partitions here."""
+        return self._machine.leader_addresses(keys)
+
+    async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
+        """Ask the controller for other in-sync replicas; raises what the call to it raises."""
+        asked = AlterPartitions(self._broker_id, self._broker_epoch, changes)
+        outcomes: list[IsrOutcome] = await self._controller.call(
+            "alter_partitions", asked, timeout_ms=CALL_TIMEOUT_MS
+        )
+        return outcomes
 
     # ---- describing ----------------------------------------------------------------------
 

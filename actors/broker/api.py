@@ -5,6 +5,9 @@
 | ready             | None once the broker serves; raises why it does not                   |
 | describe          | BrokerStatus                                                          |
 | describe_log_dirs | list of LogDirStatus                                                  |
+| locate_leaders    | of each partition, the link address of its leader's process here, ""  |
+|                   | if it is not led here                                                 |
+| alter_partitions  | list of IsrOutcome, for the list of IsrChange that leaders here want  |
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
 | ping              | dict                                                                  |
 """

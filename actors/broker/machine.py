@@ -271,6 +271,15 @@ class BrokerMachine:
             if local.routed_epoch >= 0
         ]
 
+    def leader_addresses(self, keys: Iterable[PartitionKey]) -> list[str]:
+        """Link address of the process that leads each partition here; "" where none does."""
+        found = []
+        for key in keys:
+            local = self.partitions.get(key)
+            leads = local is not None and local.routed_epoch >= 0
+            found.append(self.pool.slots[local.slot].address if local and leads else "")
+        return found
+
     @property
     def is_settled(self) -> bool:
         """Whether every log is open and known to the controller, or cannot be opened."""
@@ -418,6 +427,7 @@ class BrokerMachine:
                 partition_epoch=state.partition_epoch,
                 replicas=state.replicas,
                 isr=state.isr,
+                incarnations=dict(state.incarnations),
             )
         )
 

@@ -20,7 +20,7 @@ from raylog.actors.controller.api import (
     HEARTBEAT,
     AllocateProducerIds,
     AlterConfigs,
-    AlterPartition,
+    AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     ConfigOutcome,
@@ -29,6 +29,7 @@ from raylog.actors.controller.api import (
     DeleteTopics,
     FeatureOutcome,
     Follow,
+    IsrOutcome,
     MetadataUpdate,
     PartitionsOpened,
     ProducerIdBlock,
@@ -280,9 +281,9 @@ class ControllerActor:
         """Move leadership off partitions whose process ended."""
         await self._decide(lambda machine: machine.replicas_lost(asked))
 
-    async def alter_partition(self, asked: AlterPartition) -> None:
-        """Change a partition's in-sync replicas."""
-        await self._decide(lambda machine: machine.alter_partition(asked))
+    async def alter_partitions(self, asked: AlterPartitions) -> list[IsrOutcome]:
+        """Change partitions' in-sync replicas."""
+        return await self._decide(lambda machine: machine.alter_partitions(asked))
 
     async def allocate_producer_ids(self, asked: AllocateProducerIds) -> ProducerIdBlock:
         """Hand out a block of producer ids."""

@@ -10,7 +10,7 @@ serve (yet, or any more) raises NotController, which is retriable.
 | follow                 | Follow                | MetadataUpdate (long poll)   |
 | partitions_opened      | PartitionsOpened      | None                         |
 | replicas_lost          | ReplicasLost          | None                         |
-| alter_partition        | AlterPartition        | None                         |
+| alter_partitions       | AlterPartitions       | list of IsrOutcome           |
 | create_topics          | CreateTopics          | list of TopicOutcome         |
 | delete_topics          | DeleteTopics          | list of TopicOutcome         |
 | create_partitions      | CreatePartitions      | list of TopicOutcome         |
@@ -139,17 +139,39 @@ class ReplicasLost(NamedTuple):
 
 
 @distinct
-class AlterPartition(NamedTuple):
-    """A leader asks for other in-sync replicas."""
+class IsrChange(NamedTuple):
+    """A leader asks for other in-sync replicas of one partition (KIP-497)."""
 
-    broker_id: int
-    broker_epoch: int
     topic_id: TopicId
     partition: int
     leader_epoch: int
     partition_epoch: int
     isr: tuple[tuple[int, str], ...]
-    """(broker id, incarnation the leader saw it fetch as)"""
+    """(broker id, incarnation the leader saw it fetch as) of each member, the leader included."""
+
+
+@distinct
+class AlterPartitions(NamedTuple):
+    """A broker's leaders ask for other in-sync replicas, each on its own."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: list[IsrChange]
+
+
+@distinct
+class IsrOutcome(NamedTuple):
+    """What became of one IsrChange, and how the partition stands now."""
+
+    topic_id: TopicId
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    leader: int = -1
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    """-1, as the epochs before it: the partition does not exist."""
+    isr: tuple[int, ...] = ()
 
 
 @distinct

@@ -13,7 +13,9 @@ from random import Random  # noqa: TID251 - the type; chance is handed in
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     AllocateProducerIds,
-    AlterPartition,
+    AlterPartitions,
+    IsrChange,
+    IsrOutcome,
     PartitionsOpened,
     ProducerIdBlock,
     ReplicasLost,
@@ -32,6 +34,7 @@ from raylog.actors.metadata.records import (
     Record,
     VotersChanged,
 )
+from raylog.wire.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK = 1_000
 
@@ -77,10 +80,36 @@ class ControllerMachine:
         self.brokers.current(asked.broker_id, asked.broker_epoch)
         return Decision(list(self.partitions.replicas_gone(asked.broker_id, asked.lost)), None)
 
-    def alter_partition(self, asked: AlterPartition) -> Decision[None]:
-        """A leader changes its in-sync replicas."""
+    def alter_partitions(self, asked: AlterPartitions) -> Decision[list[IsrOutcome]]:
+        """Leaders change their in-sync replicas: a change that is refused keeps no other."""
         self.brokers.current(asked.broker_id, asked.broker_epoch)
-        return Decision(self.partitions.altered(asked), None)
+        records: list[Record] = []
+        outcomes = []
+        for change in asked.changes:
+            try:
+                altered = self.partitions.altered(asked.broker_id, change)
+            except KafkaError as refused:
+                outcomes.append(self._outcome(change, refused))
+            else:
+                records.extend(altered)
+                outcomes.append(self._outcome(change, None))
+        return Decision(records, outcomes)
+
+    def _outcome(self, change: IsrChange, refused: KafkaError | None) -> IsrOutcome:
+        """How a partition will stand once the decision is carried out."""
+        key = (change.topic_id, change.partition)
+        state = self.image.partition(*key)
+        code = ErrorCode.NONE if refused is None else refused.code
+        message = None if refused is None else str(refused)
+        if state is None:
+            return IsrOutcome(*key, code, message)
+        isr, partition_epoch = state.isr, state.partition_epoch
+        asked = tuple(member for member, _ in change.isr)
+        if refused is None and asked != isr:
+            isr, partition_epoch = asked, partition_epoch + 1
+        return IsrOutcome(
+            *key, code, message, state.leader, state.leader_epoch, partition_epoch, isr
+        )
 
     def allocate_producer_ids(self, asked: AllocateProducerIds) -> Decision[ProducerIdBlock]:
         """Give a broker the next block of producer ids."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from raylog.actors.config import BrokerSettings, ResourceType
-from raylog.actors.controller.api import AlterPartition, OpenedReplica
+from raylog.actors.controller.api import IsrChange, OpenedReplica
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import NO_LEADER, PartitionChanged, Record
@@ -78,23 +78,23 @@ class PartitionControl:
             incarnations={broker_id: replica.incarnation},
         )
 
-    def altered(self, asked: AlterPartition) -> list[Record]:
+    def altered(self, broker_id: int, asked: IsrChange) -> list[Record]:
         """A leader changes its in-sync replicas (KIP-497, KIP-903)."""
         partition = self._image.partition(asked.topic_id, asked.partition)
         if partition is None:
             if asked.topic_id not in self._image.topics:
                 raise UnknownTopicId(f"no topic has the id {asked.topic_id.hex()}")
             raise UnknownTopicOrPartition(f"there is no partition {asked.partition}")
-        self._check_alteration(asked, partition)
-        isr = tuple(broker_id for broker_id, _ in asked.isr)
+        self._check_alteration(broker_id, asked, partition)
+        isr = tuple(member for member, _ in asked.isr)
         if isr == partition.isr:
             return []
         return [PartitionChanged(asked.topic_id, asked.partition, isr=isr)]
 
-    def _check_alteration(self, asked: AlterPartition, partition: PartitionState) -> None:
-        if asked.leader_epoch < partition.leader_epoch or asked.broker_id != partition.leader:
+    def _check_alteration(self, leader: int, asked: IsrChange, partition: PartitionState) -> None:
+        if asked.leader_epoch < partition.leader_epoch or leader != partition.leader:
             raise FencedLeaderEpoch(
-                f"broker {asked.broker_id} leads in epoch {asked.leader_epoch}; broker "
+                f"broker {leader} leads in epoch {asked.leader_epoch}; broker "
                 f"{partition.leader} leads in epoch {partition.leader_epoch}"
             )
         if asked.partition_epoch != partition.partition_epoch:
@@ -102,7 +102,7 @@ class PartitionControl:
                 f"partition epoch {asked.partition_epoch} is not {partition.partition_epoch}"
             )
         members = {broker_id for broker_id, _ in asked.isr}
-        if asked.broker_id not in members or not members <= set(partition.replicas):
+        if leader not in members or not members <= set(partition.replicas):
             raise InvalidRequest(f"{sorted(members)} cannot be the in-sync replicas")
         for broker_id, incarnation in asked.isr:
             broker = self._image.brokers.get(broker_id)

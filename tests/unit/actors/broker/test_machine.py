@@ -74,8 +74,18 @@ def leadership(
     partition_epoch: int = 1,
     replicas: tuple[int, ...] = (0,),
     isr: tuple[int, ...] = (0,),
+    incarnation: str | None = None,
 ) -> PartitionLeadership:
-    return PartitionLeadership(topic_id, partition, leader, epoch, partition_epoch, replicas, isr)
+    return PartitionLeadership(
+        topic_id,
+        partition,
+        leader,
+        epoch,
+        partition_epoch,
+        replicas,
+        isr,
+        {0: f"i-{R0}@b.1" if incarnation is None else incarnation},
+    )
 
 
 def route(topic: str, topic_id: TopicId, partition: int, name: str, epoch: int = 0) -> Route:
@@ -285,7 +295,7 @@ def test_what_a_lost_process_held_goes_to_the_spare_at_once_as_a_new_incarnation
     assert broker.machine.opened(R0, [OpenedPartition(T, 0)]) == []  # too late
     incarnation = f"i-{R1}@b.2"
     assert broker.opened(R1, (T, 0)) == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
-    told = leadership(T, 0, epoch=1, partition_epoch=2)
+    told = leadership(T, 0, epoch=1, partition_epoch=2, incarnation=incarnation)
     change = PartitionChanged(T, 0, leader=0, incarnations={0: incarnation})
     assert broker.records(change) == [LeadPartitions(R1, [told])]
     assert broker.machine.led(R0, [told]) == []  # an answer of the lost one
@@ -413,7 +423,7 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         PartitionCreated(U, 0, (0,), (0,), 0, 4, 9, {0: broker.incarnations()[(U, 0)]}),
         PartitionCreated(U, 1, (0,), (0,), 0),
     ]
-    told = leadership(U, 0, epoch=4, partition_epoch=9)
+    told = leadership(U, 0, epoch=4, partition_epoch=9, incarnation=broker.incarnations()[(U, 0)])
     assert broker.machine.apply(MetadataUpdate(-1, 50, records)) == [
         unrouted((T, 0)),
         ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
@@ -493,7 +503,7 @@ def test_surviving_processes_go_on_serving_without_a_new_incarnation() -> None:
     broker = Broker()
     known(broker, "i@old.1", "i@old.2")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
-    told = [leadership(T, at, epoch=3) for at in range(2)]
+    told = [leadership(T, at, epoch=3, incarnation=f"i@old.{at + 1}") for at in range(2)]
     assert broker.machine.begin([(R0, [status(0), status(1)])]) == [LeadPartitions(R0, told)]
     assert settled(broker)
     assert broker.machine.led(R0, told) == [
@@ -516,7 +526,7 @@ def test_what_no_process_kept_open_is_opened_again() -> None:
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     assert broker.machine.begin([(R0, [status(0)])]) == [
         OpenPartitions(R0, [opening("t", T, 1)]),
-        LeadPartitions(R0, [leadership(T, 0, epoch=3)]),
+        LeadPartitions(R0, [leadership(T, 0, epoch=3, incarnation="i@old.1")]),
     ]
 
 
@@ -556,3 +566,13 @@ def test_directories_of_no_partition_here_are_strays(held: list[PartitionStatus]
     strays = broker.machine.strays([*names, "rubbish"], held)
     expected = ["/data/topics/rubbish", directory("t", T, 7)]
     assert strays == (expected if not held else expected[:1])
+
+
+def test_followers_elsewhere_find_the_process_that_leads() -> None:
+    broker = Broker()
+    broker.begin()
+    assert broker.machine.leader_addresses([(T, 0)]) == [""]
+    name = broker.serve()
+    address = broker.machine.pool.slots[name].address
+    assert address
+    assert broker.machine.leader_addresses([(T, 0), (T, 1), (U, 0)]) == [address, "", ""]

@@ -13,7 +13,7 @@ from raylog.actors.controller.api import (
     AllocateProducerIds,
     AlterConfigs,
     AlterOp,
-    AlterPartition,
+    AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     ConfigAlteration,
@@ -23,6 +23,8 @@ from raylog.actors.controller.api import (
     DeleteTopics,
     FeatureUpdate,
     Follow,
+    IsrChange,
+    IsrOutcome,
     MetadataUpdate,
     MorePartitions,
     NewTopic,
@@ -37,7 +39,7 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import BrokerFenced, BrokerRegistered, LeaderChanged
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec
-from raylog.wire.errors import InvalidRequest, NotController, StaleBrokerEpoch
+from raylog.wire.errors import ErrorCode, InvalidRequest, NotController, StaleBrokerEpoch
 from tests.support.voters import CLUSTER, VoterWorld
 
 NAME = controller_name(CLUSTER)
@@ -120,9 +122,9 @@ def test_every_request_is_answered() -> None:
         opened = [OpenedReplica(made.topic_id, 0, "a")]
         await world.call("partitions_opened", PartitionsOpened(0, epoch, opened))
         await world.call("replicas_lost", ReplicasLost(0, epoch, [(made.topic_id, 0)]))
-        await world.call(
-            "alter_partition", AlterPartition(0, epoch, made.topic_id, 0, 0, 1, ((0, "a"),))
-        )
+        change = IsrChange(made.topic_id, 0, 0, 1, ((0, "a"),))
+        (kept,) = await world.call("alter_partitions", AlterPartitions(0, epoch, [change]))
+        assert kept == IsrOutcome(made.topic_id, 0, ErrorCode.NONE, None, 0, 0, 1, (0,))
         op = ConfigOp("retention.ms", AlterOp.SET, "5")
         (altered,) = await world.call(
             "alter_configs", AlterConfigs([ConfigAlteration(ResourceType.TOPIC, "t", [op])])

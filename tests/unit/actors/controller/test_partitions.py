@@ -4,7 +4,9 @@ import pytest
 
 from raylog.actors.controller.api import (
     AllocateProducerIds,
-    AlterPartition,
+    AlterPartitions,
+    IsrChange,
+    IsrOutcome,
     OpenedReplica,
     PartitionsOpened,
     ProducerIdBlock,
@@ -19,6 +21,7 @@ from raylog.actors.metadata.records import (
 )
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import (
+    ErrorCode,
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
@@ -164,10 +167,10 @@ def test_a_replica_that_is_not_in_sync_is_no_loss() -> None:
 # ---- in-sync replicas ------------------------------------------------------------------------
 
 
-def alteration(world: Controlled, topic: TopicId, **changes: object) -> AlterPartition:
+def alteration(world: Controlled, topic: TopicId, **changes: object) -> AlterPartitions:
+    broker_id = changes.pop("broker_id", 0)
+    assert isinstance(broker_id, int)
     values: dict[str, object] = {
-        "broker_id": 0,
-        "broker_epoch": world.epochs[0],
         "topic_id": topic,
         "partition": 0,
         "leader_epoch": 0,
@@ -175,7 +178,15 @@ def alteration(world: Controlled, topic: TopicId, **changes: object) -> AlterPar
         "isr": ((0, "a"),),
         **changes,
     }
-    return AlterPartition(**values)  # type: ignore[arg-type]  # as the dataclass checks
+    change = IsrChange(**values)  # type: ignore[arg-type]  # as the dataclass checks
+    return AlterPartitions(broker_id, world.epochs[broker_id], [change])
+
+
+def altered(world: Controlled, asked: AlterPartitions) -> tuple[list[Record], IsrOutcome]:
+    """Carry it out; its records and its outcome."""
+    decision = world.machine.alter_partitions(asked)
+    (outcome,) = world.carry(decision)
+    return decision.records, outcome
 
 
 @pytest.fixture
@@ -190,18 +201,16 @@ def pair() -> tuple[Controlled, TopicId]:
 
 def test_a_leader_shrinks_and_grows_its_isr(pair: tuple[Controlled, TopicId]) -> None:
     world, topic_id = pair
-    shrunk = world.machine.alter_partition(alteration(world, topic_id))
-    assert shrunk == Decision([PartitionChanged(topic_id, 0, isr=(0,))], None)
-    world.carry(shrunk)
-    grown = world.machine.alter_partition(
-        alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
+    key = (topic_id, 0)
+    assert altered(world, alteration(world, topic_id)) == (
+        [PartitionChanged(*key, isr=(0,))],
+        IsrOutcome(*key, leader=0, leader_epoch=0, partition_epoch=3, isr=(0,)),
     )
-    assert grown == Decision([PartitionChanged(topic_id, 0, isr=(0, 1))], None)
-    world.carry(grown)
-    same = world.machine.alter_partition(
-        alteration(world, topic_id, partition_epoch=4, isr=((0, "a"), (1, "b")))
-    )
-    assert same == Decision([], None)
+    both = alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
+    grown = IsrOutcome(*key, leader=0, leader_epoch=0, partition_epoch=4, isr=(0, 1))
+    assert altered(world, both) == ([PartitionChanged(*key, isr=(0, 1))], grown)
+    same = alteration(world, topic_id, partition_epoch=4, isr=((0, "a"), (1, "b")))
+    assert altered(world, same) == ([], grown)
 
 
 @pytest.mark.parametrize(
@@ -220,8 +229,24 @@ def test_alterations_that_are_late_or_impossible_are_refused(
     pair: tuple[Controlled, TopicId], changes: dict[str, object], refusal: type[KafkaError]
 ) -> None:
     world, topic_id = pair
-    with pytest.raises(refusal):
-        world.machine.alter_partition(alteration(world, topic_id, **changes))
+    records, outcome = altered(world, alteration(world, topic_id, **changes))
+    assert records == []
+    assert outcome.error is refusal.code
+    known = (topic_id, 0) == (outcome.topic_id, outcome.partition)
+    assert outcome[4:] == ((0, 0, 2, (0, 1)) if known else (-1, -1, -1, ()))
+
+
+def test_a_refused_alteration_keeps_no_other(pair: tuple[Controlled, TopicId]) -> None:
+    world, topic_id = pair
+    late = alteration(world, topic_id, partition_epoch=1)
+    good = alteration(world, topic_id)
+    both = good._replace(changes=[*late.changes, *good.changes])
+    decision = world.machine.alter_partitions(both)
+    assert decision.records == [PartitionChanged(topic_id, 0, isr=(0,))]
+    assert [one.error for one in decision.response] == [
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NONE,
+    ]
 
 
 def test_a_fenced_member_is_ineligible(pair: tuple[Controlled, TopicId]) -> None:
@@ -229,15 +254,15 @@ def test_a_fenced_member_is_ineligible(pair: tuple[Controlled, TopicId]) -> None
     world.pass_time(6_001, 0, 2)
     world.expire()
     asked = alteration(world, topic_id, partition_epoch=3, isr=((0, "a"), (1, "b")))
-    with pytest.raises(IneligibleReplica, match="broker 1 is not live as b"):
-        world.machine.alter_partition(asked)
+    _, outcome = altered(world, asked)
+    assert outcome.error is ErrorCode.INELIGIBLE_REPLICA
+    assert outcome.message == "broker 1 is not live as b"
 
 
 def test_only_the_leader_alters(pair: tuple[Controlled, TopicId]) -> None:
     world, topic_id = pair
-    asked = alteration(world, topic_id, broker_id=1, broker_epoch=world.epochs[1], isr=((1, "b"),))
-    with pytest.raises(FencedLeaderEpoch):
-        world.machine.alter_partition(asked)
+    _, outcome = altered(world, alteration(world, topic_id, broker_id=1, isr=((1, "b"),)))
+    assert outcome.error is ErrorCode.FENCED_LEADER_EPOCH
 
 
 # ---- producer ids ----------------------------------------------------------------------------

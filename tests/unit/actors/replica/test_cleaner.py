@@ -49,7 +49,7 @@ def partition(disk: FaultyDisk, number: int, policy: str = "compact") -> Partiti
         lambda _: None,
         lambda _: None,
     )
-    found.lead(PartitionLeadership(TOPIC_ID, number, 0, 0, 0, (0,), (0,)))
+    found.lead(PartitionLeadership(TOPIC_ID, number, 0, 0, 0, (0,), (0,), {}))
     assert found.high_watermark == 4
     return found
 
