@@ -15,6 +15,8 @@ serve (yet, or any more) raises NotController, which is retriable.
 | delete_topics          | DeleteTopics          | list of TopicOutcome         |
 | create_partitions      | CreatePartitions      | list of TopicOutcome         |
 | alter_configs          | AlterConfigs          | list of ConfigOutcome        |
+| elect_leaders          | ElectLeaders          | list of ElectOutcome         |
+| alter_reassignments    | AlterReassignments    | list of ReassignOutcome      |
 | update_features        | UpdateFeatures        | list of FeatureOutcome       |
 | allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
 | unregister_broker      | broker id (int)       | None                         |
@@ -315,6 +317,55 @@ class FeatureOutcome(NamedTuple):
     """What became of one feature of a request."""
 
     name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@distinct
+class ElectLeaders(NamedTuple):
+    """Elect leaders by hand (KIP-460): the preferred ones, or any live ones where none leads."""
+
+    unclean: bool
+    partitions: list[tuple[str, int]] | None
+    """(topic, partition); None: all, those that need no election left out of the answer."""
+    timeout_ms: int
+
+
+@distinct
+class ElectOutcome(NamedTuple):
+    """What became of one election."""
+
+    name: str
+    partition: int
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+@distinct
+class ReassignPartition(NamedTuple):
+    """A partition that is to be held by other brokers (KIP-455)."""
+
+    name: str
+    partition: int
+    replicas: tuple[int, ...] | None
+    """Broker ids, the preferred leader first; None calls off the move under way."""
+
+
+@distinct
+class AlterReassignments(NamedTuple):
+    """Begin or call off moves of partitions, each on its own."""
+
+    partitions: list[ReassignPartition]
+    allow_replication_factor_change: bool = True
+    """Whether a partition may get another number of replicas (KIP-860)."""
+
+
+@distinct
+class ReassignOutcome(NamedTuple):
+    """What became of one ReassignPartition."""
+
+    name: str
+    partition: int
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
 
