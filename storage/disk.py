@@ -1,9 +1,11 @@
 """All file access of the log, behind one small seam, so that tests can make a disk fail."""
 
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 Writable = bytes | bytearray | memoryview
 """What is written: anything `os.pwritev` takes that the log ever hands it."""
@@ -64,6 +66,29 @@ class Disk(Protocol):
         """What changes when the machine starts anew; empty if there is no telling."""
 
 
+class Space(NamedTuple):
+    """Bytes of a volume."""
+
+    total: int
+    free: int
+
+
+class Volume(Disk, Protocol):
+    """What a broker's data directory needs beyond what a log does."""
+
+    def lock(self, path: str) -> int:
+        """A descriptor of a file, made if missing, that nobody else may lock until it is closed.
+
+        Raises BlockingIOError when somebody has it locked.
+        """
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; what cannot be removed stays."""
+
+    def space(self, path: str) -> Space:
+        """How much the volume of a path holds."""
+
+
 class OsDisk:
     """The disk of the machine."""
 
@@ -97,6 +122,25 @@ class OsDisk:
     def mkdir(self, path: str) -> None:
         """Make a directory and its parents."""
         os.makedirs(path, exist_ok=True)
+
+    def lock(self, path: str) -> int:
+        """Lock a file for this process."""
+        fd = self.open(path, create=True)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            raise
+        return fd
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+        shutil.rmtree(path, ignore_errors=True)
+
+    def space(self, path: str) -> Space:
+        """How much the volume of a path holds."""
+        usage = shutil.disk_usage(path)
+        return Space(usage.total, usage.free)
 
     def boot_id(self) -> str:
         """The kernel's, where it has one (Linux)."""

@@ -13,7 +13,6 @@ import contextlib
 import itertools
 import logging
 import os
-import shutil
 import socket
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
-from raylog.actors.broker.identity import DataDirectory, Identity, boot_id
+from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool
@@ -51,7 +50,6 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Runtime,
 )
-from raylog.storage.disk import OsDisk
 from raylog.wire.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -141,7 +139,7 @@ class BrokerActor:
         own_id = voters.get(self._broker_id) or to_base64(random_uuid(self._runtime.random))
         wanted = Identity(self._cluster_id, self._broker_id, own_id, self._initial_voters)
         self._data = await self._runtime.run_blocking(
-            lambda: DataDirectory(self._path, wanted, fsync=fsync)
+            lambda: DataDirectory(self._path, wanted, fsync=fsync, disk=self._runtime.disk)
         )
         try:
             survivors = await self._open(fsync=fsync)
@@ -158,7 +156,12 @@ class BrokerActor:
         self._kept_running = self._data.kept_running
         self._previous_epoch = self._last.broker_epoch
         self._data.remember(
-            replace(self._last, boot_id=boot_id(), clean=False, starts=self._last.starts + 1)
+            replace(
+                self._last,
+                boot_id=self._runtime.disk.boot_id(),
+                clean=False,
+                starts=self._last.starts + 1,
+            )
         )
         self._make_family()
         survivors = await self._family.survivors()
@@ -172,7 +175,7 @@ class BrokerActor:
                 identity.broker_id,
                 identity.directory_id,
                 identity.voters,
-                MetadataLog(self._data.metadata, OsDisk()),
+                MetadataLog(self._data.metadata, self._runtime.disk),
                 self._runtime.run_blocking,
                 fsync=fsync,
             )
@@ -230,7 +233,7 @@ class BrokerActor:
         while self._machine.image.offset <= self._broker_epoch:
             self._taken_in(await self._follow())
         statuses = [status for _, open_there in held for status in open_there]
-        strays = self._machine.strays(os.listdir(self._data.topics), statuses)
+        strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
         if strays:
             log.warning("removing what belongs to no partition here: %s", strays)
         self._family.carry_out([RemoveDirectories(strays), *self._machine.begin(held)])
@@ -465,5 +468,5 @@ class BrokerActor:
     async def describe_log_dirs(self) -> list[LogDirStatus]:
         """The data directory and what it holds."""
         partitions = await self._family.partitions()
-        volume = await self._runtime.run_blocking(shutil.disk_usage, self._path)
+        volume = await self._runtime.run_blocking(self._runtime.disk.space, str(self._path))
         return [LogDirStatus(str(self._path), volume.total, volume.free, partitions)]

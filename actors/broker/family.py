@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - part of the broker's shell: children end side by side
 import itertools
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -260,7 +259,7 @@ class Family:
     async def remove(self, directories: Iterable[str]) -> None:
         """Remove directories of partitions that are no more."""
         for directory in directories:
-            await self._runtime.run_blocking(shutil.rmtree, directory, True)
+            await self._runtime.run_blocking(self._runtime.disk.remove_tree, directory)
 
     # ---- processes -----------------------------------------------------------------------
 

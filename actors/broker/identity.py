@@ -11,19 +11,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from raylog.storage.checkpoint import read_file, write_file
+from raylog.storage.disk import OsDisk, Volume
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
 
 log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_OS_DISK = OsDisk()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,14 @@ class LastProcess:
     """Names of children to the build they run."""
 
 
-def read_identity(directory: Path) -> Identity | None:
+def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
     """The identity of a formatted directory; None if it is not formatted."""
     path = directory / "meta.json"
-    if not path.exists():
+    contents = read_file(disk, str(path))
+    if contents is None:
         return None
     try:
-        values = json.loads(path.read_bytes())
+        values = json.loads(contents)
         if values["version"] > FORMAT_VERSION:
             raise KafkaStorageError(
                 f"{path} has format {values['version']}, this build knows {FORMAT_VERSION}"
@@ -85,20 +86,23 @@ def read_identity(directory: Path) -> Identity | None:
 class DataDirectory:
     """A data directory held by this process until `close`."""
 
-    def __init__(self, path: Path, wanted: Identity, *, fsync: bool) -> None:
+    def __init__(
+        self, path: Path, wanted: Identity, *, fsync: bool, disk: Volume = _OS_DISK
+    ) -> None:
         """Lock the directory and format it as `wanted`, or check that it is the wanted broker's.
 
         `wanted.directory_id` and `wanted.voters` count only when it is formatted. Blocking.
         """
         self.path = path
         self._fsync = fsync
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(path / ".lock")
+        self._disk = disk
+        disk.mkdir(str(path))
+        self._lock = _locked(disk, path / ".lock")
         try:
             self.identity = self._checked(wanted)
             self.last = self._read_last()
         except BaseException:
-            os.close(self._lock)
+            disk.close(self._lock)
             raise
 
     @property
@@ -114,7 +118,7 @@ class DataDirectory:
     @property
     def kept_running(self) -> bool:
         """Whether the kernel has run on since the last process: its page cache is still there."""
-        return bool(self.last.boot_id) and self.last.boot_id == boot_id()
+        return bool(self.last.boot_id) and self.last.boot_id == self._disk.boot_id()
 
     def remember(self, last: LastProcess, *, durable: bool = False) -> None:
         """Note what the next process should know."""
@@ -133,12 +137,12 @@ class DataDirectory:
 
     def close(self) -> None:
         """Let another process have the directory."""
-        os.close(self._lock)
+        self._disk.close(self._lock)
 
     def _checked(self, wanted: Identity) -> Identity:
-        found = read_identity(self.path)
+        found = read_identity(self.path, self._disk)
         if found is None:
-            self.topics.mkdir(exist_ok=True)
+            self._disk.mkdir(str(self.topics))
             values = {"version": FORMAT_VERSION, **asdict(wanted)}
             self._write("meta.json", values, durable=self._fsync)
             return wanted
@@ -155,45 +159,22 @@ class DataDirectory:
     def _read_last(self) -> LastProcess:
         """What the last process noted; nothing if it could not finish noting it."""
         path = self.path / "state.json"
-        if not path.exists():
+        contents = read_file(self._disk, str(path))
+        if contents is None:
             return LastProcess()
         try:
-            return LastProcess(**json.loads(path.read_bytes()))
+            return LastProcess(**json.loads(contents))
         except (ValueError, TypeError) as broken:
             log.warning("%s is damaged, the last process counts as crashed: %s", path, broken)
             return LastProcess()
 
     def _write(self, name: str, values: dict[str, Any], *, durable: bool) -> None:
-        path = self.path / name
-        partial = path.with_suffix(".new")
-        with partial.open("wb") as file:
-            file.write(json.dumps(values, indent=1).encode())
-            if durable:
-                file.flush()
-                os.fdatasync(file.fileno())
-        partial.replace(path)
-        if durable:
-            _sync_directory(self.path)
+        contents = json.dumps(values, indent=1).encode()
+        write_file(self._disk, str(self.path / name), contents, durable=durable)
 
 
-def boot_id() -> str:
-    """What tells this kernel boot from others; empty where the system does not say."""
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
-
-
-def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+def _locked(disk: Volume, path: Path) -> int:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return disk.lock(str(path))
     except BlockingIOError:
-        os.close(fd)
         raise KafkaStorageError(f"{path.parent} is in use by another broker process") from None
-    return fd
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -28,7 +28,7 @@ from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.runtime.base import LinkRequest, Runtime, Timer
 from raylog.actors.runtime.deadlines import Deadlines
-from raylog.storage.disk import OsDisk
+from raylog.storage.disk import Disk
 from raylog.storage.log import Log
 from raylog.wire.errors import (
     KafkaError,
@@ -66,7 +66,7 @@ class ReplicaActor:
         self._name = name
         self._broker_id = broker_id
         self._retention_check_interval_ms = retention_check_interval_ms
-        self._disk = OsDisk()
+        self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
         self._cleaner = Cleaner(runtime, cleaner or CleanerSettings(), self._partitions)
         self._sessions: dict[SessionKey, FetchSession] = {}
@@ -413,12 +413,12 @@ class ReplicaActor:
 
 
 def _open_logs(
-    asked: list[OpenPartition], disk: OsDisk, now_ms: int
+    asked: list[OpenPartition], disk: Disk, now_ms: int
 ) -> list[Log | KafkaError | OSError]:
     return [_open_log(one, disk, now_ms) for one in asked]
 
 
-def _open_log(one: OpenPartition, disk: OsDisk, now_ms: int) -> Log | KafkaError | OSError:
+def _open_log(one: OpenPartition, disk: Disk, now_ms: int) -> Log | KafkaError | OSError:
     try:
         return Log.open(Path(one.directory), partition_config(one.config).log, disk, now_ms=now_ms)
     except (KafkaError, OSError) as failure:

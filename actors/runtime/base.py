@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from raylog.storage.disk import Volume
 from raylog.wire.errors import KafkaError
 
 T = TypeVar("T")
@@ -138,6 +139,10 @@ class Runtime(Protocol):
     """The world of one actor."""
 
     random: random.Random
+
+    @property
+    def disk(self) -> Volume:
+        """The disk of the machine that the actor runs on."""
 
     @property
     def instance(self) -> str:

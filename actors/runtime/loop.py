@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from raylog.actors.runtime.base import BackgroundTask, PeerTimeout, Timer
+from raylog.storage.disk import OsDisk, Volume
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ class LoopRuntime:
     def __init__(self, instance: str, on_broken: Callable[[BaseException], None]) -> None:
         self.random = random.Random()  # noqa: S311 - chance for jitter, not for secrets
         self.instance = instance
+        self.disk: Volume = OsDisk()
         self._on_broken = on_broken
         self._tasks: dict[asyncio.Task[None], None] = {}  # in order: a simulation repeats
         self._threads: ThreadPoolExecutor | None = None

@@ -8,9 +8,9 @@ from raylog.actors.broker.identity import (
     DataDirectory,
     Identity,
     LastProcess,
-    boot_id,
     read_identity,
 )
+from raylog.storage.disk import OsDisk
 from raylog.wire.errors import KafkaStorageError
 
 WANTED = Identity("c", 3, "d3", ((3, "d3"),))
@@ -65,7 +65,7 @@ def test_the_next_process_learns_of_the_last(tmp_path: Path) -> None:
     first = DataDirectory(tmp_path, WANTED, fsync=True)
     assert first.last == LastProcess()
     assert not first.kept_running
-    last = LastProcess(7, boot_id(), clean=True, starts=2)
+    last = LastProcess(7, OsDisk().boot_id(), clean=True, starts=2)
     first.remember(last, durable=True)
     first.remember_epoch(9)
     first.remember_children({"c/replica/3/4": "b", "c/gateway/3/12": "b"})
@@ -73,7 +73,7 @@ def test_the_next_process_learns_of_the_last(tmp_path: Path) -> None:
     first.close()
     second = DataDirectory(tmp_path, WANTED, fsync=True)
     children = {"c/replica/3/4": "b"}
-    assert second.last == LastProcess(9, boot_id(), True, 2, 13, children=children)
+    assert second.last == LastProcess(9, OsDisk().boot_id(), True, 2, 13, children=children)
     kept = [second.kept_running]
     second.remember(LastProcess(boot_id="another"))
     kept.append(second.kept_running)
