@@ -9,6 +9,8 @@ REPLICA = "replica"
 GROUP = "group"
 """The coordinator of consumer groups."""
 
+_LODGES_AT = "@"
+
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
 
@@ -26,3 +28,13 @@ def broker_name(cluster_id: str, broker_id: int) -> str:
 def child_name(cluster_id: str, role: str, broker_id: int, number: int) -> str:
     """The `number`th actor of a role that a broker owns."""
     return f"{cluster_id}/{role}/{broker_id}/{number}"
+
+
+def lodger_name(name: str, host: str) -> str:
+    """An actor that lives in the process of another, `host`, which must run already."""
+    return f"{name}{_LODGES_AT}{host}"
+
+
+def host_of(name: str) -> str:
+    """The actor in whose process the one of that name lives: itself, unless it is a lodger."""
+    return name.rpartition(_LODGES_AT)[2]

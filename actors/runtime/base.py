@@ -49,7 +49,10 @@ class ActorRef:
 
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
-    """An actor to be started: detached, and unique by its name."""
+    """An actor to be started: detached, and unique by its name.
+
+    The name `OWN@HOST` (`actors.names.lodger_name`) has it live in the process of the actor HOST.
+    """
 
     name: str
     role: str
@@ -58,6 +61,8 @@ class ActorSpec:
     """The node it is held to; None leaves the choice to the runtime."""
     restarts: bool = False
     """Whether the runtime restarts it when its process ends (Controller and Broker only)."""
+    houses: tuple[str, ...] = ()
+    """Roles of lodgers that may come: their code is loaded before they do."""
 
 
 class Timer(Protocol):
@@ -186,7 +191,10 @@ class Runtime(Protocol):
         """
 
     async def kill(self, peer: ActorRef) -> None:
-        """End the actor's process hard and wait until it is gone."""
+        """End the actor's process hard, with all who live in it, and wait until it is gone."""
+
+    async def dismiss(self, peer: ActorRef) -> None:
+        """End an actor that has stopped: a lodger leaves its host, others are killed."""
 
     async def end_for_good(self, name: str) -> None:
         """End the actor of that name so that the runtime does not restart it; gone is fine."""

@@ -8,8 +8,8 @@
 |             |       | `[id, 0, header]` or a failure `[id, error code, message]`    |
 | payload     | rest  | raw bytes                                                     |
 
-The first frame of a link is the greeting `["raylog", version, secret, instance]`. Nothing is ever
-unpickled. This module is sans-I/O: bytes in, frames out.
+A link begins with the frames of `handshake`. Nothing is ever unpickled. This module is sans-I/O:
+bytes in, frames out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import msgpack
 
 from raylog.wire.errors import DecodeError
 
-LINK_VERSION = 1
+LINK_VERSION = 2
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
 FIRST_CHUNK_BYTES = 8 << 10

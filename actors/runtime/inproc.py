@@ -10,26 +10,23 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from raylog.actors.names import host_of
 from raylog.actors.runtime.base import (
     Actor,
     ActorGone,
     ActorRef,
     ActorSpec,
-    Buffer,
-    FailureHandler,
     Link,
     PeerLost,
     PeerTimeout,
-    ReplyHandler,
     Timer,
 )
-from raylog.actors.runtime.links import ask_over, joined
+from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.loop import LoopRuntime
-from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 ActorClass = Callable[..., Actor]
@@ -79,6 +76,9 @@ class InprocWorld:
         """Build the actor and wait until it is ready."""
         if spec.name in self._residents:
             raise ValueError(f"an actor named {spec.name} lives already")
+        host = host_of(spec.name)
+        if host != spec.name and host not in self._residents:
+            raise PeerLost(f"no actor {host} lives here")
         instance = f"inproc-{next(self._instances)}"
         runtime = self.runtime_for(instance, spec.name)
         actor = self._role_class(spec.role)(runtime, **spec.args)
@@ -87,7 +87,7 @@ class InprocWorld:
         try:
             await actor.start()
         except BaseException:
-            self.drop(spec.name)
+            self.dismiss(spec.name)
             raise
         if self._residents.get(spec.name) is not resident:
             raise PeerLost(f"{spec.name} was ended before it was ready")
@@ -112,7 +112,12 @@ class InprocWorld:
         raise ActorGone(f"no actor {peer if isinstance(peer, str) else peer.name} lives here")
 
     def drop(self, name: str) -> None:
-        """End an actor as a crash would: its tasks stop, its links break, its watchers learn."""
+        """End an actor as a crash of its process would: lodgers and their host end together."""
+        for other in [one for one in self._residents if host_of(one) == host_of(name)]:
+            self.dismiss(other)
+
+    def dismiss(self, name: str) -> None:
+        """End one actor: its tasks stop, its links break, its watchers learn."""
         resident = self._residents.pop(name, None)
         if resident is None:
             return
@@ -130,7 +135,7 @@ class InprocWorld:
             resident = self._residents.get(name)
             if resident is not None:
                 await resident.actor.stop()
-                self.drop(name)
+                self.dismiss(name)
 
 
 class InprocRuntime(LoopRuntime):
@@ -142,11 +147,11 @@ class InprocRuntime(LoopRuntime):
         self._name = name
         self._watches: list[_Watch] = []
 
-    def end(self) -> None:
+    def end(self, *, wait: bool = True) -> None:
         """Cancel the background tasks and watches, let the threads go."""
         for watch in self._watches:
             watch.cancel()
-        super().end()
+        super().end(wait=wait)
 
     def _broken(self, failure: BaseException) -> None:
         self._world.failures.append(failure)
@@ -186,9 +191,13 @@ class InprocRuntime(LoopRuntime):
         """End the actor as a crash would."""
         self._world.drop(peer.name)
 
+    async def dismiss(self, peer: ActorRef) -> None:
+        """End an actor that has stopped."""
+        self._world.dismiss(peer.name)
+
     async def end_for_good(self, name: str) -> None:
         """End the actor of that name; gone is fine."""
-        self._world.drop(name)
+        self._world.dismiss(name)
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""
@@ -229,109 +238,3 @@ class _Watch:
     @property
     def is_set(self) -> bool:
         return self._callback is not None
-
-
-class InprocRequest:
-    """A link request between two actors of one process."""
-
-    __slots__ = ("_answered", "_failed", "_link", "header", "kind", "payload", "peer")
-
-    def __init__(
-        self,
-        link: InprocLink,
-        kind: str,
-        header: Any,
-        payload: memoryview,
-        answered: ReplyHandler,
-        failed: FailureHandler,
-    ) -> None:
-        self.peer = link.number
-        self.kind = kind
-        self.header = header
-        self.payload = payload
-        self._link = link
-        self._answered = answered
-        self._failed = failed
-
-    def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
-        """Answer the requester; passed over when the link has broken meanwhile."""
-        if self._link.forget(self):
-            self._answered(header, joined(payload))
-
-    def fail(self, failure: KafkaError) -> None:
-        """Answer with an error."""
-        self.break_off(failure)
-
-    def break_off(self, failure: Exception) -> None:
-        """Fail the request if it is still waiting."""
-        if self._link.forget(self):
-            self._failed(failure)
-
-
-class InprocLink:
-    """A link within one process: requests are method calls, their order is the calls' order."""
-
-    unsent_bytes = 0
-
-    def __init__(self, actor: Actor, number: int) -> None:
-        self.number = number
-        self._actor: Actor | None = actor
-        self._waiting: dict[InprocRequest, None] = {}
-        self._on_lost: list[Callable[[], None]] = []
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the other side still lives."""
-        return self._actor is not None
-
-    def request(
-        self,
-        kind: str,
-        header: Any,
-        payload: Sequence[Buffer],
-        answered: ReplyHandler,
-        failed: FailureHandler,
-    ) -> None:
-        """Hand the request to the actor."""
-        if self._actor is None:
-            failed(PeerLost("the link is closed"))
-            return
-        request = InprocRequest(self, kind, header, joined(payload), answered, failed)
-        self._waiting[request] = None
-        try:
-            self._actor.link_received(request)
-        except KafkaError as failure:
-            request.fail(failure)
-
-    def ask(
-        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
-    ) -> asyncio.Future[Any]:
-        """Send a request and await the answer's header."""
-        return ask_over(self, kind, header, payload)
-
-    def forget(self, request: InprocRequest) -> bool:
-        """Take a request off the waiting ones; False when it is none."""
-        return self._waiting.pop(request, request) is None
-
-    def on_lost(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once when the other side is gone."""
-        if self._actor is None:
-            callback()
-        else:
-            self._on_lost.append(callback)
-
-    def break_off(self) -> None:
-        """The other side is gone: fail what waits, tell who wants to know."""
-        self._actor = None
-        for request in tuple(self._waiting):
-            request.break_off(PeerLost("the peer ended"))
-        callbacks, self._on_lost = self._on_lost, []
-        for callback in callbacks:
-            callback()
-
-    def close(self) -> None:
-        """End the link."""
-        actor = self._actor
-        self.break_off()
-        if actor is not None:
-            actor.link_lost(self.number)

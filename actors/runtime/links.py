@@ -1,12 +1,24 @@
-"""What links of every runtime share."""
+"""What links of every runtime share, and links within one process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from raylog.actors.runtime.base import Buffer, Link
+from raylog.actors.runtime.base import (
+    Actor,
+    Buffer,
+    FailureHandler,
+    Link,
+    PeerLost,
+    ReplyHandler,
+)
+from raylog.wire.errors import KafkaError
+
+LINK_NUMBERS = itertools.count(1)
+"""Tell the links to the actors of one process apart, whatever kind they are of."""
 
 
 def joined(payload: Sequence[Buffer]) -> memoryview:
@@ -30,3 +42,109 @@ def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> a
 
     link.request(kind, header, payload, answered, failed)
     return future
+
+
+class InprocRequest:
+    """A link request between two actors of one process."""
+
+    __slots__ = ("_answered", "_failed", "_link", "header", "kind", "payload", "peer")
+
+    def __init__(
+        self,
+        link: InprocLink,
+        kind: str,
+        header: Any,
+        payload: memoryview,
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        self.peer = link.number
+        self.kind = kind
+        self.header = header
+        self.payload = payload
+        self._link = link
+        self._answered = answered
+        self._failed = failed
+
+    def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
+        """Answer the requester; passed over when the link has broken meanwhile."""
+        if self._link.forget(self):
+            self._answered(header, joined(payload))
+
+    def fail(self, failure: KafkaError) -> None:
+        """Answer with an error."""
+        self.break_off(failure)
+
+    def break_off(self, failure: Exception) -> None:
+        """Fail the request if it is still waiting."""
+        if self._link.forget(self):
+            self._failed(failure)
+
+
+class InprocLink:
+    """A link within one process: requests are method calls, their order is the calls' order."""
+
+    unsent_bytes = 0
+
+    def __init__(self, actor: Actor, number: int) -> None:
+        self.number = number
+        self._actor: Actor | None = actor
+        self._waiting: dict[InprocRequest, None] = {}
+        self._on_lost: list[Callable[[], None]] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the other side still lives."""
+        return self._actor is not None
+
+    def request(
+        self,
+        kind: str,
+        header: Any,
+        payload: Sequence[Buffer],
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        """Hand the request to the actor."""
+        if self._actor is None:
+            failed(PeerLost("the link is closed"))
+            return
+        request = InprocRequest(self, kind, header, joined(payload), answered, failed)
+        self._waiting[request] = None
+        try:
+            self._actor.link_received(request)
+        except KafkaError as failure:
+            request.fail(failure)
+
+    def ask(
+        self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()
+    ) -> asyncio.Future[Any]:
+        """Send a request and await the answer's header."""
+        return ask_over(self, kind, header, payload)
+
+    def forget(self, request: InprocRequest) -> bool:
+        """Take a request off the waiting ones; False when it is none."""
+        return self._waiting.pop(request, request) is None
+
+    def on_lost(self, callback: Callable[[], None]) -> None:
+        """Run `callback` once when the other side is gone."""
+        if self._actor is None:
+            callback()
+        else:
+            self._on_lost.append(callback)
+
+    def break_off(self) -> None:
+        """The other side is gone: fail what waits, tell who wants to know."""
+        self._actor = None
+        for request in tuple(self._waiting):
+            request.break_off(PeerLost("the peer ended"))
+        callbacks, self._on_lost = self._on_lost, []
+        for callback in callbacks:
+            callback()
+
+    def close(self) -> None:
+        """End the link."""
+        actor = self._actor
+        self.break_off()
+        if actor is not None:
+            actor.link_lost(self.number)

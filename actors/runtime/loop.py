@@ -87,12 +87,12 @@ class LoopRuntime:
         finally:
             timer.cancel()
 
-    def end(self) -> None:
-        """Cancel the background tasks; what a thread has begun is waited for."""
+    def end(self, *, wait: bool = True) -> None:
+        """Cancel the background tasks; with `wait` stay until threads have done what they began."""
         for task in tuple(self._tasks):
             task.cancel()
         if self._threads is not None:
-            self._threads.shutdown(wait=True, cancel_futures=True)
+            self._threads.shutdown(wait=wait, cancel_futures=True)
             self._threads = None
 
 

@@ -1,7 +1,10 @@
 """Actors as processes of a Ray cluster. Ray is known here, in the CLI and in the Spark jobs only.
 
-Every actor is a detached Ray actor named in the namespace `raylog`, whose process holds one shell.
-Control calls are Ray actor calls; bytes go over stream links (`runtime.stream`).
+An actor is a detached Ray actor, named in the namespace `raylog`, whose process holds its shell; or
+it is a lodger (`OWN@HOST`) in the process of another, of which Ray knows nothing: its host passes
+calls on to it, and both end with the process. Control calls are Ray actor calls; bytes go over
+stream links (`runtime.stream`), between those who share a process by method calls
+(`runtime.residence`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,9 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raylog.actors.names import host_of
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import (
-    Actor,
     ActorGone,
     ActorRef,
     ActorSpec,
@@ -34,69 +37,143 @@ from raylog.actors.runtime.base import (
 )
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
-from raylog.actors.runtime.stream import ServingLink, connect_link, serve_links
+from raylog.actors.runtime.residence import Residence, neighbour
+from raylog.actors.runtime.stream import connect_link
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
 BEGIN_RETRY_S = 0.02
 LINK_TIMEOUT_S = 5.0
+LEAVE_TIMEOUT_S = 5.0
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
-_OK, _REFUSED = 0, 1
+_OK, _REFUSED, _ABSENT = 0, 1, 2
+Outcome = tuple[int, Any]
 
 
 class Host:
-    """The Ray actor around one shell: starts it, passes calls to it, ends the process with it.
+    """The Ray actor of one process: starts its shell and those of lodgers, passes calls to them.
 
     Ray runs `__init__` again when it restarts the actor; `begin` then follows without a caller.
+    Lodgers do not come back with it.
     """
 
-    def __init__(self, role: str, name: str, args: dict[str, Any], secret_path: str) -> None:
+    def __init__(self, spec: ActorSpec, secret_path: str) -> None:
         raise_descriptor_limit()
         _configure_logging()
-        self._role = role
-        self._name = name
-        self._args = args
+        self._spec = spec
         self._secret_path = secret_path
-        self._started: asyncio.Task[ActorRef] | None = None
-        self._actor: Actor | None = None
-        self._links: set[ServingLink] = set()
-        self._server: asyncio.AbstractServer | None = None
+        self._starts: dict[str, asyncio.Task[ActorRef]] = {}
+        """Of all who live here or are about to, by name."""
+        self._residences: dict[str, Residence] = {}
+        self._loading: asyncio.Task[None] | None = None
         itself = ray.get_runtime_context().current_actor
         threading.Thread(target=_begin_unasked, args=(itself,), daemon=True).start()
 
-    async def begin(self) -> tuple[int, Any]:
+    async def begin(self) -> Outcome:
         """Start the shell once; every caller gets its ref, or what went wrong."""
-        if self._started is None:
-            self._started = asyncio.get_running_loop().create_task(self._begin())
-        try:
-            return _OK, await asyncio.shield(self._started)
-        except KafkaError as refused:
-            return _REFUSED, (int(refused.code), str(refused))
+        return await _outcome(self._begin())
 
     async def _begin(self) -> ActorRef:
-        asyncio.get_running_loop().set_exception_handler(_end_on_broken_invariant)
+        start = self._starts.get(self._spec.name)
+        if start is None:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(_end_on_broken_invariant)
+            start = self._starts[self._spec.name] = loop.create_task(self._start(self._spec))
+            self._loading = loop.create_task(self._load(start, self._spec.houses))
+        return await asyncio.shield(start)
+
+    @staticmethod
+    async def _load(start: asyncio.Task[ActorRef], roles: tuple[str, ...]) -> None:
+        """Load the code of lodgers, so that their coming does not wait for it."""
+        await asyncio.wait([start])
+        for role in roles:
+            await asyncio.to_thread(role_class, role)
+
+    async def _start(self, spec: ActorSpec) -> ActorRef:
+        actor_class = await asyncio.to_thread(role_class, spec.role)
         secret = await asyncio.to_thread(_read_secret, self._secret_path)
         instance = uuid.uuid4().hex
         runtime = RayRuntime(instance, self._secret_path, secret)
-        actor = role_class(self._role)(runtime, **self._args)
-        await actor.start()
-        address = f"unix:raylog-{instance}"
-        self._server = await serve_links(address, secret, instance, actor, self._links)
-        self._actor = actor
-        node_id = ray.get_runtime_context().get_node_id()
-        return ActorRef(self._name, self._role, address, os.getpid(), node_id, instance)
-
-    async def call(self, method: str, args: tuple[Any, ...]) -> tuple[int, Any]:
-        """Call a method of the shell once it has started."""
-        if self._actor is None:
-            await self.begin()
-            assert self._actor is not None
+        actor = actor_class(runtime, **spec.args)
+        residence = Residence(actor, runtime, f"unix:raylog-{instance}")
         try:
-            return _OK, await getattr(self._actor, method)(*args)
-        except KafkaError as refused:
-            return _REFUSED, (int(refused.code), str(refused))
+            await actor.start()
+            await residence.open(secret)
+        except BaseException:
+            runtime.end(wait=False)
+            raise
+        self._residences[spec.name] = residence
+        node_id = ray.get_runtime_context().get_node_id()
+        return ActorRef(spec.name, spec.role, residence.address, os.getpid(), node_id, instance)
+
+    async def take_in(self, spec: ActorSpec) -> Outcome:
+        """Start a lodger; answers its ref, or what went wrong."""
+        return await _outcome(self._take_in(spec))
+
+    async def _take_in(self, spec: ActorSpec) -> ActorRef:
+        await self._begin()
+        start = self._starts[spec.name] = asyncio.create_task(self._start(spec))
+        try:
+            return await self._started(spec.name)
+        finally:
+            if spec.name not in self._residences and self._starts.get(spec.name) is start:
+                del self._starts[spec.name]
+
+    async def ref(self, name: str) -> Outcome:
+        """The ref of who lives here by that name."""
+        return await _outcome(self._started(name))
+
+    async def _started(self, name: str) -> ActorRef:
+        """Wait until who is about to live here by that name does; raises _NotHere."""
+        if name == self._spec.name:
+            return await self._begin()
+        start = self._starts.get(name)
+        if start is None:
+            raise _NotHere(f"{name} does not live here")
+        await asyncio.wait([start])
+        if start.cancelled():
+            raise _NotHere(f"{name} was dismissed before it was ready")
+        return start.result()
+
+    async def call(self, name: str, method: str, args: tuple[Any, ...]) -> Outcome:
+        """Call a method of the shell of that name once it has started."""
+        return await _outcome(self._call(name, method, args))
+
+    async def _call(self, name: str, method: str, args: tuple[Any, ...]) -> Any:
+        if name not in self._residences:
+            await self._started(name)
+        residence = self._residences.get(name)
+        if residence is None:
+            raise _NotHere(f"{name} has left")
+        return await getattr(residence.actor, method)(*args)
+
+    async def dismiss(self, name: str, stop: bool) -> Outcome:
+        """Have a lodger leave, stopped before that where it has not been; gone is fine."""
+        start = self._starts.pop(name, None)
+        if start is not None:
+            start.cancel()
+        residence = self._residences.pop(name, None)
+        if residence is not None:
+            if stop:
+                await residence.actor.stop()
+            residence.leave()
+        return _OK, None
+
+
+class _NotHere(Exception):
+    """The host does not house the actor that was asked for."""
+
+
+async def _outcome(answering: Awaitable[Any]) -> Outcome:
+    """An answer as it crosses Ray: refusals keep their code, not their class."""
+    try:
+        return _OK, await answering
+    except KafkaError as refused:
+        return _REFUSED, (int(refused.code), str(refused))
+    except _NotHere as absent:
+        return _ABSENT, str(absent)
 
 
 class RayRuntime(LoopRuntime):
@@ -115,9 +192,14 @@ class RayRuntime(LoopRuntime):
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; raises what that refused."""
-        handle = await asyncio.to_thread(self._create, spec)
-        self._handles[spec.name] = handle
-        ref: ActorRef = await self._answer(handle.begin.remote(), spec.name, START_TIMEOUT_S)
+        if host_of(spec.name) == spec.name:
+            handle = await asyncio.to_thread(self._create, spec)
+            self._handles[spec.name] = handle
+            begun = handle.begin.remote()
+        else:
+            handle = await self._handle(spec.name)
+            begun = handle.take_in.remote(spec)
+        ref: ActorRef = await self._answer(begun, spec.name, START_TIMEOUT_S)
         return ref
 
     def _create(self, spec: ActorSpec) -> Any:
@@ -135,32 +217,34 @@ class RayRuntime(LoopRuntime):
             spec.node_id or ray.get_runtime_context().get_node_id(), soft=spec.node_id is None
         )
         host = ray.remote(Host).options(**options)
-        return host.remote(spec.role, spec.name, spec.args, self._secret_path)
+        return host.remote(spec, self._secret_path)
 
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name; raises ActorGone."""
         try:
             handle = await self._handle(name)
-            ref: ActorRef = await self._answer(handle.begin.remote(), name, START_TIMEOUT_S)
+            ref: ActorRef = await self._answer(handle.ref.remote(name), name, START_TIMEOUT_S)
         except (PeerLost, PeerTimeout) as failure:
             raise ActorGone(f"no actor {name} answers: {failure}") from failure
         return ref
 
     async def _handle(self, name: str) -> Any:
-        handle = self._handles.get(name)
+        """The Ray actor in whose process the actor of that name lives; raises PeerLost."""
+        host = host_of(name)
+        handle = self._handles.get(host)
         if handle is None:
             try:
-                handle = await asyncio.to_thread(ray.get_actor, name, NAMESPACE)
+                handle = await asyncio.to_thread(ray.get_actor, host, NAMESPACE)
             except (ValueError, RayError) as failure:
-                raise PeerLost(f"Ray knows no live actor {name}") from failure
-            self._handles[name] = handle
+                raise PeerLost(f"Ray knows no live actor {host}") from failure
+            self._handles[host] = handle
         return handle
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
         """Call a method of an actor by ref or name."""
         name = peer if isinstance(peer, str) else peer.name
         handle = await self._handle(name)
-        return await self._answer(handle.call.remote(method, args), name, timeout_ms / 1000)
+        return await self._answer(handle.call.remote(name, method, args), name, timeout_ms / 1000)
 
     async def _answer(self, task: Any, name: str, timeout_s: float) -> Any:
         try:
@@ -171,8 +255,10 @@ class RayRuntime(LoopRuntime):
         except RayTaskError:
             raise
         except (RayActorError, RayError) as lost:
-            self._handles.pop(name, None)
+            self._handles.pop(host_of(name), None)
             raise PeerLost(f"{name} is gone: {lost}") from lost
+        if outcome == _ABSENT:
+            raise PeerLost(str(value))
         if outcome == _REFUSED:
             code, message = value
             raise error_of(ErrorCode(code), message)
@@ -180,17 +266,39 @@ class RayRuntime(LoopRuntime):
 
     async def kill(self, peer: ActorRef) -> None:
         """End the actor's process hard and wait until it is gone; it must be on this node."""
-        self._handles.pop(peer.name, None)
+        self._handles.pop(host_of(peer.name), None)
         await asyncio.to_thread(_kill_and_wait, peer.pid)
 
+    async def dismiss(self, peer: ActorRef) -> None:
+        """End an actor that has stopped; a host that does not let its lodger go ends with it."""
+        if host_of(peer.name) == peer.name or not await self._leaves(peer.name, stop=False):
+            await self.kill(peer)
+
     async def end_for_good(self, name: str) -> None:
-        """End the actor of that name so that Ray does not restart it; gone is fine."""
+        """End the actor of that name so that Ray does not restart it; gone is fine.
+
+        A lodger is stopped and leaves; a host that does not let it go is ended.
+        """
+        if host_of(name) != name and await self._leaves(name, stop=True):
+            return
         try:
             handle = await self._handle(name)
         except PeerLost:
             return
-        self._handles.pop(name, None)
+        self._handles.pop(host_of(name), None)
         await asyncio.to_thread(ray.kill, handle, no_restart=True)
+
+    async def _leaves(self, name: str, *, stop: bool) -> bool:
+        """Whether a lodger is gone from its host; that of a host which hangs is not."""
+        try:
+            handle = await self._handle(name)
+            await self._answer(handle.dismiss.remote(name, stop), name, LEAVE_TIMEOUT_S)
+        except PeerLost:
+            return True
+        except PeerTimeout:
+            log.warning("%s does not leave its host", name)
+            return False
+        return True
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone: a link to it breaks then."""
@@ -201,6 +309,9 @@ class RayRuntime(LoopRuntime):
     async def connect(self, peer: ActorRef | str) -> Link:
         """Open a link to an actor by ref or link address; raises PeerLost."""
         address = peer if isinstance(peer, str) else peer.address
+        here = neighbour(address)
+        if here is not None:
+            return here.link()
         return await connect_link(address, self._secret, self.instance, LINK_TIMEOUT_S)
 
 

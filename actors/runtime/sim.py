@@ -25,7 +25,8 @@ from raylog.actors.runtime.base import (
     PeerLost,
     ReplyHandler,
 )
-from raylog.actors.runtime.inproc import ActorClass, InprocLink, InprocRuntime, InprocWorld
+from raylog.actors.runtime.inproc import ActorClass, InprocRuntime, InprocWorld
+from raylog.actors.runtime.links import InprocLink
 
 T = TypeVar("T")
 EPOCH_MS = 1_700_000_000_000

@@ -1,13 +1,13 @@
 """Links over sockets: direct actor-to-actor streams between processes.
 
-On one node a link is a Unix socket with an abstract name (no path, so no length limit and nothing
-left behind). Both sides prove that they know the cluster secret before anything else is read.
+On one machine a link is a Unix socket with an abstract name (no path, so no length limit and
+nothing left behind), between machines a TCP connection. Both sides prove that they know the cluster
+secret (`handshake`) before anything else is read.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import itertools
 import logging
 import socket
@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from raylog.actors.runtime.addresses import endpoint_of
 from raylog.actors.runtime.base import (
     Actor,
     Buffer,
@@ -22,31 +23,31 @@ from raylog.actors.runtime.base import (
     PeerLost,
     ReplyHandler,
 )
-from raylog.actors.runtime.frames import (
-    LINK_VERSION,
-    ReceiveBuffer,
-    bytes_wanted,
-    frame,
-    take_frames,
+from raylog.actors.runtime.frames import ReceiveBuffer, bytes_wanted, frame, take_frames
+from raylog.actors.runtime.handshake import (
+    CONNECTING,
+    GREETING_BYTES_MAX,
+    SERVING,
+    Handshake,
 )
-from raylog.actors.runtime.links import ask_over
+from raylog.actors.runtime.links import LINK_NUMBERS, ask_over
 from raylog.wire.errors import DecodeError, ErrorCode, KafkaError, error_of
 
 log = logging.getLogger(__name__)
-GREETING = "raylog"
 UNSENT_BYTES_MAX = 64 << 20
+HANDSHAKE_TIMEOUT_S = 5.0
+SILENCE_MS_MAX = 10_000
+"""How long a machine may take nothing, or answer no probe, until a link to it breaks."""
 _ANSWER = 0
-_LINK_NUMBERS = itertools.count(1)
 
 
 class _FrameProtocol(asyncio.BufferedProtocol, ABC):
     """Both ends' common part: frames in, frames out, the greeting first."""
 
-    def __init__(self, secret: bytes, instance: str) -> None:
-        self._secret = secret
-        self._instance = instance
+    def __init__(self, handshake: Handshake) -> None:
+        self._handshake = handshake
         self._buffer = ReceiveBuffer()
-        self._greeted = False
+        self._timeout: asyncio.TimerHandle | None = None
         self._held: list[Buffer] | None = None
         """Frames that wait until all that came in together is taken."""
         self.transport: asyncio.Transport | None = None
@@ -56,7 +57,10 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         stream = cast(asyncio.Transport, transport)  # uvloop's transports inherit nothing
         self.transport = stream
         stream.set_write_buffer_limits(high=1 << 20)
-        stream.writelines(frame([GREETING, LINK_VERSION, self._secret, self._instance]))
+        _notice_silence(stream.get_extra_info("socket"))
+        loop = asyncio.get_running_loop()
+        self._timeout = loop.call_later(HANDSHAKE_TIMEOUT_S, self.abort)
+        stream.writelines(frame(self._handshake.greeting()))
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes in."""
@@ -67,18 +71,23 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         self._buffer.received(nbytes)
         held = self._held = []
         try:
-            for head, payload in take_frames(self._buffer):
-                if self._greeted:
-                    self.took(head, payload)
-                else:
-                    self._greet(head)
-        except DecodeError:
-            log.exception("a link broke the protocol and is closed")
+            self._take_frames()
+        except DecodeError as broken:
+            log.error("a link broke the protocol and is closed: %s", broken)
             self.abort()
         finally:
             self._held = None
         if held:
             self.send(held)
+
+    def _take_frames(self) -> None:
+        if not self._handshake.done and self._buffer.peek_length() > GREETING_BYTES_MAX:
+            raise DecodeError("a long frame from a peer that has proved nothing")
+        for head, payload in take_frames(self._buffer):
+            if self._handshake.done:
+                self.took(head, payload)
+            else:
+                self._greet(head)
 
     def send(self, chunks: list[Buffer]) -> None:
         """Send frames; passed over when the peer is gone."""
@@ -89,21 +98,20 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
             self.transport.writelines(chunks)
 
     def _greet(self, head: list[Any]) -> None:
-        known = (
-            len(head) == 4
-            and head[0] == GREETING
-            and isinstance(head[2], bytes)
-            and hmac.compare_digest(head[2], self._secret)
-        )
-        if not known:
-            raise DecodeError("a peer without the cluster's secret")
-        if head[1] != LINK_VERSION:
-            raise DecodeError(f"a peer of link version {head[1]}, this is {LINK_VERSION}")
-        self._greeted = True
-        self.greeted(str(head[3]))
+        answer = self._handshake.took(head)
+        if answer is not None:
+            self.send(frame(answer))
+        if self._handshake.done:
+            self._end_timeout()
+            self.greeted()
 
-    def greeted(self, instance: str) -> None:
-        """Note that the peer is known."""
+    def _end_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+
+    @abstractmethod
+    def greeted(self) -> None:
+        """The peer is to be trusted."""
 
     @abstractmethod
     def took(self, head: list[Any], payload: memoryview) -> None:
@@ -149,12 +157,12 @@ class ServingLink(_FrameProtocol):
     """The accepting end: hands requests to the actor in the order they came."""
 
     def __init__(self, secret: bytes, instance: str, actor: Actor, links: set[ServingLink]) -> None:
-        super().__init__(secret, instance)
+        super().__init__(Handshake(secret, SERVING, instance))
         self._actor = actor
         self._links = links
-        self._number = next(_LINK_NUMBERS)
+        self._number = next(LINK_NUMBERS)
 
-    def greeted(self, instance: str) -> None:
+    def greeted(self) -> None:
         """Count the peer among the living ones."""
         self._links.add(self)
 
@@ -168,6 +176,7 @@ class ServingLink(_FrameProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer."""
+        self._end_timeout()
         if self in self._links:
             self._links.discard(self)
             self._actor.link_lost(self._number)
@@ -177,7 +186,7 @@ class StreamLink(_FrameProtocol):
     """The requesting end of a link."""
 
     def __init__(self, secret: bytes, instance: str) -> None:
-        super().__init__(secret, instance)
+        super().__init__(Handshake(secret, CONNECTING, instance))
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ids = itertools.count(1)
         self._waiting: dict[int, tuple[ReplyHandler, FailureHandler]] = {}
@@ -194,7 +203,7 @@ class StreamLink(_FrameProtocol):
         """Bytes accepted and not yet handed to the operating system."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
-    def greeted(self, instance: str) -> None:
+    def greeted(self) -> None:
         """The link is usable."""
         if not self.ready.done():
             self.ready.set_result(None)
@@ -237,6 +246,7 @@ class StreamLink(_FrameProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, tell who wants to know."""
+        self._end_timeout()
         self._lost = True
         if not self.ready.done():
             self.ready.set_exception(PeerLost("the peer closed the link before greeting"))
@@ -261,26 +271,39 @@ class StreamLink(_FrameProtocol):
 
 async def serve_links(
     address: str, secret: bytes, instance: str, actor: Actor, links: set[ServingLink]
-) -> asyncio.AbstractServer:
-    """Accept links at `unix:<name>`, an abstract socket name."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(_socket_name(address))
-    return await asyncio.get_running_loop().create_unix_server(
-        lambda: ServingLink(secret, instance, actor, links), sock=listener
-    )
+) -> asyncio.Server:
+    """Accept links at an address of one kind; port 0 takes a free one."""
+    endpoint = endpoint_of(address)
+    if isinstance(endpoint, str):
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(endpoint)
+    else:
+        listener = socket.create_server(endpoint, family=_family(endpoint[0]))
+
+    def link() -> ServingLink:
+        return ServingLink(secret, instance, actor, links)
+
+    loop = asyncio.get_running_loop()
+    if isinstance(endpoint, str):
+        return await loop.create_unix_server(link, sock=listener)
+    return await loop.create_server(link, sock=listener)
 
 
 async def connect_link(address: str, secret: bytes, instance: str, timeout_s: float) -> StreamLink:
     """Open a link; raises PeerLost when nobody who knows the secret is there."""
-    loop = asyncio.get_running_loop()
-    connection = socket.socket(socket.AF_UNIX)  # uvloop cannot dial an abstract name itself
+    try:
+        endpoint = endpoint_of(address)
+    except ValueError as unreachable:
+        raise PeerLost(str(unreachable)) from unreachable
+    is_unix = isinstance(endpoint, str)
+    connection = socket.socket(socket.AF_UNIX if is_unix else _family(endpoint[0]))
     connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    create = loop.create_unix_connection if is_unix else loop.create_connection
     try:
         async with asyncio.timeout(timeout_s):
-            await loop.sock_connect(connection, _socket_name(address))
-            _, link = await loop.create_unix_connection(
-                lambda: StreamLink(secret, instance), sock=connection
-            )
+            await loop.sock_connect(connection, endpoint)  # uvloop dials no abstract name itself
+            _, link = await create(lambda: StreamLink(secret, instance), sock=connection)
             await link.ready
     except (OSError, TimeoutError) as failure:
         connection.close()
@@ -288,8 +311,20 @@ async def connect_link(address: str, secret: bytes, instance: str, timeout_s: fl
     return link
 
 
-def _socket_name(address: str) -> str:
-    scheme, _, name = address.partition(":")
-    if scheme != "unix":
-        raise PeerLost(f"a link address of unknown kind: {address}")
-    return "\0" + name
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _notice_silence(connection: socket.socket) -> None:
+    """Let a TCP connection break when the other machine is gone without a word."""
+    if connection.family == socket.AF_UNIX:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        for option, value in (
+            (socket.TCP_USER_TIMEOUT, SILENCE_MS_MAX),
+            (socket.TCP_KEEPIDLE, SILENCE_MS_MAX // 4000),
+            (socket.TCP_KEEPINTVL, SILENCE_MS_MAX // 4000),
+            (socket.TCP_KEEPCNT, 3),
+        ):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)

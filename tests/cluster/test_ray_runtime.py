@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
+from raylog.actors.names import lodger_name
 from raylog.actors.runtime.base import ActorGone, ActorRef, ActorSpec, PeerLost, PeerTimeout
 from raylog.wire.errors import UnknownTopicOrPartition
 
@@ -101,5 +103,130 @@ def test_a_call_past_its_deadline_is_a_timeout(driver: Driver, cluster_id: str) 
             os.kill(ref.pid, signal.SIGCONT)
         assert (await runtime.call(ref, "ping", timeout_ms=10_000))["pid"] == ref.pid
         await runtime.kill(ref)
+
+    asyncio.run(main())
+
+
+# ---- lodgers -----------------------------------------------------------------------------------
+
+
+def lodger(host: str, number: int = 1) -> ActorSpec:
+    """A second replica that lives in the process of the first."""
+    own, _, _ = host.rpartition("/")
+    name = lodger_name(f"{own}/{number}", host)
+    return ActorSpec(name, "replica", {"name": name, "broker_id": 0})
+
+
+async def names_of(runtime: RayRuntime, *refs: ActorRef) -> list[str]:
+    """The actors as they name themselves; each must be in the process that its ref says."""
+    found = [await runtime.call(ref, "ping", timeout_ms=5000) for ref in refs]
+    assert [one["pid"] for one in found] == [ref.pid for ref in refs]
+    return [one["name"] for one in found]
+
+
+def test_a_lodger_lives_in_its_hosts_process_and_leaves_it(driver: Driver, cluster_id: str) -> None:
+    async def main() -> None:
+        runtime = driver()
+        host = await runtime.spawn(replica(cluster_id))
+        guest = await runtime.spawn(lodger(host.name))
+        assert (guest.pid, guest.node_id) == (host.pid, host.node_id)
+        assert guest.address != host.address
+        assert guest.instance != host.instance
+        assert await names_of(runtime, host, guest) == [host.name, guest.name]
+        other = driver()
+        assert await other.find(guest.name) == guest
+        lost: asyncio.Future[ActorRef] = asyncio.get_running_loop().create_future()
+        runtime.watch(guest, lost.set_result)
+        link = await runtime.connect(guest)
+        held = link.ask("fetch", [1, False, False, 0, 100, 1, True, [], []])
+        await runtime.call(guest, "stop", timeout_ms=5000)
+        await runtime.dismiss(guest)
+        with pytest.raises(PeerLost):
+            await held
+        assert await asyncio.wait_for(lost, 10) == guest
+        with pytest.raises(PeerLost, match="does not live here"):
+            await runtime.call(guest, "ping", timeout_ms=5000)
+        with pytest.raises(ActorGone):
+            await runtime.find(guest.name)
+        with pytest.raises(PeerLost):
+            await runtime.connect(guest)
+        assert await names_of(runtime, host) == [host.name]
+        await runtime.kill(host)
+
+    asyncio.run(main())
+
+
+def test_lodger_and_host_end_together(driver: Driver, cluster_id: str) -> None:
+    async def main() -> None:
+        runtime = driver()
+        host = await runtime.spawn(replica(cluster_id))
+        guest = await runtime.spawn(lodger(host.name))
+        lost: asyncio.Queue[str] = asyncio.Queue()
+        for ref in (host, guest):
+            runtime.watch(ref, lambda peer: lost.put_nowait(peer.name))
+        await runtime.kill(guest)
+        async with asyncio.timeout(10):
+            assert {await lost.get(), await lost.get()} == {host.name, guest.name}
+        for ref in (host, guest):
+            with pytest.raises(PeerLost):
+                await runtime.call(ref, "ping", timeout_ms=5000)
+        with pytest.raises(PeerLost):
+            await runtime.spawn(lodger(host.name, 2))
+
+    asyncio.run(main())
+
+
+def test_a_lodger_is_ended_for_good_without_its_host(driver: Driver, cluster_id: str) -> None:
+    async def main() -> None:
+        runtime = driver()
+        host = await runtime.spawn(replica(cluster_id))
+        guest = await runtime.spawn(lodger(host.name))
+        for _ in range(2):
+            await runtime.end_for_good(guest.name)
+            with pytest.raises(ActorGone):
+                await runtime.find(guest.name)
+        assert await names_of(runtime, host) == [host.name]
+        await runtime.end_for_good(host.name)
+        await until_gone(runtime, host.name)
+        await runtime.end_for_good(guest.name)
+
+    asyncio.run(main())
+
+
+def test_a_host_that_does_not_let_its_lodger_go_ends(
+    driver: Driver, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from raylog.actors.runtime import ray as ray_runtime
+
+    monkeypatch.setattr(ray_runtime, "LEAVE_TIMEOUT_S", 0.2)
+
+    async def main() -> None:
+        runtime = driver()
+        for end in (runtime.dismiss, lambda ref: runtime.end_for_good(ref.name)):
+            host = await runtime.spawn(replica(cluster_id))
+            guest = await runtime.spawn(lodger(host.name))
+            os.kill(host.pid, signal.SIGSTOP)
+            await end(guest)
+            await until_gone(runtime, host.name)
+
+    asyncio.run(main())
+
+
+def test_what_a_lodger_refuses_at_its_start_is_raised_and_it_may_come_again(
+    driver: Driver, cluster_id: str
+) -> None:
+    async def main() -> None:
+        runtime = driver()
+        host = await runtime.spawn(replica(cluster_id))
+        taken = socket.create_server(("127.0.0.1", 0))
+        name = lodger_name(f"{cluster_id}/gateway/0/1", host.name)
+        address = {"host": "127.0.0.1", "port": taken.getsockname()[1]}
+        args = {"name": name, "cluster_id": cluster_id, "broker_id": 0, "settings": {}, **address}
+        with pytest.raises(OSError, match="in use"):
+            await runtime.spawn(ActorSpec(name, "gateway", args))
+        taken.close()
+        guest = await runtime.spawn(ActorSpec(name, "gateway", args))
+        assert guest.pid == host.pid
+        await runtime.kill(host)
 
     asyncio.run(main())

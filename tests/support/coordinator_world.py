@@ -14,7 +14,7 @@ from raylog.actors.metadata.records import PartitionChanged, Record
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.replica import api
-from raylog.actors.runtime.inproc import InprocRequest
+from raylog.actors.runtime.links import InprocRequest
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import encode
 from raylog.wire.errors import KafkaError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
-from raylog.actors.runtime.inproc import InprocLink
+from raylog.actors.runtime.addresses import endpoint_of, tcp_address, unix_address
+from raylog.actors.runtime.base import Buffer, Link, LinkRequest, PeerLost
+from raylog.actors.runtime.frames import frame
+from raylog.actors.runtime.handshake import CONNECTING, Handshake
+from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.stream import ServingLink, StreamLink, connect_link, serve_links
 from raylog.wire.errors import NotLeaderOrFollower
 
@@ -45,20 +49,39 @@ class Echo:
 
 
 @asynccontextmanager
-async def stream_link(echo: Echo) -> AsyncIterator[Link]:
-    address = f"unix:test-{uuid.uuid4().hex}"
+async def serving(address: str, echo: Echo) -> AsyncIterator[str]:
+    """Links are accepted at an address, which comes back with its port."""
     links: set[ServingLink] = set()
     server = await serve_links(address, SECRET, "server", echo, links)
-    link = await connect_link(address, SECRET, "client", 5)
     try:
-        yield link
+        yield served_at(address, server)
     finally:
-        link.close()
         server.close()
         for serving in tuple(links):
             serving.abort()
         await asyncio.sleep(0)
         await server.wait_closed()
+
+
+def served_at(address: str, server: asyncio.Server) -> str:
+    port = server.sockets[0].getsockname()[1]
+    return tcp_address("127.0.0.1", port) if address.startswith("tcp:") else address
+
+
+@asynccontextmanager
+async def unix_link(echo: Echo) -> AsyncIterator[Link]:
+    async with serving(unix_address(f"test-{uuid.uuid4().hex}"), echo) as address:
+        link = await connect_link(address, SECRET, "client", 5)
+        yield link
+        link.close()
+
+
+@asynccontextmanager
+async def tcp_link(echo: Echo) -> AsyncIterator[Link]:
+    async with serving("tcp:127.0.0.1:0", echo) as address:
+        link = await connect_link(address, SECRET, "client", 5)
+        yield link
+        link.close()
 
 
 @asynccontextmanager
@@ -80,7 +103,7 @@ def run(case: Callable[[Link, Echo], Awaitable[None]], opener: Opener) -> None:
     asyncio.run(main())
 
 
-@pytest.fixture(params=[stream_link, inproc_link], ids=["stream", "inproc"])
+@pytest.fixture(params=[unix_link, tcp_link, inproc_link], ids=["unix", "tcp", "inproc"])
 def opener(request: pytest.FixtureRequest) -> Opener:
     chosen: Opener = request.param
     return chosen
@@ -144,18 +167,54 @@ def test_a_closed_link_fails_what_waits_and_tells_both_sides(opener: Opener) -> 
     run(case, opener)
 
 
-def test_a_peer_without_the_secret_is_turned_away() -> None:
+@pytest.mark.parametrize("address", ["unix:test-secret", "tcp:127.0.0.1:0"])
+def test_a_peer_without_the_secret_is_turned_away(address: str) -> None:
     async def main() -> None:
         echo = Echo()
-        address = f"unix:test-{uuid.uuid4().hex}"
-        server = await serve_links(address, SECRET, "server", echo, set())
-        try:
+        async with serving(address, echo) as at:
             with pytest.raises(PeerLost):
-                await connect_link(address, b"x" * 32, "client", 5)
+                await connect_link(at, b"x" * 32, "client", 5)
             assert echo.seen == []
-        finally:
-            server.close()
-            await server.wait_closed()
+
+    asyncio.run(main())
+
+
+async def first_words(address: str, *said: Buffer) -> bytes:
+    """What a peer gets that says this and nothing else, until it is turned away."""
+    endpoint = endpoint_of(address)
+    assert not isinstance(endpoint, str)
+    reader, writer = await asyncio.open_connection(*endpoint)
+    writer.writelines(said)
+    heard = bytearray()
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := await reader.read(4096):
+            heard += chunk
+    writer.close()
+    return bytes(heard)
+
+
+def test_requests_before_the_handshake_are_not_heard(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        echo = Echo()
+        async with serving("tcp:127.0.0.1:0", echo) as address:
+            await first_words(address, *frame([1, "echo", None]))
+            assert "does not speak the link protocol" in caplog.text
+            greeting = Handshake(SECRET, CONNECTING, "x").greeting()
+            await first_words(address, *frame(greeting), *frame([1, "echo", None]))
+            assert "without the cluster's secret" in caplog.text
+            await first_words(address, (64 << 20).to_bytes(4, "big"))
+            assert "a long frame from a peer that has proved nothing" in caplog.text
+        assert echo.seen == []
+
+    asyncio.run(main())
+
+
+def test_a_peer_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raylog.actors.runtime.stream.HANDSHAKE_TIMEOUT_S", 0.01)
+
+    async def main() -> None:
+        async with serving("tcp:127.0.0.1:0", Echo()) as address:
+            assert SECRET not in await first_words(address)
 
     asyncio.run(main())
 

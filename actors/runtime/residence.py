@@ -1,0 +1,93 @@
+"""One actor in a process that several may share: how it is reached, and how it leaves.
+
+Actors of other processes reach it through a server of stream links. Those of its own process find
+it in a table by its address and get a link of method calls: nothing is serialised or copied.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from raylog.actors.runtime.base import Actor, Buffer, FailureHandler, ReplyHandler
+from raylog.actors.runtime.links import LINK_NUMBERS, InprocLink
+from raylog.actors.runtime.loop import LoopRuntime
+from raylog.actors.runtime.stream import ServingLink, serve_links
+
+_HERE: dict[str, Residence] = {}
+"""Who lives in this process, by link address."""
+
+
+class Residence:
+    """An actor that has started, and the links to it."""
+
+    def __init__(self, actor: Actor, runtime: LoopRuntime, address: str) -> None:
+        self.actor = actor
+        self.address = address
+        self._runtime = runtime
+        self._server: asyncio.AbstractServer | None = None
+        self._serving: set[ServingLink] = set()
+        self._neighbours: set[NeighbourLink] = set()
+
+    async def open(self, secret: bytes) -> None:
+        """Let others connect."""
+        self._server = await serve_links(
+            self.address, secret, self._runtime.instance, self.actor, self._serving
+        )
+        _HERE[self.address] = self
+
+    def link(self) -> NeighbourLink:
+        """A link from an actor of this process."""
+        link = NeighbourLink(self.actor, next(LINK_NUMBERS))
+        self._neighbours.add(link)
+        link.on_lost(lambda: self._neighbours.discard(link))
+        return link
+
+    def leave(self) -> None:
+        """End the actor, which has stopped, and every link to it; the process goes on."""
+        if _HERE.pop(self.address, None) is None:
+            return
+        assert self._server is not None, "whoever is in the table was opened"
+        self._server.close()
+        for serving in tuple(self._serving):
+            serving.abort()
+        for link in tuple(self._neighbours):
+            link.close()
+        self._runtime.end(wait=False)
+
+
+def neighbour(address: str) -> Residence | None:
+    """Who is reached at that address, if he lives in this process."""
+    return _HERE.get(address)
+
+
+class NeighbourLink(InprocLink):
+    """A link within one process on which a mistake goes no further than on a socket.
+
+    What an actor raises in taking a request or an answer is not raised in the other's code: it goes
+    to the event loop's exception handler, and the link ends.
+    """
+
+    def request(
+        self,
+        kind: str,
+        header: Any,
+        payload: Sequence[Buffer],
+        answered: ReplyHandler,
+        failed: FailureHandler,
+    ) -> None:
+        """Hand the request to the actor."""
+        heard = partial(self._hand_over, answered)
+        told = partial(self._hand_over, failed)
+        self._hand_over(super().request, kind, header, payload, heard, told)
+
+    def _hand_over(self, taker: Callable[..., None], *what: Any) -> None:
+        try:
+            taker(*what)
+        except Exception as failure:  # noqa: BLE001 - the loop's handler logs it or ends the process
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "an actor failed over a link of its process", "exception": failure}
+            )
+            self.close()

@@ -1,0 +1,165 @@
+"""Actors that share a process: the links between them, and how one of them leaves."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.runtime.base import LinkRequest, PeerLost
+from raylog.actors.runtime.loop import LoopRuntime
+from raylog.actors.runtime.residence import Residence, neighbour
+from raylog.actors.runtime.stream import connect_link
+
+SECRET = b"s" * 32
+
+
+def unexpected(*what: object) -> None:
+    pytest.fail(f"unexpected: {what}")
+
+
+class Keeper:
+    """Answers `echo` with the payload it got, fails at `break`, keeps everything else."""
+
+    def __init__(self) -> None:
+        self.held: list[LinkRequest] = []
+        self.peers: set[int] = set()
+        self.lost: list[int] = []
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+    def link_received(self, request: LinkRequest) -> None:
+        self.peers.add(request.peer)
+        match request.kind:
+            case "echo":
+                request.reply(request.header, [request.payload])
+            case "break":
+                raise AssertionError("broken here")
+            case _:
+                self.held.append(request)
+
+    def link_lost(self, peer: int) -> None:
+        self.lost.append(peer)
+
+
+class Home:
+    """One actor that lives in this process, and what the event loop was told of failures."""
+
+    def __init__(self) -> None:
+        self.actor = Keeper()
+        self.runtime = LoopRuntime("keeper", self._broken)
+        self.residence = Residence(self.actor, self.runtime, f"unix:test-{uuid.uuid4().hex}")
+        self.unhandled: list[BaseException] = []
+
+    def _broken(self, failure: BaseException) -> None:
+        self.unhandled.append(failure)
+
+
+def tell(story: Callable[[Home], Awaitable[None]]) -> None:
+    async def told() -> None:
+        home = Home()
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: home.unhandled.append(context["exception"])
+        )
+        await home.residence.open(SECRET)
+        await story(home)
+        home.residence.leave()
+        assert neighbour(home.residence.address) is None
+
+    asyncio.run(told())
+
+
+def test_a_neighbour_is_found_by_address_and_gets_the_very_bytes() -> None:
+    async def story(home: Home) -> None:
+        assert neighbour(home.residence.address) is home.residence
+        sent = bytearray(b"bytes")
+        header = {"plain": ("data",)}
+        answers: list[tuple[Any, memoryview]] = []
+        link = home.residence.link()
+        link.request("echo", header, [sent], lambda *what: answers.append(what), unexpected)
+        [(answer, payload)] = answers
+        assert answer is header
+        assert payload.obj is sent
+
+    tell(story)
+
+
+def test_links_of_both_kinds_have_numbers_of_their_own() -> None:
+    async def story(home: Home) -> None:
+        near = [home.residence.link() for _ in range(2)]
+        far = await connect_link(home.residence.address, SECRET, "far", 5)
+        for link in (*near, far):
+            await link.ask("echo")
+        assert len(home.actor.peers) == 3
+        far.close()
+
+    tell(story)
+
+
+def test_a_link_that_one_side_closes_is_lost_to_both() -> None:
+    async def story(home: Home) -> None:
+        link = home.residence.link()
+        lost = asyncio.Event()
+        link.on_lost(lost.set)
+        held = link.ask("hold")
+        link.close()
+        assert lost.is_set()
+        assert len(home.actor.lost) == 1
+        with pytest.raises(PeerLost):
+            await held
+        home.actor.held[0].reply("too late")
+
+    tell(story)
+
+
+def test_who_leaves_ends_every_link_and_his_tasks() -> None:
+    async def story(home: Home) -> None:
+        near = home.residence.link()
+        far = await connect_link(home.residence.address, SECRET, "far", 5)
+        task = home.runtime.start(asyncio.sleep(3600), "task")
+        asked = [link.ask("hold") for link in (near, far)]
+        while len(home.actor.held) < 2:  # noqa: ASYNC110 - the socket raises no event for it
+            await asyncio.sleep(0)
+        home.residence.leave()
+        for one in asked:
+            with pytest.raises(PeerLost):
+                await one
+        assert task.done()
+        assert not near.is_open
+        with pytest.raises(PeerLost):
+            await connect_link(home.residence.address, SECRET, "far", 5)
+        home.residence.leave()
+
+    tell(story)
+
+
+def test_a_request_that_breaks_its_taker_ends_the_link_and_spares_the_asker() -> None:
+    async def story(home: Home) -> None:
+        link = home.residence.link()
+        failures: list[Exception] = []
+        link.request("break", None, (), unexpected, failures.append)
+        [failure] = failures
+        assert isinstance(failure, PeerLost)
+        assert [str(one) for one in home.unhandled] == ["broken here"]
+        assert len(home.actor.lost) == 1
+
+    tell(story)
+
+
+def test_an_answer_that_breaks_its_taker_ends_the_link_and_spares_the_answerer() -> None:
+    async def story(home: Home) -> None:
+        def break_down(*_: object) -> None:
+            raise ValueError("broken there")
+
+        link = home.residence.link()
+        link.request("hold", None, (), break_down, unexpected)
+        waiting = link.ask("hold")
+        home.actor.held[0].reply(None)
+        assert [str(one) for one in home.unhandled] == ["broken there"]
+        with pytest.raises(PeerLost):
+            await waiting
+
+    tell(story)
