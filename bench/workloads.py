@@ -265,8 +265,8 @@ def quick_workloads() -> list[Workload]:
         Produce("java", replace(tuned, acks="all"), 1024, 6),
         Produce("java", replace(tuned, acks="all"), 100, 6),
         Produce("librdkafka", tuned, 1024, 6),
-        Consume("java", 1024, 1),
-        Consume("java", 100, 6),
+        Consume("java-group", 1024, 1),
+        Consume("java-group", 100, 6),
         EndToEnd("1"),
         Paced("all", 1_000, 100),
     ]
