@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.runtime.base import LinkRequest, PeerLost
+from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.stream import connect_link
@@ -91,7 +91,8 @@ def test_links_of_both_kinds_have_numbers_of_their_own() -> None:
     async def story(home: Home) -> None:
         near = [home.residence.link() for _ in range(2)]
         far = await connect_link(home.residence.address, SECRET, "far", 5)
-        for link in (*near, far):
+        links: list[Link] = [*near, far]
+        for link in links:
             await link.ask("echo")
         assert len(home.actor.peers) == 3
         far.close()
