@@ -5,7 +5,7 @@ This is where a handler's failures become error codes, by way of `actors.failure
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from raylog.actors.failures import error_code_of, message_of
@@ -14,6 +14,17 @@ from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout
 from raylog.wire.errors import KafkaError
 
 R = TypeVar("R")
+
+
+class NamedOutcome(Protocol):
+    """What became of one partition of a topic."""
+
+    @property
+    def name(self) -> str:
+        """The topic's."""
+
+
+Outcome = TypeVar("Outcome", bound=NamedOutcome)
 Failed = Callable[[int, str | None], R]
 """Makes the answer of an item that failed from (error code, message)."""
 REPLICA_TIMEOUT_MS = 30_000
@@ -35,6 +46,14 @@ async def attempt_async(work: Awaitable[R], failed: Failed[R]) -> R:
         return await work
     except (KafkaError, PeerLost, PeerTimeout) as failure:
         return failed(int(error_code_of(failure)), message_of(failure))
+
+
+def by_topic(outcomes: Iterable[Outcome]) -> dict[str, list[Outcome]]:
+    """Outcomes of partitions by topic, in the order in which they come."""
+    found: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.name, []).append(outcome)
+    return found
 
 
 class PartitionAnswer(Protocol):

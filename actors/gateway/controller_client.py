@@ -27,18 +27,19 @@ class ControllerClient:
         self._name = controller_name(cluster_id)
 
     async def ask(self, method: str, argument: object, timeout_ms: int) -> Any:
-        """Call a method, again if the Controller restarts meanwhile.
+        """Call a method, again if the Controller restarts meanwhile; one without argument by None.
 
         Raises what the method raises, RequestTimedOut at the deadline. A call that is repeated may
         have taken effect before: then a topic exists already, as with Kafka's forwarded requests.
         """
         timeout_ms = min(max(timeout_ms, TIMEOUT_MIN_MS), TIMEOUT_MAX_MS)
         deadline = self._runtime.monotonic_ms() + timeout_ms
+        arguments = () if argument is None else (argument,)
         while True:
             left = deadline - self._runtime.monotonic_ms()
             try:
                 return await self._runtime.call(
-                    self._name, method, argument, timeout_ms=max(1, int(left))
+                    self._name, method, *arguments, timeout_ms=max(1, int(left))
                 )
             except (PeerLost, NotController) as absent:
                 if left <= RETRY_MS:

@@ -62,7 +62,7 @@ async def _create_missing(gateway: GatewayActor, topics: list[NewTopic], timeout
         topics = [image.topic(name) for name in coming if name is not None]
         return all(topic is not None and gateway.cluster.serves(topic) for topic in topics)
 
-    await _seen(gateway, all_served, timeout_ms)
+    await seen(gateway, all_served, timeout_ms)
 
 
 async def create_partitions(
@@ -85,7 +85,7 @@ async def delete_topics(
 
     outcomes = await gateway.controller.outcomes("delete_topics", asked, timeout_ms, refused)
     gone = {outcome.topic_id for outcome in outcomes if not outcome.error}
-    await _seen(gateway, lambda: gone.isdisjoint(gateway.cluster.image.topics), timeout_ms)
+    await seen(gateway, lambda: gone.isdisjoint(gateway.cluster.image.topics), timeout_ms)
     return outcomes
 
 
@@ -99,7 +99,7 @@ async def _made(
         return all(_is_served(gateway, topic_id, count) for topic_id, count in made.items())
 
     if not asked.validate_only:
-        await _seen(gateway, all_served, timeout_ms)
+        await seen(gateway, all_served, timeout_ms)
     return outcomes
 
 
@@ -118,5 +118,6 @@ def _is_served(gateway: GatewayActor, topic_id: TopicId, count: int) -> bool:
     return topic is not None and len(topic.partitions) >= count and gateway.cluster.serves(topic)
 
 
-async def _seen(gateway: GatewayActor, holds: Callable[[], bool], timeout_ms: int) -> None:
+async def seen(gateway: GatewayActor, holds: Callable[[], bool], timeout_ms: int) -> None:
+    """Wait until this gateway's image shows a change, but not for long."""
     await until(gateway.runtime, gateway.cluster.on_change, holds, min(timeout_ms, SEEN_TIMEOUT_MS))

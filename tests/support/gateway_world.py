@@ -226,7 +226,7 @@ class FakeController:
         self.script: dict[str, Callable[[Any], Any]] = {}
 
     def __getattr__(self, method: str) -> Callable[[Any], Coroutine[Any, Any, Any]]:
-        async def call(argument: Any) -> Any:
+        async def call(argument: Any = None) -> Any:
             self.asked.append((method, argument))
             if self.lost:
                 self.lost -= 1

@@ -1,0 +1,106 @@
+"""DescribeQuorum 0-2: who holds the metadata log, and how far each is (KIP-595).
+
+v1 tells when each was last heard of (KIP-836), v2 directories and addresses (KIP-853). The leader
+told is the voter nearest to the controller, and the epoch the controller's. A voter is heard of
+when it answers the controller, any other broker when it asks for more metadata. The addresses are
+those of brokers: their voters have no port of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raylog.actors.controller.api import QuorumDescription, QuorumReplica
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import UnknownTopicOrPartition
+from raylog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    Listener,
+    Node,
+    PartitionData,
+    ReplicaState,
+    RequestTopicData,
+    TopicData,
+)
+from raylog.wire.uuids import from_base64
+
+METADATA_TOPIC = "__cluster_metadata"
+LISTENER = "PLAINTEXT"
+DIRECTORIES_SINCE = 2
+TIMEOUT_MS = 10_000
+"""The request has no deadline of its own."""
+
+
+async def describe_quorum(
+    context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse:
+    """Ask the controller; there is one log to be described."""
+    if list(_partitions(request)) != [(METADATA_TOPIC, 0)]:
+        return DescribeQuorumResponse(topics=[_unknown(topic) for topic in request.topics])
+    found: QuorumDescription = await context.gateway.controller.ask(
+        "describe_quorum", None, TIMEOUT_MS
+    )
+    log = _log(found)
+    answer = DescribeQuorumResponse(topics=[TopicData(topic_name=METADATA_TOPIC, partitions=[log])])
+    if context.version >= DIRECTORIES_SINCE:
+        answer.nodes = _nodes(context.gateway.cluster.image, found.voters)
+        _name_directories(log.current_voters, found.voters)
+        _name_directories(log.observers, found.observers)
+    return answer
+
+
+def _partitions(request: DescribeQuorumRequest) -> Iterable[tuple[str, int]]:
+    return ((one.topic_name, p.partition_index) for one in request.topics for p in one.partitions)
+
+
+def _unknown(topic: RequestTopicData) -> TopicData:
+    return TopicData(
+        topic_name=topic.topic_name,
+        partitions=[
+            PartitionData(
+                partition_index=part.partition_index,
+                error_code=int(UnknownTopicOrPartition.code),
+                error_message="This server does not host this topic-partition.",
+            )
+            for part in topic.partitions
+        ],
+    )
+
+
+def _log(found: QuorumDescription) -> PartitionData:
+    return PartitionData(
+        partition_index=0,
+        leader_id=found.leader_id,
+        leader_epoch=found.leader_epoch,
+        high_watermark=found.high_watermark,
+        current_voters=[_state(one, found.high_watermark) for one in found.voters],
+        observers=[_state(one, found.high_watermark) for one in found.observers],
+    )
+
+
+def _state(replica: QuorumReplica, high_watermark: int) -> ReplicaState:
+    caught_up = replica.log_end_offset >= high_watermark
+    return ReplicaState(
+        replica_id=replica.broker_id,
+        log_end_offset=replica.log_end_offset,
+        last_fetch_timestamp=replica.last_contact_ms,
+        last_caught_up_timestamp=replica.last_contact_ms if caught_up else -1,
+    )
+
+
+def _name_directories(states: Iterable[ReplicaState], replicas: Iterable[QuorumReplica]) -> None:
+    for state, replica in zip(states, replicas, strict=True):
+        state.replica_directory_id = from_base64(replica.directory_id)
+
+
+def _nodes(image: MetadataImage, voters: Iterable[QuorumReplica]) -> list[Node]:
+    return [
+        Node(
+            node_id=broker.broker_id,
+            listeners=[Listener(name=LISTENER, host=broker.host, port=broker.port)],
+        )
+        for voter in voters
+        if (broker := image.brokers.get(voter.broker_id)) is not None
+    ]
