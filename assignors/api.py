@@ -118,6 +118,11 @@ def load(name: str) -> Assignor:
     return cast(Assignor, _PLUGINS.load(name))
 
 
+def raised(name: str, failure: Exception) -> PluginError:
+    """What to say of an assignor that raised."""
+    return PluginError(f"assignor {name!r} raised {type(failure).__name__}: {failure}")
+
+
 def is_own(name: str) -> bool:
     """Whether `name` is one of the assignors that raylog brings."""
     return _PLUGINS.is_own(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 
 from raylog.assignors.api import Member, MemberAssignment, Topic
 
@@ -25,21 +26,24 @@ def subscribers(members: Sequence[Member], topics: Mapping[str, Topic]) -> dict[
     Topics that nobody subscribes to are left out. Equal lists are one object.
     """
     groups = subscription_groups(members)
-    found: dict[str, list[int]] = {}
+    found: dict[str, list[int]] = {name: [] for name in sorted(topics)}
     for group, subscribed in enumerate(groups):
-        for name in subscribed:
-            if name in topics:
-                found.setdefault(name, []).append(group)
+        for listed in map(found.get, subscribed):
+            if listed is not None:
+                listed.append(group)
     members_of = list(groups.values())
+    each_its_own = len(members_of) == len(members)  # a group's number is its member's index
     expanded: dict[tuple[int, ...], list[int]] = {}
     result = {}
-    for name in sorted(found):
-        key = tuple(found[name])
-        indexes = expanded.get(key)
-        if indexes is None:
-            indexes = sorted(index for group in key for index in members_of[group])
-            expanded[key] = indexes
-        result[name] = indexes
+    for name, listed in found.items():
+        if listed:
+            key = tuple(listed)
+            indexes = expanded.get(key)
+            if indexes is None:
+                together = map(members_of.__getitem__, listed)
+                indexes = listed if each_its_own else sorted(chain.from_iterable(together))
+                expanded[key] = indexes
+            result[name] = indexes
     return result
 
 

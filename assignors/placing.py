@@ -47,7 +47,9 @@ class Placing:
         self._members = block.members
         self._kinds = {index: kinds[index] for index in block.kinds}
         self._may_have = {
-            index: [member for member in kind.members if member in inside]
+            index: kind.members
+            if inside.issuperset(kind.members)
+            else [member for member in kind.members if member in inside]
             for index, kind in self._kinds.items()
         }
         self._given: dict[int, dict[int, int]] = {index: {} for index in self._kinds}
@@ -135,18 +137,24 @@ class Placing:
         """Give to members for each kind what they have room for, smaller shares first."""
         lacking = {index: members_for(index) for index, left in self._unplaced.items() if left}
         for index, fitting in lacking.items():
-            base = [member for member in fitting if self._loads[member] < self._level - 1]
-            room = sum(self._level - 1 - self._loads[member] for member in base)
-            amount = min(room, self._unplaced[index])
-            if amount:
-                for member, count in pour(amount, base, self._loads).items():
-                    self._give(index, member, count)
+            for member, count in self._smaller_shares(fitting, self._unplaced[index]).items():
+                self._give(index, member, count)
         for index, fitting in lacking.items():
             for member in reversed(fitting) if self._last_get_more else fitting:
                 if not self._larger_shares or not self._unplaced[index]:
                     break
                 if self._loads[member] == self._level - 1:
                     self._give(index, member, 1)
+
+    def _smaller_shares(self, fitting: list[int], amount: int) -> dict[int, int]:
+        """Divide so many among members, but none gets more than `level - 1` in all."""
+        if amount == 1 and fitting:
+            lowest = min(fitting, key=self._loads.__getitem__)
+            return {lowest: 1} if self._loads[lowest] < self._level - 1 else {}
+        base = [member for member in fitting if self._loads[member] < self._level - 1]
+        room = sum(self._level - 1 - self._loads[member] for member in base)
+        amount = min(room, amount)
+        return pour(amount, base, self._loads) if amount else {}
 
     def _place_freely(self) -> None:
         """Place by chains that cost nothing: in which nobody gives up what it keeps or is near."""
@@ -260,8 +268,10 @@ class Placing:
         for node, following in pairwise(chain):
             if following == _POOL:
                 self._loads[node] += 1
-            elif node == _POOL:
+                self._larger_shares -= self._loads[node] == self._level
+            elif node == _POOL:  # leads to members at the level only
                 self._loads[following] -= 1
+                self._larger_shares += 1
             elif node >= 0:
                 self._hand(_KINDS - following, node, -count)
             elif following != chain[-1]:

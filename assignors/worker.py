@@ -7,6 +7,7 @@ ends itself when the time limit is over, should whoever started it be gone by th
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 
 import msgpack
 
-from raylog.assignors.api import Member, MemberAssignment, PluginError, Topic, load
+from raylog.assignors.api import Member, MemberAssignment, PluginError, Topic, load, raised
 
 DATA_BYTES_MAX = 2 << 30
 """Memory that a plug-in may take."""
@@ -48,6 +49,7 @@ def request_of(
 
 def main() -> None:
     """Read, assign, write."""
+    gc.disable()  # little becomes garbage before the process ends
     answer_to = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a plug-in prints is no answer
     request = msgpack.unpackb(sys.stdin.buffer.read())
@@ -73,7 +75,7 @@ def _answer(request: dict[str, Any]) -> bytes:
     except PluginError as failure:
         return _error(str(failure))
     except Exception as failure:  # noqa: BLE001 - a stranger's code may raise anything
-        return _error(f"assignor {request['name']!r} raised {type(failure).__name__}: {failure}")
+        return _error(str(raised(request["name"], failure)))
     return packed
 
 

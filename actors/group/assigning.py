@@ -22,6 +22,7 @@ from raylog.assignors.api import (
     Topic,
     is_own,
     load,
+    raised,
 )
 from raylog.assignors.checking import check
 
@@ -127,11 +128,14 @@ class Assigning:
     def _assign_here(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
     ) -> Assignment:
-        """Call one of raylog's own."""
+        """Call one of raylog's own. A bug in it costs its group the assignment, and no more."""
         assignor = self._loaded.get(name)
         if assignor is None:
             assignor = self._loaded[name] = load(name)
-        return assignor.assign(members, topics)
+        try:
+            return assignor.assign(members, topics)
+        except Exception as failure:
+            raise raised(name, failure) from failure
 
 
 def _work(members: Sequence[Member], topics: Mapping[str, Topic]) -> int:

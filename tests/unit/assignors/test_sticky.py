@@ -10,6 +10,7 @@ from raylog.assignors.api import Member, MemberAssignment
 from raylog.assignors.cooperative import first_round
 from raylog.assignors.cooperative_sticky import CooperativeStickyAssignor
 from raylog.assignors.sticky import StickyAssignor
+from raylog.assignors.uniform import UniformAssignor
 from tests.support.assigning import having, members, short, topics
 
 # What a Java member of generation 5 with t0-1, t0-2 and t1-0 sends.
@@ -97,3 +98,22 @@ def test_partitions_of_a_member_that_left_are_given_out_in_the_first_round() -> 
     one = [Member("C1", frozenset({"t0"}), {"t0": (1,)}, generation=1)]
     target = CooperativeStickyAssignor().assign(one, subscribed)
     assert short(first_round(one, target)) == {"C1": "t0p0 t0p1"}
+
+
+def test_a_larger_share_that_a_chain_frees_is_given_to_another() -> None:
+    """C0 takes a partition back from where there was room; who had a larger share for it goes on.
+
+    Four members divide 40 partitions of t0 to t3 evenly only if the chain's free share counts.
+    """
+    subscribed = topics(t0=10, t1=10, t2=10, t3=10)
+    had = {
+        "C0": ("t2 t3", {"t2": [3, 4], "t3": [0, 1, 2, 3, 4, 5]}),
+        "C1": ("t1 t3", {"t1": [0, 1, 2, 3, 4, 5, 6], "t3": [6]}),
+        "C2": ("t2 t3", {"t2": [5, 6, 7, 8, 9], "t3": [7, 8, 9]}),
+        "C3": ("t0 t1", {"t0": [5, 6, 7, 8, 9], "t1": [7, 8, 9]}),
+    }
+    group = [Member(name, frozenset(names.split())) for name, (names, _) in had.items()]
+    before = {name: MemberAssignment(owned) for name, (_, owned) in had.items()}
+    found = UniformAssignor().assign(having(group, before), subscribed)
+    shares = [sum(len(some) for some in each.partitions.values()) for each in found.values()]
+    assert shares == [10, 10, 10, 10]

@@ -38,6 +38,17 @@ def test_a_small_group_is_assigned_in_place_by_raylogs_own() -> None:
     assert assigning.take_tasks() == []
 
 
+def test_one_of_raylogs_own_that_raises_has_failed_as_any_plugin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def assign(*_: object) -> None:
+        raise AssertionError("not so")
+
+    monkeypatch.setattr("raylog.assignors.range.RangeAssignor.assign", assign)
+    with pytest.raises(PluginError, match="'range' raised AssertionError: not so"):
+        Assigning().assign("g", "range", members(2, SMALL), SMALL)
+
+
 def test_raylogs_own_know_no_racks_on_the_server_as_kafkas() -> None:
     topic = Topic("t0", 2, (frozenset("a"), frozenset("b")))
     there = [
