@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from raylog.client.group_descriptions import GroupDescription, GroupMember
     from raylog.client.groups import CommittedOffset, GroupListing
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
+    from raylog.client.replicas import (
+        PartitionReplicas,
+        QuorumMember,
+        QuorumView,
+        Reassignment,
+    )
     from raylog.client.settings import (
         ACKS_ALL,
         ClientSettings,
@@ -80,6 +86,12 @@ _HOMES = {
     "raylog.client.group_descriptions": ("GroupDescription", "GroupMember"),
     "raylog.client.groups": ("CommittedOffset", "GroupListing"),
     "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
+    "raylog.client.replicas": (
+        "PartitionReplicas",
+        "QuorumMember",
+        "QuorumView",
+        "Reassignment",
+    ),
     "raylog.client.settings": (
         "ACKS_ALL",
         "ClientSettings",
@@ -128,8 +140,12 @@ __all__ = [
     "NotConnected",
     "NotKafka",
     "NotSupported",
+    "PartitionReplicas",
     "PartitionView",
     "ProducerSettings",
+    "QuorumMember",
+    "QuorumView",
+    "Reassignment",
     "Record",
     "RequestTimedOut",
     "Resource",

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TypeVar
 
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView
 from raylog.client.core import Core
@@ -53,8 +52,6 @@ from raylog.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-
-R = TypeVar("R")
 
 DEFAULT = -1
 """Leave the number of partitions or replicas to the broker (KIP-464)."""
@@ -185,7 +182,7 @@ class Admin:
             timeout_ms=self._core.settings.request_timeout_ms,
             validate_only=validate_only,
         )
-        response = await self._change(request, CreateTopicsResponse)
+        response = await self._core.ask_controller(request, CreateTopicsResponse)
         for result in response.topics:
             _check(result.error_code, f"topic {result.name!r}", result.error_message)
         if not validate_only:
@@ -198,7 +195,7 @@ class Admin:
             topic_names=list(topics),
             timeout_ms=self._core.settings.request_timeout_ms,
         )
-        response = await self._change(request, DeleteTopicsResponse)
+        response = await self._core.ask_controller(request, DeleteTopicsResponse)
         self._core.cluster.forget(topics)
         for result in response.responses:
             _check(result.error_code, f"topic {result.name!r}", result.error_message)
@@ -209,7 +206,7 @@ class Admin:
             topics=[CreatePartitionsTopic(name=topic, count=count, assignments=None)],
             timeout_ms=self._core.settings.request_timeout_ms,
         )
-        response = await self._change(request, CreatePartitionsResponse)
+        response = await self._core.ask_controller(request, CreatePartitionsResponse)
         for result in response.results:
             _check(result.error_code, f"topic {result.name!r}", result.error_message)
         await self._led([topic], count)
@@ -364,16 +361,6 @@ class Admin:
         return found
 
     # -- inside --------------------------------------------------------------------------------
-
-    async def _change(self, request: object, expected: type[R]) -> R:
-        """Ask the controller; connecting is repeated, a request that was sent is not."""
-
-        async def reached() -> int:
-            node_id = await self._core.controller()
-            await self._core.api_versions(node_id)
-            return node_id
-
-        return await self._core.ask(await self._core.repeat(reached), request, expected)
 
     async def _led(self, topics: Sequence[str], partitions: int = 1) -> None:
         """Wait until topics have that many partitions and all have leaders."""

@@ -16,6 +16,7 @@ from raylog.client.errors import BufferExhausted
 from raylog.client.fetched import ConsumedRecords
 from raylog.client.groups import GroupAdmin
 from raylog.client.producer import OnDelivery, Producer
+from raylog.client.replicas import ReplicaAdmin
 from raylog.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -28,7 +29,7 @@ from raylog.wire.errors import UnknownTopicOrPartition
 POLL_RECORDS_MAX = 10_000
 
 
-class AsyncClient(Admin, GroupAdmin):
+class AsyncClient(Admin, GroupAdmin, ReplicaAdmin):
     """A client of one cluster.
 
     `async with AsyncClient("localhost:9092") as client: ...`
@@ -44,6 +45,7 @@ class AsyncClient(Admin, GroupAdmin):
         core = self._new_core()
         Admin.__init__(self, core)
         GroupAdmin.__init__(self, core)
+        ReplicaAdmin.__init__(self, core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None

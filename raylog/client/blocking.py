@@ -24,6 +24,13 @@ from raylog.client.groups import CommittedOffset, GroupAdmin, GroupListing
 from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
 from raylog.client.producer import OnDelivery, Producer
+from raylog.client.replicas import (
+    Outcomes,
+    PartitionReplicas,
+    QuorumView,
+    Reassignment,
+    ReplicaAdmin,
+)
 from raylog.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -52,6 +59,7 @@ class BlockingClient:
         core = self._new_core()
         self._admin = Admin(core)
         self._groups = GroupAdmin(core)
+        self._replicas = ReplicaAdmin(core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
@@ -111,6 +119,36 @@ class BlockingClient:
     def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
         """Data directories and sizes of brokers (None: of all)."""
         return run_blocking(self._admin.describe_log_dirs(brokers))
+
+    def describe_partitions(
+        self, topics: Iterable[str] | None = None
+    ) -> dict[TopicPartition, PartitionReplicas]:
+        """Leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition."""
+        return run_blocking(self._replicas.describe_partitions(topics))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Let preferred replicas lead, or, unclean, any live one; None: everywhere."""
+        return run_blocking(self._replicas.elect_leaders(partitions, unclean=unclean))
+
+    def alter_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
+        """Move partitions to other brokers, the preferred leader first; None calls a move off."""
+        return run_blocking(self._replicas.alter_reassignments(moves))
+
+    def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Partitions that move at present (None: all of them)."""
+        return run_blocking(self._replicas.list_reassignments(partitions))
+
+    def describe_quorum(self) -> QuorumView:
+        """Who holds the cluster's metadata log, and how far each copy is."""
+        return run_blocking(self._replicas.describe_quorum())
+
+    def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
+        run_blocking(self._replicas.unregister_broker(broker_id))
 
     def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
         """The broker that coordinates each group, whether or not the group exists."""

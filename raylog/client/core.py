@@ -99,6 +99,16 @@ class Core:
         )
         return await self.answer(pending)
 
+    async def ask_controller(self, request: object, expected: type[R]) -> R:
+        """Ask the controller; connecting is repeated, a request that was sent is not."""
+
+        async def reached() -> int:
+            node_id = await self.controller()
+            await self.api_versions(node_id)
+            return node_id
+
+        return await self.ask(await self.repeat(reached), request, expected)
+
     async def submit(
         self,
         node_id: int,

@@ -1,0 +1,320 @@
+"""Replicas and the brokers that hold them: who is in sync, who leads, moving both.
+
+Changes are not repeated once they were sent: a lost answer comes as ConnectionLost or
+RequestTimedOut, whose outcome is unknown; each of them can be asked for again without harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.core import Core
+from raylog.client.errors import NotSupported
+from raylog.client.offsets import by_topic
+from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from raylog.wire.messages.describe_quorum import (
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    ReplicaState,
+    RequestPartitionData,
+    RequestTopicData,
+)
+from raylog.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    TopicRequest,
+)
+from raylog.wire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
+from raylog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+)
+from raylog.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+METADATA_LOG = "__cluster_metadata"
+Outcomes = dict[TopicPartition, KafkaError | None]
+"""What became of each partition: None where it was done, else the broker's refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReplicas:
+    """Who holds one partition; all are ids of brokers."""
+
+    topic: str
+    partition: int
+    leader: int
+    """-1: none."""
+    leader_epoch: int
+    replicas: Sequence[int]
+    """The assigned ones, the preferred leader first."""
+    isr: Sequence[int]
+    """Those in sync."""
+    offline: Sequence[int] = ()
+    elr: Sequence[int] | None = None
+    """Out of sync, yet they hold all that is committed (KIP-966); None: nobody told."""
+    last_known_elr: Sequence[int] | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        """Which partition this is."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Whether an assigned replica is out of sync."""
+        return len(self.isr) < len(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """A partition that moves: all its replicas at present, those that come, those that go."""
+
+    replicas: Sequence[int]
+    adding: Sequence[int]
+    removing: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumMember:
+    """One copy of the metadata log; times in ms since 1970, -1 unknown."""
+
+    broker_id: int
+    log_end_offset: int
+    """-1: unknown."""
+    last_contact_ms: int
+    caught_up_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumView:
+    """The metadata log: who leads it, who has copies."""
+
+    leader: int
+    epoch: int
+    high_watermark: int
+    voters: list[QuorumMember]
+    observers: list[QuorumMember]
+
+    def lag(self, member: QuorumMember) -> int | None:
+        """Records that the leader has and the member has not; None where one is unknown."""
+        ends = {one.broker_id: one.log_end_offset for one in self.voters}
+        end = ends.get(self.leader, self.high_watermark)
+        return max(0, end - member.log_end_offset) if member.log_end_offset >= 0 <= end else None
+
+
+class ReplicaAdmin:
+    """The operations; each is one call of the blocking and of the asyncio client."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    async def describe_partitions(
+        self, topics: Iterable[str] | None = None
+    ) -> dict[TopicPartition, PartitionReplicas]:
+        """Leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition.
+
+        Brokers that do not know the request (before Kafka 3.7) tell all but eligible leaders.
+        """
+        names = None if topics is None else list(topics)
+        if names == []:
+            return {}
+        try:
+            return await self._described(names)
+        except NotSupported:
+            return await self._from_metadata(names)
+
+    async def _described(self, names: list[str] | None) -> dict[TopicPartition, PartitionReplicas]:
+        node_id = await self._core.any_node()
+        request = DescribeTopicPartitionsRequest(
+            topics=[TopicRequest(name=name) for name in names or ()]
+        )
+        found: dict[TopicPartition, PartitionReplicas] = {}
+        while True:
+            response = await self._core.ask(node_id, request, DescribeTopicPartitionsResponse)
+            for topic in response.topics:
+                name = topic.name or ""
+                if topic.error_code != ErrorCode.NONE:
+                    raise error_of(topic.error_code, f"topic {name!r}")
+                for one in topic.partitions:
+                    found[TopicPartition(name, one.partition_index)] = _replicas(name, one)
+            if response.next_cursor is None:
+                return found
+            request.cursor = response.next_cursor
+
+    async def _from_metadata(
+        self, names: list[str] | None
+    ) -> dict[TopicPartition, PartitionReplicas]:
+        await self._core.repeat(lambda: self._core.refresh(names))
+        cluster = self._core.cluster
+        return {
+            TopicPartition(name, index): PartitionReplicas(
+                name, index, one.leader, one.leader_epoch, one.replicas, one.isr, one.offline
+            )
+            for name in sorted(cluster.topics if names is None else names)
+            for index, one in sorted(cluster.topic(name).partitions.items())
+        }
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
+    ) -> Outcomes:
+        """Let preferred replicas lead; None: everywhere.
+
+        `unclean` lets any live replica lead where none does; records that it lacks are lost. What
+        needs no election is ElectionNotNeeded, and left out when it was asked for everywhere.
+        """
+        request = ElectLeadersRequest(
+            election_type=int(unclean),
+            topic_partitions=None
+            if partitions is None
+            else [
+                TopicPartitions(topic=topic, partitions=[key.partition for key in keys])
+                for topic, keys in by_topic(partitions).items()
+            ],
+            timeout_ms=self._core.settings.request_timeout_ms,
+        )
+        response = await self._core.ask_controller(request, ElectLeadersResponse)
+        _check(response.error_code, "election", None)
+        return {
+            TopicPartition(topic.topic, one.partition_id): _failure(
+                one.error_code, one.error_message
+            )
+            for topic in response.replica_election_results
+            for one in topic.partition_result
+        }
+
+    async def alter_reassignments(
+        self, moves: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> Outcomes:
+        """Move partitions to other brokers, the preferred leader first; None calls a move off.
+
+        The moves go on after the answer: `list_reassignments` tells what is under way.
+        """
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=self._core.settings.request_timeout_ms,
+            topics=[
+                ReassignableTopic(
+                    name=topic,
+                    partitions=[
+                        ReassignablePartition(
+                            partition_index=key.partition, replicas=_new(moves[key])
+                        )
+                        for key in keys
+                    ],
+                )
+                for topic, keys in by_topic(moves).items()
+            ],
+        )
+        response = await self._core.ask_controller(request, AlterPartitionReassignmentsResponse)
+        _check(response.error_code, "reassignment", response.error_message)
+        return {
+            TopicPartition(topic.name, one.partition_index): _failure(
+                one.error_code, one.error_message
+            )
+            for topic in response.responses
+            for one in topic.partitions
+        }
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Partitions that move at present (None: all of them)."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                ListPartitionReassignmentsTopics(
+                    name=topic, partition_indexes=[key.partition for key in keys]
+                )
+                for topic, keys in by_topic(partitions).items()
+            ]
+        request = ListPartitionReassignmentsRequest(
+            timeout_ms=self._core.settings.request_timeout_ms, topics=topics
+        )
+        response = await self._core.ask_controller(request, ListPartitionReassignmentsResponse)
+        _check(response.error_code, "reassignments", response.error_message)
+        return {
+            TopicPartition(topic.name, one.partition_index): Reassignment(
+                one.replicas, one.adding_replicas, one.removing_replicas
+            )
+            for topic in response.topics
+            for one in topic.partitions
+        }
+
+    async def describe_quorum(self) -> QuorumView:
+        """Who holds the cluster's metadata log, and how far each copy is."""
+        request = DescribeQuorumRequest(
+            topics=[
+                RequestTopicData(
+                    topic_name=METADATA_LOG, partitions=[RequestPartitionData(partition_index=0)]
+                )
+            ]
+        )
+        response = await self._core.ask_controller(request, DescribeQuorumResponse)
+        _check(response.error_code, "metadata log", response.error_message)
+        (log,) = (one for topic in response.topics for one in topic.partitions)
+        _check(log.error_code, "metadata log", log.error_message)
+        return QuorumView(
+            log.leader_id,
+            log.leader_epoch,
+            log.high_watermark,
+            [_member(one) for one in log.current_voters],
+            [_member(one) for one in log.observers],
+        )
+
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
+        request = UnregisterBrokerRequest(broker_id=broker_id)
+        response = await self._core.ask_controller(request, UnregisterBrokerResponse)
+        _check(response.error_code, f"broker {broker_id}", response.error_message)
+
+
+def _replicas(topic: str, one: DescribeTopicPartitionsResponsePartition) -> PartitionReplicas:
+    return PartitionReplicas(
+        topic,
+        one.partition_index,
+        one.leader_id,
+        one.leader_epoch,
+        one.replica_nodes,
+        one.isr_nodes,
+        one.offline_replicas,
+        one.eligible_leader_replicas,
+        one.last_known_elr,
+    )
+
+
+def _member(state: ReplicaState) -> QuorumMember:
+    return QuorumMember(
+        state.replica_id,
+        state.log_end_offset,
+        state.last_fetch_timestamp,
+        state.last_caught_up_timestamp,
+    )
+
+
+def _new(replicas: Sequence[int] | None) -> list[int] | None:
+    return None if replicas is None else list(replicas)
+
+
+def _failure(code: int, message: str | None) -> KafkaError | None:
+    return None if code == ErrorCode.NONE else error_of(code, message or "")
+
+
+def _check(code: int, what: str, message: str | None) -> None:
+    if code != ErrorCode.NONE:
+        raise error_of(code, f"{what}: {message}" if message else what)
