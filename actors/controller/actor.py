@@ -21,12 +21,15 @@ from raylog.actors.controller.api import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartitions,
+    AlterReassignments,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
     ConfigOutcome,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    ElectOutcome,
     FeatureOutcome,
     Follow,
     IsrOutcome,
@@ -35,6 +38,7 @@ from raylog.actors.controller.api import (
     ProducerIdBlock,
     QuorumDescription,
     QuorumReplica,
+    ReassignOutcome,
     RegisterBroker,
     ReplicasLost,
     TopicOutcome,
@@ -243,15 +247,18 @@ class ControllerActor:
             await waiter
 
     async def _expire_forever(self) -> None:
-        """Fence brokers whose session has run out."""
+        """Fence brokers whose session has run out; give leadership back to preferred replicas."""
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
         while True:
             await self._runtime.sleep(interval_ms / 1000)
             while self._term is not None:
-                decision = self._term.machine.brokers.expire(self._session_ms())
-                if not decision.records:
+                now_ms, machine = self._session_ms(), self._term.machine
+                expired = machine.brokers.expire(now_ms).records
+                self._append(self._term, expired)
+                balanced = machine.leaders.balance(now_ms).records
+                self._append(self._term, balanced)
+                if not (expired or balanced):
                     break
-                self._append(self._term, decision.records)
 
     def _session_ms(self) -> int:
         """The clock of sessions: a step of the wall clock must not end them."""
@@ -293,6 +300,14 @@ class ControllerActor:
         """Forget a broker."""
         await self._decide(lambda machine: machine.brokers.unregister(broker_id))
 
+    async def elect_leaders(self, asked: ElectLeaders) -> list[ElectOutcome]:
+        """Elect preferred leaders, or any."""
+        return await self._decide(lambda machine: machine.leaders.elect(asked))
+
+    async def alter_reassignments(self, asked: AlterReassignments) -> list[ReassignOutcome]:
+        """Begin or end reassignments."""
+        return await self._decide(lambda machine: machine.reassignments.alter(asked))
+
     # ---- administration ------------------------------------------------------------------
 
     async def create_topics(self, asked: CreateTopics) -> list[TopicOutcome]:
@@ -309,11 +324,11 @@ class ControllerActor:
 
     async def alter_configs(self, asked: AlterConfigs) -> list[ConfigOutcome]:
         """Change settings."""
-        return await self._decide(lambda machine: machine.configs.alter(asked))
+        return await self._decide(lambda machine: machine.alter_configs(asked))
 
     async def update_features(self, asked: UpdateFeatures) -> list[FeatureOutcome]:
         """Change feature levels."""
-        return await self._decide(lambda machine: machine.features.update(asked))
+        return await self._decide(lambda machine: machine.update_features(asked))
 
     # ---- following -----------------------------------------------------------------------
 
@@ -321,6 +336,7 @@ class ControllerActor:
         """Committed metadata from an offset on; waits for some if there is none."""
         term = self._serving()
         term.follower_offsets[asked.broker_id] = (asked.offset, self._runtime.now_ms())
+        term.machine.brokers.followed(asked.broker_id, asked.offset)
         if asked.offset == term.committed:
             await self._news(term, asked.max_wait_ms)
         first = term.machine.image.offset - len(term.recent)

@@ -11,6 +11,8 @@ serve (yet, or any more) raises NotController, which is retriable.
 | partitions_opened      | PartitionsOpened      | None                         |
 | replicas_lost          | ReplicasLost          | None                         |
 | alter_partitions       | AlterPartitions       | list of IsrOutcome           |
+| elect_leaders          | ElectLeaders          | list of ElectOutcome         |
+| alter_reassignments    | AlterReassignments    | list of ReassignOutcome      |
 | create_topics          | CreateTopics          | list of TopicOutcome         |
 | delete_topics          | DeleteTopics          | list of TopicOutcome         |
 | create_partitions      | CreatePartitions      | list of TopicOutcome         |

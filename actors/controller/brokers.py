@@ -1,13 +1,15 @@
 """Brokers: registration, sessions, fencing, clean shutdown.
 
-| state         | entered by                                     | left by                      |
-|---------------|------------------------------------------------|------------------------------|
-| fenced        | registration; session timeout; clean shutdown  | heartbeat past registration  |
-| live          | that heartbeat; a process that only restarted  | session timeout              |
-| shutting down | heartbeat that wants it, with leadership to give | the next such heartbeat    |
+| state         | entered by                                     | left by                       |
+|---------------|------------------------------------------------|-------------------------------|
+| fenced        | registration; session timeout; clean shutdown  | heartbeat past registration   |
+| live          | that heartbeat; a process that only restarted  | session timeout               |
+| shutting down | heartbeat that wants it, with anything to give | others know who leads instead |
 
-A fenced broker leads nothing and is given no replicas. Sessions are soft state: a new controller
-gives every broker a full session first. `now_ms` is a clock that never goes back.
+A fenced broker leads nothing, is in sync nowhere and is given no replicas. One that comes back
+having lost nothing stays eligible to lead (KIP-966): it shut down cleanly, or only its process
+ended and the kernel has what it wrote. Sessions are soft state: a new controller gives every broker
+a full session first. `now_ms` is a clock that never goes back.
 """
 
 from __future__ import annotations
@@ -48,6 +50,10 @@ class BrokerControl:
         self._session_timeout_ms = settings.number("broker.session.timeout.ms")
         self._last_contact_ms: dict[int, int] = {}
         self._last_check_ms = 0
+        self._followed: dict[int, int] = {}
+        """Broker id to the metadata it is known to have applied (exclusive)."""
+        self._handed_over: dict[int, int] = {}
+        """Broker that shuts down to the offset behind which others lead instead."""
 
     def took_over(self, now_ms: int) -> None:
         """This controller begins to serve: every session starts anew."""
@@ -80,7 +86,8 @@ class BrokerControl:
             self._check_owner(known, asked)
             resumes = self._resumes(known, asked)
             if not resumes:
-                records.extend(self._partitions.broker_gone(asked.broker_id))
+                crashed = not _kept_everything(known, asked)
+                records.extend(self._partitions.broker_gone(asked.broker_id, crashed=crashed))
         broker_epoch = self._image.offset + len(records)
         self._last_contact_ms[asked.broker_id] = now_ms
         records.append(
@@ -111,11 +118,11 @@ class BrokerControl:
     @staticmethod
     def _resumes(known: BrokerRegistration, asked: RegisterBroker) -> bool:
         """Whether only the broker's own process ended and its session still runs."""
-        return (
-            known.is_live
-            and asked.kept_running
-            and asked.previous_broker_epoch == known.broker_epoch
-        )
+        return known.is_live and asked.kept_running and _kept_everything(known, asked)
+
+    def followed(self, broker_id: int, offset: int) -> None:
+        """A broker has applied the metadata below an offset."""
+        self._followed[broker_id] = offset
 
     def heartbeat(
         self, asked: BrokerHeartbeat, now_ms: int, committed: int
@@ -123,6 +130,8 @@ class BrokerControl:
         """Keep a session; unfence a broker that has caught up; let one go that wants to."""
         broker = self.current(asked.broker_id, asked.broker_epoch)
         self._last_contact_ms[asked.broker_id] = now_ms
+        if asked.offset > self._followed.get(asked.broker_id, -1):
+            self.followed(asked.broker_id, asked.offset)
         records: list[Record] = []
         fenced, leaves = broker.fenced, False
         if asked.wants_shutdown:
@@ -135,13 +144,26 @@ class BrokerControl:
         return Decision(records, BrokerHeartbeatAnswer(fenced, leaves, committed))
 
     def _shut_down(self, broker: BrokerRegistration) -> tuple[list[Record], bool]:
-        """Hand over first; when nothing is left that another could lead, the broker may go."""
+        """Hand over in one step; when the others know of it, the broker may go."""
         if broker.fenced:
             return [], True
-        handed = list(self._partitions.hand_over(broker.broker_id))
-        if handed and not broker.shutting_down:
-            return [BrokerShuttingDown(broker.broker_id, broker.broker_epoch), *handed], False
-        return self._fenced(broker), True
+        if broker.shutting_down:
+            handed_over = self._handed_over.setdefault(broker.broker_id, self._image.offset)
+            if self._all_know(handed_over):
+                return self._fenced(broker), True
+            return [], False
+        gone = list(self._partitions.broker_gone(broker.broker_id))
+        others = [one for one in self._image.live_brokers() if one is not broker]
+        if not (gone and others):
+            return [BrokerFenced(broker.broker_id, broker.broker_epoch), *gone], True
+        self._handed_over[broker.broker_id] = self._image.offset + 1 + len(gone)
+        return [BrokerShuttingDown(broker.broker_id, broker.broker_epoch), *gone], False
+
+    def _all_know(self, offset: int) -> bool:
+        """Whether all live brokers have applied what is below an offset."""
+        return all(
+            self._followed.get(one.broker_id, -1) >= offset for one in self._image.live_brokers()
+        )
 
     def expire(self, now_ms: int) -> Decision[None]:
         """Fence brokers that have been silent for too long.
@@ -169,5 +191,15 @@ class BrokerControl:
         if broker is None:
             raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
         self._last_contact_ms.pop(broker_id, None)
-        gone = list(self._partitions.broker_gone(broker_id))
+        self._followed.pop(broker_id, None)
+        gone = list(self._partitions.broker_gone(broker_id, crashed=True))
         return Decision([*gone, BrokerUnregistered(broker_id, broker.broker_epoch)], None)
+
+
+def _kept_everything(known: BrokerRegistration, asked: RegisterBroker) -> bool:
+    """Whether a broker comes back with all that it had written."""
+    same = (known.broker_epoch, known.directory_id) == (
+        asked.previous_broker_epoch,
+        asked.directory_id,
+    )
+    return same and (asked.clean_shutdown or asked.kept_running)

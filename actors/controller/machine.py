@@ -13,28 +13,34 @@ from random import Random  # noqa: TID251 - the type; chance is handed in
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     AllocateProducerIds,
+    AlterConfigs,
     AlterPartitions,
-    IsrChange,
+    ConfigOutcome,
+    FeatureOutcome,
     IsrOutcome,
     PartitionsOpened,
     ProducerIdBlock,
     ReplicasLost,
+    UpdateFeatures,
 )
 from raylog.actors.controller.brokers import BrokerControl
 from raylog.actors.controller.configs import ConfigControl
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.features import FeatureControl
+from raylog.actors.controller.leaders import LeaderControl
 from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.controller.reassignments import ReassignmentControl
 from raylog.actors.controller.topics import TopicControl
+from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     ClusterNamed,
+    FeatureChanged,
     LeaderChanged,
     ProducerIdsAllocated,
     Record,
     VotersChanged,
 )
-from raylog.wire.errors import ErrorCode, KafkaError
 
 PRODUCER_ID_BLOCK = 1_000
 
@@ -47,6 +53,8 @@ class ControllerMachine:
         self.image = MetadataImage()
         self.partitions = PartitionControl(self.image, settings)
         self.brokers = BrokerControl(self.image, settings, self.partitions)
+        self.leaders = LeaderControl(self.image, settings, self.partitions)
+        self.reassignments = ReassignmentControl(self.image, self.partitions)
         self.topics = TopicControl(self.image, settings, rng)
         self.configs = ConfigControl(self.image, settings)
         self.features = FeatureControl(self.image)
@@ -70,10 +78,7 @@ class ControllerMachine:
     def partitions_opened(self, asked: PartitionsOpened) -> Decision[None]:
         """Logs were opened on a broker."""
         self.brokers.current(asked.broker_id, asked.broker_epoch)
-        records: list[Record] = []
-        for replica in asked.opened:
-            records.extend(self.partitions.opened(asked.broker_id, replica))
-        return Decision(records, None)
+        return Decision(list(self.partitions.opened(asked.broker_id, asked.opened)), None)
 
     def replicas_lost(self, asked: ReplicasLost) -> Decision[None]:
         """A Replica process of a broker ended."""
@@ -81,35 +86,26 @@ class ControllerMachine:
         return Decision(list(self.partitions.replicas_gone(asked.broker_id, asked.lost)), None)
 
     def alter_partitions(self, asked: AlterPartitions) -> Decision[list[IsrOutcome]]:
-        """Leaders change their in-sync replicas: a change that is refused keeps no other."""
+        """Leaders change their in-sync replicas."""
         self.brokers.current(asked.broker_id, asked.broker_epoch)
-        records: list[Record] = []
-        outcomes = []
-        for change in asked.changes:
-            try:
-                altered = self.partitions.altered(asked.broker_id, change)
-            except KafkaError as refused:
-                outcomes.append(self._outcome(change, refused))
-            else:
-                records.extend(altered)
-                outcomes.append(self._outcome(change, None))
-        return Decision(records, outcomes)
+        return self.partitions.alter(asked)
 
-    def _outcome(self, change: IsrChange, refused: KafkaError | None) -> IsrOutcome:
-        """How a partition will stand once the decision is carried out."""
-        key = (change.topic_id, change.partition)
-        state = self.image.partition(*key)
-        code = ErrorCode.NONE if refused is None else refused.code
-        message = None if refused is None else str(refused)
-        if state is None:
-            return IsrOutcome(*key, code, message)
-        isr, partition_epoch = state.isr, state.partition_epoch
-        asked = tuple(member for member, _ in change.isr)
-        if refused is None and asked != isr:
-            isr, partition_epoch = asked, partition_epoch + 1
-        return IsrOutcome(
-            *key, code, message, state.leader, state.leader_epoch, partition_epoch, isr
+    def alter_configs(self, asked: AlterConfigs) -> Decision[list[ConfigOutcome]]:
+        """Change settings, and what follows from them."""
+        decision = self.configs.alter(asked)
+        follows = list(self.partitions.min_isr_changed(decision.records))
+        return Decision([*decision.records, *follows], decision.response)
+
+    def update_features(self, asked: UpdateFeatures) -> Decision[list[FeatureOutcome]]:
+        """Change feature levels, and what follows from them."""
+        decision = self.features.update(asked)
+        ends = any(
+            isinstance(record, FeatureChanged)
+            and (record.name, record.level) == (ELIGIBLE_LEADERS, 0)
+            for record in decision.records
         )
+        follows = list(self.partitions.elr_ends()) if ends else []
+        return Decision([*decision.records, *follows], decision.response)
 
     def allocate_producer_ids(self, asked: AllocateProducerIds) -> Decision[ProducerIdBlock]:
         """Give a broker the next block of producer ids."""

@@ -1,28 +1,74 @@
-"""Who leads a partition and who is in sync: the rules, as records to be written.
+"""Who leads a partition and who is in sync: what events mean for it, as records to be written.
 
-Leader choice: the first live in-sync replica in assigned order; none live means no leader, unless
-unclean.leader.election.enable lets any live replica lead (KIP-106). The sole in-sync replica is
-never taken off: its partition waits for it.
+The rules of a single change are in `changes`. Here is which partitions an event touches, and which
+changes leaders may ask for (KIP-497, KIP-903).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raylog.actors.config import BrokerSettings, ResourceType
-from raylog.actors.controller.api import IsrChange, OpenedReplica
+from raylog.actors.controller.api import (
+    AlterPartitions,
+    IsrChange,
+    IsrOutcome,
+    OpenedReplica,
+)
+from raylog.actors.controller.changes import Election, PartitionChange, Rules, without
+from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.configs import broker_configs
+from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage, PartitionState
-from raylog.actors.metadata.records import NO_LEADER, PartitionChanged, Record
-from raylog.actors.ports import TopicId
+from raylog.actors.metadata.records import NO_LEADER, ConfigChanged, PartitionChanged, Record
+from raylog.actors.ports import PartitionKey, TopicId
 from raylog.wire.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
     InvalidRequest,
     InvalidUpdateVersion,
+    KafkaError,
+    NewLeaderElected,
+    NotController,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+
+_MIN_ISR = "min.insync.replicas"
+_UNCLEAN = "unclean.leader.election.enable"
+Settings = Mapping[tuple[int, str, str], str | None]
+"""(resource type, resource name, key) to a value that is about to be set."""
+
+
+class ElectionRules:
+    """The rules of topics, looked up once each: for one decision."""
+
+    def __init__(
+        self, image: MetadataImage, settings: BrokerSettings, pending: Settings | None = None
+    ) -> None:
+        self._image = image
+        self._broker = broker_configs(image, settings)
+        self._pending = pending or {}
+        self._uses_elr = image.features.get(ELIGIBLE_LEADERS, 0) >= 1
+        self._known: dict[TopicId, Rules] = {}
+
+    def of(self, topic_id: TopicId) -> Rules:
+        """The rules of a topic."""
+        rules = self._known.get(topic_id)
+        if rules is None:
+            name = self._image.topics[topic_id].name
+            min_isr, unclean = self._value(name, _MIN_ISR), self._value(name, _UNCLEAN)
+            rules = Rules(int(min_isr), self._uses_elr, unclean == "true")
+            self._known[topic_id] = rules
+        return rules
+
+    def _value(self, topic: str, key: str) -> str:
+        own = self._image.configs_of(ResourceType.TOPIC, topic).get(key)
+        value = self._pending.get((ResourceType.TOPIC, topic, key), own)
+        if value is None:
+            value = self._pending.get((ResourceType.BROKER, "", key))
+        return value or self._broker.effective(key) or ""
 
 
 class PartitionControl:
@@ -32,117 +78,228 @@ class PartitionControl:
         self._image = image
         self._settings = settings
 
-    def broker_gone(self, broker_id: int) -> Iterator[Record]:
-        """Take a broker out of leadership and in-sync replicas everywhere."""
-        for topic_id, index, partition in self._image.partitions_on(broker_id):
-            yield from self._without(broker_id, topic_id, index, partition)
+    def rules(self) -> ElectionRules:
+        """The rules in force, for one decision."""
+        return ElectionRules(self._image, self._settings)
 
-    def replicas_gone(self, broker_id: int, keys: list[tuple[TopicId, int]]) -> Iterator[Record]:
-        """Take a broker out of some partitions that others hold too."""
-        for topic_id, index in keys:
-            partition = self._image.partition(topic_id, index)
-            if partition is not None and partition.isr != (broker_id,):
-                yield from self._without(broker_id, topic_id, index, partition)
-
-    def hand_over(self, broker_id: int) -> Iterator[Record]:
-        """Give leadership that another in-sync replica can take to that one."""
-        for topic_id, index, partition in self._image.partitions_on(broker_id):
-            if partition.leader == broker_id and self._others_live(broker_id, partition):
-                yield from self._without(broker_id, topic_id, index, partition)
-
-    def broker_back(self, broker_id: int) -> Iterator[Record]:
-        """Let a broker lead what has no leader and waits for it."""
-        for topic_id, index, partition in self._image.partitions_on(broker_id):
-            if partition.leader != NO_LEADER:
-                continue
-            if broker_id in partition.isr:
-                yield PartitionChanged(topic_id, index, leader=broker_id)
-            elif self._unclean(topic_id):
-                yield PartitionChanged(topic_id, index, leader=broker_id, isr=(broker_id,))
-
-    def opened(self, broker_id: int, replica: OpenedReplica) -> Iterator[Record]:
-        """A log was opened: a leader's every opening but the first begins a new leader epoch."""
-        partition = self._image.partition(replica.topic_id, replica.partition)
-        if partition is None or broker_id not in partition.replicas:
-            return  # deleted or moved away meanwhile: the metadata tells the broker so
-        known = partition.incarnations.get(broker_id)
-        if known == replica.incarnation:
-            return
-        leads = known is not None and partition.leader == broker_id
-        waits = partition.leader == NO_LEADER and broker_id in partition.isr
-        waits = waits and self._image.brokers[broker_id].is_live
-        yield PartitionChanged(
-            replica.topic_id,
-            replica.partition,
-            leader=broker_id if leads or waits else None,
-            incarnations={broker_id: replica.incarnation},
+    def change(
+        self,
+        key: PartitionKey,
+        state: PartitionState,
+        rules: Rules,
+        *,
+        election: Election | None = None,
+        may_lead: Callable[[int], bool] | None = None,
+    ) -> PartitionChange:
+        """A change of one partition in the making, with the election that the topic allows."""
+        return PartitionChange(
+            key, state, rules, may_lead or self.is_live, election or rules.election
         )
 
-    def altered(self, broker_id: int, asked: IsrChange) -> list[Record]:
-        """A leader changes its in-sync replicas (KIP-497, KIP-903)."""
-        partition = self._image.partition(asked.topic_id, asked.partition)
-        if partition is None:
-            if asked.topic_id not in self._image.topics:
-                raise UnknownTopicId(f"no topic has the id {asked.topic_id.hex()}")
-            raise UnknownTopicOrPartition(f"there is no partition {asked.partition}")
-        self._check_alteration(broker_id, asked, partition)
-        isr = tuple(member for member, _ in asked.isr)
-        if isr == partition.isr:
-            return []
-        return [PartitionChanged(asked.topic_id, asked.partition, isr=isr)]
-
-    def _check_alteration(self, leader: int, asked: IsrChange, partition: PartitionState) -> None:
-        if asked.leader_epoch < partition.leader_epoch or leader != partition.leader:
-            raise FencedLeaderEpoch(
-                f"broker {leader} leads in epoch {asked.leader_epoch}; broker "
-                f"{partition.leader} leads in epoch {partition.leader_epoch}"
-            )
-        if asked.partition_epoch != partition.partition_epoch:
-            raise InvalidUpdateVersion(
-                f"partition epoch {asked.partition_epoch} is not {partition.partition_epoch}"
-            )
-        members = {broker_id for broker_id, _ in asked.isr}
-        if leader not in members or not members <= set(partition.replicas):
-            raise InvalidRequest(f"{sorted(members)} cannot be the in-sync replicas")
-        for broker_id, incarnation in asked.isr:
-            broker = self._image.brokers.get(broker_id)
-            same = partition.incarnations.get(broker_id) == incarnation
-            if broker is None or not broker.is_live or not same:
-                raise IneligibleReplica(f"broker {broker_id} is not live as {incarnation}")
-
-    def _without(
-        self, broker_id: int, topic_id: TopicId, index: int, partition: PartitionState
-    ) -> Iterator[Record]:
-        """The partition without the broker, as far as that goes."""
-        others = tuple(one for one in partition.isr if one != broker_id)
-        isr = others if broker_id in partition.isr and others else None
-        leader = None
-        if partition.leader == broker_id:
-            leader = self._first_live(partition, others)
-            if leader == NO_LEADER and self._unclean(topic_id):
-                leader = self._first_live(
-                    partition, tuple(one for one in partition.replicas if one != broker_id)
-                )
-                isr = isr if leader == NO_LEADER else (leader,)
-        if leader is not None or isr is not None:
-            yield PartitionChanged(topic_id, index, leader=leader, isr=isr)
-
-    def _first_live(self, partition: PartitionState, candidates: tuple[int, ...]) -> int:
-        for one in partition.replicas:
-            if one in candidates and self._is_live(one):
-                return one
-        return NO_LEADER
-
-    def _others_live(self, broker_id: int, partition: PartitionState) -> bool:
-        return any(one != broker_id and self._is_live(one) for one in partition.isr)
-
-    def _is_live(self, broker_id: int) -> bool:
+    def is_live(self, broker_id: int) -> bool:
+        """Whether a broker may lead."""
         broker = self._image.brokers.get(broker_id)
         return broker is not None and broker.is_live
 
-    def _unclean(self, topic_id: TopicId) -> bool:
-        name = self._image.topics[topic_id].name
-        own = self._image.configs_of(ResourceType.TOPIC, name)
-        key = "unclean.leader.election.enable"
-        inherited = broker_configs(self._image, self._settings).effective(key)
-        return (own.get(key) or inherited) == "true"
+    # ---- brokers and replicas that come and go -------------------------------------------
+
+    def broker_gone(self, broker_id: int, *, crashed: bool = False) -> Iterator[Record]:
+        """Take a broker out of leadership and in-sync replicas everywhere.
+
+        One that crashed may have lost what its page cache held: it is not eligible either.
+        """
+        rules = self.rules()
+        for topic_id, index, state in self._image.partitions_on(broker_id):
+            key = (topic_id, index)
+            yield from self._without(broker_id, key, state, rules.of(topic_id), crashed=crashed)
+
+    def replicas_gone(self, broker_id: int, keys: list[PartitionKey]) -> Iterator[Record]:
+        """Take a broker out of some partitions that others hold too."""
+        rules = self.rules()
+        for key in keys:
+            state = self._image.partition(*key)
+            if state is not None and state.isr != (broker_id,):
+                yield from self._without(broker_id, key, state, rules.of(key[0]))
+
+    def broker_back(self, broker_id: int) -> Iterator[Record]:
+        """Let a broker lead what has no leader and waits for it."""
+        rules = self.rules()
+        for topic_id, index, state in self._image.partitions_on(broker_id):
+            if state.leader == NO_LEADER:
+                change = self.change(
+                    (topic_id, index),
+                    state,
+                    rules.of(topic_id),
+                    may_lead=lambda one: one == broker_id or self.is_live(one),
+                )
+                yield from _made(change)
+
+    def opened(self, broker_id: int, replicas: Iterable[OpenedReplica]) -> Iterator[Record]:
+        """Logs were opened: a leader's every opening but the first begins a new leader epoch."""
+        rules = self.rules()
+        for replica in replicas:
+            state = self._image.partition(replica.topic_id, replica.partition)
+            if state is None or broker_id not in state.replicas:
+                continue  # deleted or moved away meanwhile: the metadata tells the broker so
+            known = state.incarnations.get(broker_id)
+            if known == replica.incarnation:
+                continue
+            key = (replica.topic_id, replica.partition)
+            change = self.change(key, state, rules.of(replica.topic_id))
+            change.incarnations = {broker_id: replica.incarnation}
+            change.renews_epoch = known is not None and state.leader == broker_id
+            yield from _made(change)
+
+    def _without(
+        self,
+        broker_id: int,
+        key: PartitionKey,
+        state: PartitionState,
+        rules: Rules,
+        *,
+        crashed: bool = False,
+    ) -> Iterator[Record]:
+        """The partition without the broker, as far as that goes."""
+        if broker_id not in (*state.isr, *(state.elr if crashed else ())):
+            return
+        change = self.change(
+            key, state, rules, may_lead=lambda one: one != broker_id and self.is_live(one)
+        )
+        change.isr = without(state.isr, broker_id)
+        if crashed:
+            change.crashed = (broker_id,)
+        yield from _made(change)
+
+    # ---- rules that change ---------------------------------------------------------------
+
+    def min_isr_changed(self, altered: Iterable[Record]) -> Iterator[Record]:
+        """Settings are about to change: with enough in sync by a lower bar nobody is eligible."""
+        pending = {
+            (record.resource_type, record.resource_name, record.key): record.value
+            for record in altered
+            if isinstance(record, ConfigChanged) and record.key == _MIN_ISR
+        }
+        if not pending:
+            return
+        rules = ElectionRules(self._image, self._settings, pending)
+        for topic in self._image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                if state.elr:
+                    key = (topic.topic_id, index)
+                    yield from _made(self.change(key, state, rules.of(topic.topic_id)))
+
+    def elr_ends(self) -> Iterator[Record]:
+        """Eligible replicas are about to be no more: where nobody else is in sync they are."""
+        for topic in self._image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                if state.elr or state.last_known_elr:
+                    isr = state.isr or state.elr or state.last_known_elr
+                    yield PartitionChanged(
+                        topic.topic_id,
+                        index,
+                        isr=isr if isr != state.isr else None,
+                        elr=(),
+                        last_known_elr=(),
+                    )
+
+    # ---- what leaders ask for ------------------------------------------------------------
+
+    def alter(self, asked: AlterPartitions) -> Decision[list[IsrOutcome]]:
+        """Leaders change their in-sync replicas: a change that is refused keeps no other."""
+        rules = self.rules()
+        records: dict[PartitionKey, PartitionChanged] = {}
+        outcomes = []
+        for one in asked.changes:
+            key = (one.topic_id, one.partition)
+            try:
+                state = self._checked(asked.broker_id, one, taken=key in records)
+            except KafkaError as refused:
+                outcomes.append(self._refused(one, refused))
+                continue
+            change = self.change(key, state, rules.of(one.topic_id), election=Election.ONLINE)
+            change.isr = tuple(member for member, _ in one.isr)
+            record = change.record()
+            if record is not None:
+                records[key] = record
+            outcomes.append(_outcome(key, state, record))
+        return Decision(list(records.values()), outcomes)
+
+    def _checked(self, leader: int, asked: IsrChange, *, taken: bool) -> PartitionState:
+        """The partition to be changed; raises why it cannot be."""
+        state = self._image.partition(asked.topic_id, asked.partition)
+        if state is None:
+            if asked.topic_id not in self._image.topics:
+                raise UnknownTopicId(f"no topic has the id {asked.topic_id.hex()}")
+            raise UnknownTopicOrPartition(f"there is no partition {asked.partition}")
+        self._check_epochs(leader, asked, state, taken=taken)
+        members = {broker_id for broker_id, _ in asked.isr}
+        if leader not in members or not members <= set(state.replicas):
+            raise InvalidRequest(f"{sorted(members)} cannot be the in-sync replicas")
+        for broker_id, incarnation in asked.isr:
+            same = state.incarnations.get(broker_id) == incarnation
+            if not (same and self.is_live(broker_id)):
+                raise IneligibleReplica(f"broker {broker_id} is not live as {incarnation}")
+        return state
+
+    @staticmethod
+    def _check_epochs(leader: int, asked: IsrChange, state: PartitionState, *, taken: bool) -> None:
+        if asked.leader_epoch > state.leader_epoch or asked.partition_epoch > state.partition_epoch:
+            raise NotController(
+                f"epochs {asked.leader_epoch} and {asked.partition_epoch} are not known yet"
+            )
+        if asked.leader_epoch < state.leader_epoch or leader != state.leader:
+            raise FencedLeaderEpoch(
+                f"broker {leader} leads in epoch {asked.leader_epoch}; broker "
+                f"{state.leader} leads in epoch {state.leader_epoch}"
+            )
+        if asked.partition_epoch != state.partition_epoch or taken:
+            raise InvalidUpdateVersion(
+                f"partition epoch {asked.partition_epoch} is not {state.partition_epoch + taken}"
+            )
+
+    def _refused(self, asked: IsrChange, refused: KafkaError) -> IsrOutcome:
+        """How the partition stands, and why it stays so."""
+        key = (asked.topic_id, asked.partition)
+        state = self._image.partition(*key)
+        if state is None:
+            return IsrOutcome(*key, refused.code, str(refused))
+        return IsrOutcome(
+            *key,
+            refused.code,
+            str(refused),
+            state.leader,
+            state.leader_epoch,
+            state.partition_epoch,
+            state.isr,
+        )
+
+
+def _outcome(
+    key: PartitionKey, state: PartitionState, record: PartitionChanged | None
+) -> IsrOutcome:
+    """How the partition will stand.
+
+    A leader that ends a reassignment which takes its replica away is told who leads now.
+    """
+    after = copy.copy(state)
+    if record is not None:
+        after.incarnations = dict(state.incarnations)
+        after.change(record)
+    moved = after.leader != state.leader
+    error = NewLeaderElected.code if moved else IsrOutcome(*key).error
+    message = f"broker {after.leader} leads in epoch {after.leader_epoch}" if moved else None
+    return IsrOutcome(
+        *key,
+        error,
+        message,
+        after.leader,
+        after.leader_epoch,
+        after.partition_epoch,
+        after.isr,
+    )
+
+
+def _made(change: PartitionChange) -> Iterator[Record]:
+    record = change.record()
+    if record is not None:
+        yield record

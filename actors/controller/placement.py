@@ -7,12 +7,13 @@ is on broker (i + j) mod n. Fenced brokers are taken only where live ones do not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from random import Random  # noqa: TID251 - the type; chance is handed in
 
 from raylog.actors.metadata.image import BrokerRegistration
-from raylog.wire.errors import InvalidReplicationFactor
+from raylog.wire.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,24 @@ def ring_of(brokers: Sequence[BrokerRegistration], count: int, rng: Random) -> R
         raise InvalidReplicationFactor("All brokers are currently fenced.")
     fenced = tuple(broker for broker in usable if not broker.is_live)
     return Ring(_interleaved(live), _interleaved(fenced), rng.randrange(len(live)))
+
+
+def check_assigned(replicas: tuple[int, ...], registered: Container[int]) -> None:
+    """Raise InvalidReplicaAssignment unless a person may give a partition these replicas."""
+    if not replicas:
+        raise InvalidReplicaAssignment(
+            "The manual partition assignment includes an empty replica list."
+        )
+    for broker_id, times in sorted(Counter(replicas).items()):
+        if broker_id not in registered:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes broker {broker_id}, but no such broker "
+                "is registered."
+            )
+        if times > 1:
+            raise InvalidReplicaAssignment(
+                f"The manual partition assignment includes the broker {broker_id} more than once."
+            )
 
 
 def _interleaved(brokers: Sequence[BrokerRegistration]) -> tuple[BrokerRegistration, ...]:

@@ -31,7 +31,7 @@ from raylog.actors.controller.api import (
     TopicOutcome,
 )
 from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.placement import ring_of
+from raylog.actors.controller.placement import check_assigned, ring_of
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import (
@@ -220,21 +220,7 @@ class TopicControl:
         self, assignments: Iterable[tuple[int, ...]], factor: int, first: int
     ) -> None:
         for index, replicas in enumerate(assignments, first):
-            if not replicas:
-                raise InvalidReplicaAssignment(
-                    "The manual partition assignment includes an empty replica list."
-                )
-            for broker_id, times in Counter(replicas).items():
-                if broker_id not in self._image.brokers:
-                    raise InvalidReplicaAssignment(
-                        f"The manual partition assignment includes broker {broker_id}, but no "
-                        "such broker is registered."
-                    )
-                if times > 1:
-                    raise InvalidReplicaAssignment(
-                        f"The manual partition assignment includes the broker {broker_id} more "
-                        "than once."
-                    )
+            check_assigned(replicas, self._image.brokers)
             if len(replicas) != factor:
                 raise InvalidReplicaAssignment(
                     f"The manual partition assignment includes a partition with {len(replicas)} "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
+
 
 @dataclass(frozen=True, slots=True)
 class SupportedFeature:
@@ -16,4 +18,6 @@ class SupportedFeature:
 SUPPORTED: dict[str, SupportedFeature] = {
     # Kafka 4.3's metadata level. Nothing here depends on it; clients and tools expect it.
     "metadata.version": SupportedFeature(7, 30),
+    # KIP-966. At level 0 the last replica in sync stays in sync whatever becomes of it.
+    ELIGIBLE_LEADERS: SupportedFeature(0, 1),
 }

@@ -62,6 +62,42 @@ class PartitionState:
     partition_epoch: int
     incarnations: dict[int, str]
     """Broker id to the opening of its log that last counted; none before the first opening."""
+    adding_replicas: tuple[int, ...] = ()
+    """Of `replicas`, those that a reassignment under way adds (KIP-455)."""
+    removing_replicas: tuple[int, ...] = ()
+    """Of `replicas`, those that it takes away once all others are in sync."""
+    elr: tuple[int, ...] = ()
+    """Eligible leader replicas: out of sync, but they hold all that is committed (KIP-966)."""
+    last_known_elr: tuple[int, ...] = ()
+    """The last leader of a partition in which nobody is in sync."""
+
+    @property
+    def is_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    def change(self, record: PartitionChanged) -> None:
+        """Become what the record says."""
+        if record.leader is not None:
+            self.leader = record.leader
+            self.leader_epoch += 1
+        if record.isr is not None:
+            self.isr = record.isr
+        if record.incarnations is not None:
+            self.incarnations.update(record.incarnations)
+        if record.replicas is not None:
+            self.replicas = record.replicas
+            for gone in self.incarnations.keys() - set(record.replicas):
+                del self.incarnations[gone]
+        if record.adding_replicas is not None:
+            self.adding_replicas = record.adding_replicas
+        if record.removing_replicas is not None:
+            self.removing_replicas = record.removing_replicas
+        if record.elr is not None:
+            self.elr = record.elr
+        if record.last_known_elr is not None:
+            self.last_known_elr = record.last_known_elr
+        self.partition_epoch += 1
 
 
 @dataclass(slots=True)
@@ -82,6 +118,8 @@ class MetadataImage:
 
     offset: int = 0
     controller_epoch: int = 0
+    controller: str = ""
+    """Name of the controller of that epoch; empty if it is not known."""
     cluster_id: str = ""
     voters: tuple[tuple[int, str], ...] = ()
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
@@ -148,7 +186,7 @@ class MetadataImage:
 
     def snapshot(self) -> list[Record]:
         """Records that add up to this image, without what was overwritten."""
-        records: list[Record] = [LeaderChanged(self.controller_epoch)]
+        records: list[Record] = [LeaderChanged(self.controller_epoch, self.controller)]
         if self.cluster_id:
             records.append(ClusterNamed(self.cluster_id))
         records.append(VotersChanged(self.voters))
@@ -197,11 +235,16 @@ def _topic_records(topic: Topic) -> Iterator[Record]:
             leader_epoch=partition.leader_epoch,
             partition_epoch=partition.partition_epoch,
             incarnations=dict(partition.incarnations),
+            adding_replicas=partition.adding_replicas,
+            removing_replicas=partition.removing_replicas,
+            elr=partition.elr,
+            last_known_elr=partition.last_known_elr,
         )
 
 
 def _leader_changed(image: MetadataImage, record: LeaderChanged) -> None:
     image.controller_epoch = record.controller_epoch
+    image.controller = record.controller
 
 
 def _cluster_named(image: MetadataImage, record: ClusterNamed) -> None:
@@ -259,22 +302,16 @@ def _partition_created(image: MetadataImage, record: PartitionCreated) -> None:
             leader_epoch=record.leader_epoch,
             partition_epoch=record.partition_epoch,
             incarnations=dict(record.incarnations),
+            adding_replicas=record.adding_replicas,
+            removing_replicas=record.removing_replicas,
+            elr=record.elr,
+            last_known_elr=record.last_known_elr,
         )
     )
 
 
 def _partition_changed(image: MetadataImage, record: PartitionChanged) -> None:
-    partition = image.topics[record.topic_id].partitions[record.partition]
-    if record.leader is not None:
-        partition.leader = record.leader
-        partition.leader_epoch += 1
-    if record.isr is not None:
-        partition.isr = record.isr
-    if record.replicas is not None:
-        partition.replicas = record.replicas
-    if record.incarnations is not None:
-        partition.incarnations.update(record.incarnations)
-    partition.partition_epoch += 1
+    image.topics[record.topic_id].partitions[record.partition].change(record)
 
 
 def _topic_deleted(image: MetadataImage, record: TopicDeleted) -> None:

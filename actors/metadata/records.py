@@ -27,6 +27,8 @@ class LeaderChanged(NamedTuple):
     """A controller took over: the first record of its epoch."""
 
     controller_epoch: int
+    controller: str = ""
+    """Name of the actor; empty in records of builds that knew one name only."""
 
 
 @distinct
@@ -113,6 +115,10 @@ class PartitionCreated(NamedTuple):
     partition_epoch: int = 0
     incarnations: Mapping[int, str] = {}
     """Broker id to the opening of its log that last counted."""
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
 
 
 @distinct
@@ -127,6 +133,10 @@ class PartitionChanged(NamedTuple):
     replicas: tuple[int, ...] | None = None
     incarnations: Mapping[int, str] | None = None
     """Entries that changed."""
+    adding_replicas: tuple[int, ...] | None = None
+    removing_replicas: tuple[int, ...] | None = None
+    elr: tuple[int, ...] | None = None
+    last_known_elr: tuple[int, ...] | None = None
 
 
 @distinct
@@ -184,7 +194,7 @@ Record = (
 )
 """Any record of the metadata log."""
 
-VERSION = 0
+VERSION = 1
 """Of the records' fields; rises when one is added."""
 
 _KINDS: dict[int, type[Record]] = {

@@ -4,22 +4,37 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    AlterPartitions,
+    AlterReassignments,
     BrokerHeartbeat,
+    ConfigAlteration,
+    ConfigOp,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    FeatureUpdate,
+    FeatureUpgradeType,
+    IsrChange,
     MorePartitions,
     NewTopic,
     OpenedReplica,
     PartitionsOpened,
+    ReassignPartition,
     ReplicasLost,
+    UpdateFeatures,
 )
 from raylog.actors.controller.decision import Decision
-from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.features import ELIGIBLE_LEADERS
+from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import (
     NO_LEADER,
     LeaderChanged,
+    PartitionChanged,
     Record,
     decode_record,
     encode_record,
@@ -36,23 +51,52 @@ class ControllerHistory(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = Controlled(brokers=4, settings={"default.replication.factor": "2"})
+        self.world = Controlled(brokers=4, settings={"default.replication.factor": "3"})
         self.openings = 0
+        self.elected_uncleanly = False
         self.epochs: dict[tuple[TopicId, int], tuple[int, int]] = {}
+        self.leaders: dict[tuple[TopicId, int, int], int] = {}
+        """(topic id, partition, leader epoch) to the leader of that epoch."""
         self.shadow = MetadataImage()
         self.shadow.apply_update(-1, self.world.image.offset, self.world.image.snapshot())
 
     def carry(self, records: list[Record]) -> None:
+        for record in records:
+            if isinstance(record, PartitionChanged):
+                self.check_election(record)
         self.world.carry(Decision(records, None))
         self.shadow.apply_all(decode_record(encode_record(record)) for record in records)
 
-    @rule(broker_id=BROKERS, kept=st.booleans(), known=st.booleans())
-    def restart(self, broker_id: int, kept: bool, known: bool) -> None:
+    def check_election(self, record: PartitionChanged) -> None:
+        """Who leads was in sync or eligible, or led last, or unclean election is allowed."""
+        state = self.world.image.partition(record.topic_id, record.partition)
+        assert state is not None
+        if record.leader in (None, NO_LEADER, state.leader):
+            return
+        holds_everything = {*state.isr, *(() if state.isr else state.elr)}
+        if record.leader in holds_everything or self.unclean(record.topic_id):
+            return
+        assert not (state.isr or state.elr) or self.loses_all(record, state)
+        assert record.leader in state.last_known_elr
+
+    @staticmethod
+    def loses_all(record: PartitionChanged, state: PartitionState) -> bool:
+        """Whether the same record takes everybody off who holds all that is committed."""
+        return not set(record.isr or ()) & {*state.isr, *state.elr} and not record.elr
+
+    def unclean(self, topic_id: TopicId) -> bool:
+        name = self.world.image.topics[topic_id].name
+        own = self.world.image.configs_of(ResourceType.TOPIC, name)
+        return self.elected_uncleanly or own["unclean.leader.election.enable"] == "true"
+
+    @rule(broker_id=BROKERS, kept=st.booleans(), known=st.booleans(), clean=st.booleans())
+    def restart(self, broker_id: int, kept: bool, known: bool, clean: bool) -> None:
         self.openings += 1
         asked = self.world.registration(
             broker_id,
             incarnation=f"i{self.openings}",
             kept_running=kept,
+            clean_shutdown=clean,
             previous_broker_epoch=self.world.epochs[broker_id] if known else -1,
         )
         decision = self.world.machine.brokers.register(asked, self.world.now_ms)
@@ -71,10 +115,14 @@ class ControllerHistory(RuleBasedStateMachine):
         self.world.now_ms += elapsed_ms
         while records := self.world.machine.brokers.expire(self.world.now_ms).records:
             self.carry(records)
+        self.carry(self.world.machine.leaders.balance(self.world.now_ms).records)
 
-    @rule(name=NAMES, count=st.integers(1, 3), unclean=st.booleans())
-    def create(self, name: str, count: int, unclean: bool) -> None:
-        configs: dict[str, str | None] = {"unclean.leader.election.enable": str(unclean).lower()}
+    @rule(name=NAMES, count=st.integers(1, 3), unclean=st.booleans(), min_isr=st.integers(1, 3))
+    def create(self, name: str, count: int, unclean: bool, min_isr: int) -> None:
+        configs: dict[str, str | None] = {
+            "unclean.leader.election.enable": str(unclean).lower(),
+            "min.insync.replicas": str(min_isr),
+        }
         asked = CreateTopics([NewTopic(name, count, configs=configs)])
         self.carry(self.world.machine.topics.create(asked).records)
 
@@ -86,6 +134,51 @@ class ControllerHistory(RuleBasedStateMachine):
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
         self.carry(self.world.machine.topics.delete(DeleteTopics([name])).records)
+
+    @rule(name=NAMES, min_isr=st.integers(1, 3))
+    def set_min_isr(self, name: str, min_isr: int) -> None:
+        op = ConfigOp("min.insync.replicas", AlterOp.SET, str(min_isr))
+        asked = AlterConfigs([ConfigAlteration(ResourceType.TOPIC, name, [op])])
+        self.carry(self.world.machine.alter_configs(asked).records)
+
+    @rule(level=st.integers(0, 1))
+    def set_elr(self, level: int) -> None:
+        now = self.world.image.features.get(ELIGIBLE_LEADERS, 0)
+        kind = FeatureUpgradeType.UPGRADE if level >= now else FeatureUpgradeType.SAFE_DOWNGRADE
+        asked = UpdateFeatures([FeatureUpdate(ELIGIBLE_LEADERS, level, kind)])
+        self.carry(self.world.machine.update_features(asked).records)
+
+    @rule(name=NAMES, index=st.integers(0, 2), members=st.sets(BROKERS))
+    def alter(self, name: str, index: int, members: set[int]) -> None:
+        """A leader wants other replicas in sync."""
+        topic = self.world.image.topic(name)
+        if topic is None or index >= len(topic.partitions):
+            return
+        state = topic.partitions[index]
+        if state.leader == NO_LEADER:
+            return
+        isr = tuple((one, state.incarnations.get(one, "")) for one in sorted(members))
+        epochs = (state.leader_epoch, state.partition_epoch)
+        change = IsrChange(topic.topic_id, index, *epochs, isr)
+        asked = AlterPartitions(state.leader, self.world.epochs[state.leader], [change])
+        self.carry(self.world.machine.alter_partitions(asked).records)
+
+    @rule(name=NAMES, index=st.integers(0, 2), unclean=st.booleans())
+    def elect(self, name: str, index: int, unclean: bool) -> None:
+        asked = ElectLeaders(unclean, [(name, index)], 0)
+        self.elected_uncleanly = unclean
+        self.carry(self.world.machine.leaders.elect(asked).records)
+        self.elected_uncleanly = False
+
+    @rule(
+        name=NAMES,
+        index=st.integers(0, 2),
+        replicas=st.none() | st.lists(BROKERS, min_size=1, max_size=4, unique=True),
+    )
+    def reassign(self, name: str, index: int, replicas: list[int] | None) -> None:
+        target = None if replicas is None else tuple(replicas)
+        asked = AlterReassignments([ReassignPartition(name, index, target)])
+        self.carry(self.world.machine.reassignments.alter(asked).records)
 
     @rule(broker_id=BROKERS)
     def open(self, broker_id: int) -> None:
@@ -104,25 +197,51 @@ class ControllerHistory(RuleBasedStateMachine):
         asked = ReplicasLost(broker_id, self.world.epochs[broker_id], keys)
         self.carry(self.world.machine.replicas_lost(asked).records)
 
+    def states(self) -> list[tuple[TopicId, int, PartitionState]]:
+        return [
+            (topic.topic_id, index, state)
+            for topic in self.world.image.topics.values()
+            for index, state in enumerate(topic.partitions)
+        ]
+
+    @invariant()
+    def replicas_in_sync_and_eligible_ones_are_disjoint_parts_of_the_assigned(self) -> None:
+        uses_elr = ELIGIBLE_LEADERS in self.world.image.features
+        for _, _, state in self.states():
+            replicas, isr, elr = set(state.replicas), set(state.isr), set(state.elr)
+            assert replicas
+            assert len(replicas) == len(state.replicas)
+            assert isr | elr | set(state.incarnations) <= replicas
+            assert len(isr) + len(elr) == len(state.isr) + len(state.elr) == len(isr | elr)
+            assert isr or elr or set(state.last_known_elr) & replicas
+            assert uses_elr or (isr and not elr)
+            assert set(state.adding_replicas) | set(state.removing_replicas) <= replicas
+
     @invariant()
     def every_leader_is_live_and_in_sync(self) -> None:
-        for topic in self.world.image.topics.values():
-            for partition in topic.partitions:
-                assert partition.isr
-                assert set(partition.isr) <= set(partition.replicas)
-                assert len(set(partition.replicas)) == len(partition.replicas)
-                if partition.leader != NO_LEADER:
-                    assert partition.leader in partition.isr
-                    broker = self.world.image.brokers[partition.leader]
-                    assert not broker.fenced
+        for _, _, state in self.states():
+            if state.leader != NO_LEADER:
+                assert state.leader in state.isr
+                assert self.world.image.brokers[state.leader].is_live
 
     @invariant()
     def a_partition_without_a_leader_has_nobody_who_could_lead(self) -> None:
-        for topic in self.world.image.topics.values():
-            for partition in topic.partitions:
-                if partition.leader == NO_LEADER:
-                    brokers = [self.world.image.brokers[one] for one in partition.isr]
-                    assert not any(broker.is_live for broker in brokers)
+        for _, _, state in self.states():
+            if state.leader == NO_LEADER:
+                brokers = [self.world.image.brokers[one] for one in state.isr or state.elr]
+                assert not any(broker.is_live for broker in brokers)
+
+    @invariant()
+    def a_reassignment_is_over_when_all_that_stay_are_in_sync(self) -> None:
+        for _, _, state in self.states():
+            if state.is_reassigned:
+                assert not set(state.replicas) - set(state.removing_replicas) <= set(state.isr)
+
+    @invariant()
+    def an_epoch_has_one_leader(self) -> None:
+        for topic_id, index, state in self.states():
+            key = (topic_id, index, state.leader_epoch)
+            assert self.leaders.setdefault(key, state.leader) == state.leader
 
     @invariant()
     def epochs_never_go_back(self) -> None:
@@ -149,4 +268,4 @@ class ControllerHistory(RuleBasedStateMachine):
 
 
 TestControllerHistory = ControllerHistory.TestCase
-TestControllerHistory.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestControllerHistory.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

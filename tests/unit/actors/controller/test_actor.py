@@ -234,7 +234,7 @@ def test_when_the_voter_is_gone_waiters_are_told_and_service_resumes_with_it() -
         await world.broker()
         await world.voters.down(0)
         topic = CreateTopics([NewTopic("t", 1, 1)])
-        follower = asyncio.ensure_future(world.call_once("follow", Follow(1, 6, TIMEOUT_MS)))
+        follower = asyncio.ensure_future(world.call_once("follow", Follow(1, 7, TIMEOUT_MS)))
         await asyncio.sleep(0)
         with pytest.raises(NotController, match="no majority"):
             await world.call_once("create_topics", topic)

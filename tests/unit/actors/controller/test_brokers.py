@@ -1,9 +1,13 @@
 """Registration, sessions, fencing and clean shutdown."""
 
+import random
+
 import pytest
 
-from raylog.actors.controller.api import BrokerHeartbeatAnswer, PartitionsOpened
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer, PartitionsOpened
 from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerFenced,
@@ -19,7 +23,7 @@ from raylog.wire.errors import (
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
-from tests.support.controllers import Controlled
+from tests.support.controllers import CLUSTER, Controlled
 
 
 def registered(broker_id: int, epoch: int, *, fenced: bool, **changes: str) -> BrokerRegistered:
@@ -99,7 +103,7 @@ def test_any_other_restart_takes_the_broker_out_first(changes: dict[str, object]
     decision = world.machine.brokers.register(asked, 0)
     assert decision == Decision(
         [
-            PartitionChanged(alone, 0, leader=NO_LEADER),
+            PartitionChanged(alone, 0, leader=NO_LEADER, isr=(), last_known_elr=(0,)),
             PartitionChanged(shared, 0, leader=1, isr=(1,)),
             registered(0, offset + 2, fenced=True, incarnation="new"),
         ],
@@ -120,7 +124,10 @@ def test_a_heartbeat_past_the_registration_unfences_and_gives_waiting_partitions
     assert early == Decision([], BrokerHeartbeatAnswer(True, False, world.image.offset))
     decision = world.heartbeat(0, offset=epoch + 1)
     assert decision == Decision(
-        [BrokerUnfenced(0, epoch), PartitionChanged(alone, 0, leader=0)],
+        [
+            BrokerUnfenced(0, epoch),
+            PartitionChanged(alone, 0, leader=0, isr=(0,), last_known_elr=()),
+        ],
         BrokerHeartbeatAnswer(False, False, world.image.offset),
     )
     world.beat(0)
@@ -138,7 +145,7 @@ def test_an_unclean_replica_leads_only_where_that_is_allowed() -> None:
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
         PartitionChanged(allowed, 0, leader=0, isr=(0,)),
-        PartitionChanged(denied, 0, leader=NO_LEADER),
+        PartitionChanged(denied, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
     ]
 
 
@@ -150,14 +157,14 @@ def test_an_unclean_replica_that_comes_back_leads_where_that_is_allowed() -> Non
     world.pass_time(6_001)
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
-        PartitionChanged(topic_id, 0, leader=NO_LEADER),
-        PartitionChanged(denied, 0, leader=NO_LEADER),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
+        PartitionChanged(denied, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
     ]
     decision = world.heartbeat(0)
     assert isinstance(decision, Decision)
     assert decision.records == [
         BrokerUnfenced(0, world.epochs[0]),
-        PartitionChanged(topic_id, 0, leader=0, isr=(0,)),
+        PartitionChanged(topic_id, 0, leader=0, isr=(0,), elr=(), last_known_elr=()),
     ]
 
 
@@ -187,8 +194,8 @@ def test_a_silent_broker_is_fenced_after_its_session() -> None:
     world.pass_time(6_000)
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
-        PartitionChanged(topic_id, 0, leader=NO_LEADER),
-        PartitionChanged(alone, 0, leader=NO_LEADER),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
+        PartitionChanged(alone, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
     ]
 
 
@@ -202,7 +209,7 @@ def test_brokers_are_fenced_one_after_the_other() -> None:
     ]
     assert world.expire() == [
         BrokerFenced(1, world.epochs[1]),
-        PartitionChanged(topic_id, 0, leader=NO_LEADER),
+        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(1,), last_known_elr=(1,)),
     ]
 
 
@@ -230,28 +237,100 @@ def test_a_controller_that_was_held_up_has_heard_nobody() -> None:
 # ---- shutdown --------------------------------------------------------------------------------
 
 
-def test_a_leaving_broker_hands_over_before_it_goes() -> None:
-    world = Controlled(brokers=2)
+def test_a_leaving_broker_hands_over_in_one_step_and_goes_when_the_others_know() -> None:
+    world = Controlled(brokers=3)
     alone = world.topic("alone", (0,))
-    shared = world.topic("shared", (0, 1))
+    shared = world.topic("shared", (0, 1), (1, 0))
     epoch = world.epochs[0]
     first = world.heartbeat(0, leave=True)
     assert first == Decision(
-        [BrokerShuttingDown(0, epoch), PartitionChanged(shared, 0, leader=1, isr=(1,))],
+        [
+            BrokerShuttingDown(0, epoch),
+            PartitionChanged(alone, 0, leader=NO_LEADER, isr=(), elr=(0,), last_known_elr=(0,)),
+            PartitionChanged(shared, 0, leader=1, isr=(1,)),
+            PartitionChanged(shared, 1, isr=(1,)),
+        ],
         BrokerHeartbeatAnswer(False, False, world.image.offset),
     )
     assert isinstance(first, Decision)
+    handed_over = world.image.offset + len(first.records)
+    world.machine.brokers.followed(1, handed_over)
+    world.machine.brokers.followed(2, handed_over - 1)
     world.carry(first)
+    waits = Decision([], BrokerHeartbeatAnswer(False, False, world.image.offset))
+    assert world.heartbeat(0, leave=True) == waits
+    world.machine.brokers.followed(2, handed_over)
     second = world.heartbeat(0, leave=True)
     assert second == Decision(
-        [BrokerFenced(0, epoch), PartitionChanged(alone, 0, leader=NO_LEADER)],
-        BrokerHeartbeatAnswer(True, True, world.image.offset),
+        [BrokerFenced(0, epoch)], BrokerHeartbeatAnswer(True, True, world.image.offset)
     )
     assert isinstance(second, Decision)
     world.carry(second)
     assert world.heartbeat(0, leave=True) == Decision(
         [], BrokerHeartbeatAnswer(True, True, world.image.offset)
     )
+
+
+def test_a_new_controller_lets_a_leaving_broker_go_when_the_others_follow_it() -> None:
+    world = Controlled(brokers=2)
+    world.topic("shared", (0, 1))
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    world.carry(leaving)
+    machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
+    machine.image.apply_update(-1, world.image.offset, world.image.snapshot())
+    asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
+    assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+    machine.brokers.followed(1, machine.image.offset)
+    assert machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+
+
+def test_the_last_broker_goes_at_once_and_is_the_leader_when_it_comes_back_clean() -> None:
+    world = Controlled(brokers=1)
+    topic_id = world.topic("t", (0,))
+    epoch = world.epochs[0]
+    gone = PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(0,), last_known_elr=(0,))
+    decision = world.heartbeat(0, leave=True)
+    assert decision == Decision(
+        [BrokerFenced(0, epoch), gone], BrokerHeartbeatAnswer(True, True, world.image.offset)
+    )
+    assert isinstance(decision, Decision)
+    world.carry(decision)
+    again = world.registration(
+        0, incarnation="new", previous_broker_epoch=epoch, clean_shutdown=True
+    )
+    (record,) = world.machine.brokers.register(again, world.now_ms).records
+    world.carry(Decision([record], None))
+    world.epochs[0] = world.image.offset - 1
+    back = world.heartbeat(0)
+    assert isinstance(back, Decision)
+    assert back.records == [
+        BrokerUnfenced(0, world.epochs[0]),
+        PartitionChanged(topic_id, 0, leader=0, isr=(0,), elr=(), last_known_elr=()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "stays"),
+    [
+        ({"clean_shutdown": True}, True),
+        ({"kept_running": True}, True),
+        ({}, False),
+        ({"clean_shutdown": True, "previous_broker_epoch": 1}, False),
+        ({"kept_running": True, "directory_id": "another"}, False),
+    ],
+)
+def test_a_broker_that_lost_nothing_stays_eligible(changes: dict[str, object], stays: bool) -> None:
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", (0, 1, 2), configs={"min.insync.replicas": "2"})
+    world.pass_time(6_001, 2)
+    world.expire()
+    world.expire()
+    partition = world.image.topics[topic_id].partitions[0]
+    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), (1,))
+    epoch = world.epochs[1]
+    world.register(1, **{"incarnation": "new", "previous_broker_epoch": epoch, **changes})
+    assert (partition.isr, partition.elr) == ((2,), (1,) if stays else ())
 
 
 def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:
@@ -272,6 +351,16 @@ def test_a_leaving_broker_is_given_nothing() -> None:
     topic = world.image.topic("t")
     assert topic is not None
     assert (topic.partitions[0].leader, topic.partitions[0].isr) == (1, (1,))
+
+
+def test_an_unregistered_broker_is_not_eligible() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0,))
+    decision = world.machine.brokers.unregister(0)
+    assert decision.records == [
+        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), last_known_elr=(0,)),
+        BrokerUnregistered(0, world.epochs[0]),
+    ]
 
 
 def test_an_unregistered_broker_is_out_of_everything_but_its_assignments() -> None:

@@ -34,6 +34,7 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
         ClusterNamed("c"),
         VotersChanged(((0, "d"),)),
         FeatureChanged(NAME, 30, 0),
+        FeatureChanged("eligible.leader.replicas.version", 1, 1),
     ]
     machine.replay(first)
     assert machine.took_over(4, ((0, "d"),), 0) == [LeaderChanged(4)]
@@ -42,10 +43,10 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
 def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:
     world = Controlled()
     down = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)]))
-    assert down == Decision([FeatureChanged(NAME, 29, 1)], [FeatureOutcome(NAME)])
+    assert down == Decision([FeatureChanged(NAME, 29, 2)], [FeatureOutcome(NAME)])
     world.carry(down)
     up = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
-    assert up == Decision([FeatureChanged(NAME, 30, 2)], [FeatureOutcome(NAME)])
+    assert up == Decision([FeatureChanged(NAME, 30, 3)], [FeatureOutcome(NAME)])
     world.carry(up)
     again = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
     assert again == Decision([], [FeatureOutcome(NAME)])
@@ -55,7 +56,8 @@ def test_a_feature_can_be_removed() -> None:
     world = Controlled()
     decision = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 0, SAFE)]))
     world.carry(decision)
-    assert (world.image.features, world.image.features_epoch) == ({}, 1)
+    others = {"eligible.leader.replicas.version": 1}
+    assert (world.image.features, world.image.features_epoch) == (others, 2)
 
 
 @pytest.mark.parametrize(

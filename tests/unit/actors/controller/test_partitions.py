@@ -27,6 +27,7 @@ from raylog.wire.errors import (
     InvalidRequest,
     InvalidUpdateVersion,
     KafkaError,
+    NotController,
     StaleBrokerEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -85,15 +86,12 @@ def test_a_followers_opening_moves_no_leadership() -> None:
     ]
 
 
-def test_a_partition_that_waits_for_this_replica_is_led_when_it_opens() -> None:
+def test_a_partition_without_a_leader_is_led_when_one_opens_that_may() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1))
-    world.carry(Decision([PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(0,))], None))
-    assert opened(world, 1, OpenedReplica(topic_id, 0, "b")) == [
-        PartitionChanged(topic_id, 0, incarnations={1: "b"})
-    ]
+    world.carry(Decision([PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(0,))], None))
     assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == [
-        PartitionChanged(topic_id, 0, leader=0, incarnations={0: "a"})
+        PartitionChanged(topic_id, 0, leader=0, isr=(0,), incarnations={0: "a"}, elr=())
     ]
 
 
@@ -217,7 +215,9 @@ def test_a_leader_shrinks_and_grows_its_isr(pair: tuple[Controlled, TopicId]) ->
     ("changes", "refusal"),
     [
         ({"leader_epoch": -1}, FencedLeaderEpoch),
+        ({"leader_epoch": 1}, NotController),
         ({"partition_epoch": 1}, InvalidUpdateVersion),
+        ({"partition_epoch": 3}, NotController),
         ({"isr": ((1, "b"),)}, InvalidRequest),
         ({"isr": ((0, "a"), (2, "c"))}, InvalidRequest),
         ({"isr": ((0, "a"), (1, "older"))}, IneligibleReplica),
@@ -246,6 +246,17 @@ def test_a_refused_alteration_keeps_no_other(pair: tuple[Controlled, TopicId]) -
     assert [one.error for one in decision.response] == [
         ErrorCode.INVALID_UPDATE_VERSION,
         ErrorCode.NONE,
+    ]
+
+
+def test_one_request_changes_a_partition_once(pair: tuple[Controlled, TopicId]) -> None:
+    world, topic_id = pair
+    good = alteration(world, topic_id)
+    decision = world.machine.alter_partitions(good._replace(changes=good.changes * 2))
+    assert decision.records == [PartitionChanged(topic_id, 0, isr=(0,))]
+    assert [one.error for one in decision.response] == [
+        ErrorCode.NONE,
+        ErrorCode.INVALID_UPDATE_VERSION,
     ]
 
 

@@ -23,7 +23,7 @@ from raylog.actors.ports import TopicId
 
 TOPIC = TopicId(b"0123456789abcdef")
 SAMPLES: list[Record] = [
-    LeaderChanged(7),
+    LeaderChanged(7, "c/controller/1.2"),
     VotersChanged(((0, "d0"), (1, "d1"))),
     BrokerRegistered(
         broker_id=1,
@@ -37,7 +37,8 @@ SAMPLES: list[Record] = [
     ),
     TopicCreated(TOPIC, "t"),
     PartitionCreated(TOPIC, 0, (0, 1), (0,), 0, 3, 4, {0: "a", 1: "b"}),
-    PartitionChanged(TOPIC, 0, isr=(), incarnations={0: "x"}),
+    PartitionChanged(TOPIC, 0, isr=(), incarnations={0: "x"}, elr=(0,), last_known_elr=(0,)),
+    PartitionChanged(TOPIC, 0, replicas=(1, 0), adding_replicas=(1,), removing_replicas=(0,)),
     ConfigChanged(2, "t", "retention.ms", None),
 ]
 
@@ -66,7 +67,7 @@ def test_a_record_of_an_older_build_gets_the_defaults_of_newer_fields() -> None:
         msgpack.packb([]),
         msgpack.packb([99, 0]),
         msgpack.packb([1, 0]),
-        msgpack.packb([1, 0, 7, 8]),
+        msgpack.packb([1, 0, 7, "", 8]),
     ],
 )
 def test_what_is_no_record_is_refused(data: bytes) -> None:

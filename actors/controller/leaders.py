@@ -1,0 +1,128 @@
+"""Elections that somebody asks for (KIP-183, KIP-460), and leadership that goes back by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import ElectLeaders, ElectOutcome
+from raylog.actors.controller.changes import Election
+from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.partitions import ElectionRules, PartitionControl
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.records import NO_LEADER, Record
+from raylog.actors.ports import PartitionKey
+from raylog.wire.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    KafkaError,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+
+MOVES_AT_ONCE = 1_000
+"""Leaderships that go back in one step, as in Kafka; the next step follows at once."""
+
+
+class LeaderControl:
+    """Decides about wished-for leaders against the image."""
+
+    def __init__(
+        self, image: MetadataImage, settings: BrokerSettings, partitions: PartitionControl
+    ) -> None:
+        self._image = image
+        self._partitions = partitions
+        self._rebalances = settings.flag("auto.leader.rebalance.enable")
+        self._interval_ms = 1000 * settings.number("leader.imbalance.check.interval.seconds")
+        self._checked_ms: int | None = None
+        self._balanced_at = -1
+        """Offset up to which the last look found nothing to do."""
+
+    # ---- asked for -----------------------------------------------------------------------
+
+    def elect(self, asked: ElectLeaders) -> Decision[list[ElectOutcome]]:
+        """Elect leaders, each partition on its own."""
+        rules = self._partitions.rules()
+        records: dict[tuple[str, int], Record] = {}
+        outcomes = []
+        for name, index in self._everything() if asked.partitions is None else asked.partitions:
+            try:
+                if (name, index) not in records:
+                    records[(name, index)] = self._elected(name, index, asked.unclean, rules)
+            except ElectionNotNeeded as settled:
+                if asked.partitions is not None:
+                    outcomes.append(ElectOutcome(name, index, settled.code, settled.message))
+            except KafkaError as refused:
+                outcomes.append(ElectOutcome(name, index, refused.code, refused.message))
+            else:
+                outcomes.append(ElectOutcome(name, index))
+        return Decision(list(records.values()), outcomes)
+
+    def _everything(self) -> list[tuple[str, int]]:
+        return [
+            (topic.name, index)
+            for topic in self._image.topics.values()
+            for index in range(len(topic.partitions))
+        ]
+
+    def _elected(self, name: str, index: int, unclean: bool, rules: ElectionRules) -> Record:
+        topic = self._image.topic(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"No such topic as {name}")
+        if not 0 <= index < len(topic.partitions):
+            raise UnknownTopicOrPartition(f"No such partition as {name}-{index}")
+        state = topic.partitions[index]
+        has_leader = state.leader != NO_LEADER if unclean else state.leader == state.replicas[0]
+        if has_leader:
+            raise ElectionNotNeeded("Leader election not needed for topic partition.")
+        election = Election.UNCLEAN if unclean else Election.PREFERRED
+        key = (topic.topic_id, index)
+        change = self._partitions.change(key, state, rules.of(topic.topic_id), election=election)
+        record = change.record()
+        if record is not None:
+            return record
+        if unclean:
+            raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+        raise PreferredLeaderNotAvailable("The preferred leader was not available.")
+
+    # ---- by itself -----------------------------------------------------------------------
+
+    def balance(self, now_ms: int) -> Decision[None]:
+        """Give leadership back to preferred replicas that are in sync, now and then.
+
+        Nothing is looked at before the interval is over, nor while nothing has changed since
+        nothing was found.
+        """
+        if self._checked_ms is None:
+            self._checked_ms = now_ms
+        due = now_ms - self._checked_ms >= self._interval_ms
+        if not (self._rebalances and due) or self._image.offset == self._balanced_at:
+            return Decision([], None)
+        records = list(self._moves())
+        if len(records) < MOVES_AT_ONCE:
+            self._checked_ms = now_ms
+        if not records:
+            self._balanced_at = self._image.offset
+        return Decision(records, None)
+
+    def _moves(self) -> Iterator[Record]:
+        rules = self._partitions.rules()
+        found = 0
+        for key, state in self._displaced():
+            change = self._partitions.change(
+                key, state, rules.of(key[0]), election=Election.PREFERRED
+            )
+            record = change.record()
+            if record is not None:
+                yield record
+                found += 1
+            if found == MOVES_AT_ONCE:
+                return
+
+    def _displaced(self) -> Iterator[tuple[PartitionKey, PartitionState]]:
+        """Partitions that their preferred replica could lead and does not."""
+        for topic in self._image.topics.values():
+            for index, state in enumerate(topic.partitions):
+                preferred = state.replicas[0]
+                if state.leader != preferred and preferred in state.isr:
+                    yield (topic.topic_id, index), state
