@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from raylog.cli import configs, consume, down, groups, plugins, produce, status, topics, up
+from raylog.cli import brokers, configs, consume, down, groups, plugins, produce, status, topics, up
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
@@ -36,6 +36,7 @@ def _root(
 app.command(name="up")(up.up)
 app.command(name="down")(down.down)
 app.command(name="status")(status.status)
+app.add_typer(brokers.app, name="brokers")
 app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)

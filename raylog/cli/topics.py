@@ -1,4 +1,4 @@
-"""`raylog topics`: create, list, describe, alter, delete."""
+"""`raylog topics`: create, list, alter, delete; larger commands stand beside this file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.describe_topics import describe
+from raylog.cli.elect_leaders import elect_leaders
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, Pairs, parse_pairs
-from raylog.cli.output import human_bytes, print_done, print_json, print_table
+from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.reassign import reassign
+from raylog.cli.replica_options import parse_assignment
 
 if TYPE_CHECKING:
-    from raylog.client import BlockingClient, ConfigEntry, FoundOffset, TopicPartition, TopicView
+    from raylog.client import BlockingClient, TopicView
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Create, list, describe, alter and delete topics; move their replicas.",
+)
+app.command(name="describe")(describe)
+app.command(name="reassign")(reassign)
+app.command(name="elect-leaders")(elect_leaders)
 
 Topics = Annotated[
     list[str],
@@ -38,8 +48,22 @@ def create(
         int, typer.Option("--partitions", "-p", help="Default: the broker's num.partitions.")
     ] = -1,
     replicas: Annotated[
-        int, typer.Option("--replicas", "-r", help="Default: default.replication.factor.")
+        int,
+        typer.Option(
+            "--replication-factor",
+            "--replicas",
+            "-r",
+            help="Copies of each; default: default.replication.factor.",
+        ),
     ] = -1,
+    assignment: Annotated[
+        str | None,
+        typer.Option(
+            "--assignment",
+            metavar="0:1,1:2",
+            help="Brokers of each partition, the leader first; instead of the two numbers.",
+        ),
+    ] = None,
     config: Pairs = None,
     if_not_exists: Annotated[
         bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")
@@ -50,11 +74,14 @@ def create(
     from raylog.client import NewTopic
     from raylog.wire.errors import TopicAlreadyExists
 
+    if assignment is not None and (partitions, replicas) != (-1, -1):
+        raise typer.BadParameter("--assignment tells partitions and replicas: give no numbers")
+    placed = parse_assignment(assignment) if assignment is not None else {}
     configs = parse_pairs(config)
     with _client(bootstrap) as client:
         for name in topics:
             try:
-                client.create_topics([NewTopic(name, partitions, replicas, configs)])
+                client.create_topics([NewTopic(name, partitions, replicas, configs, placed)])
             except TopicAlreadyExists:
                 if not if_not_exists:
                     raise
@@ -73,10 +100,10 @@ def list_topics(
     with _client(bootstrap) as client:
         views = client.metadata().topics
     shown = [views[name] for name in sorted(views) if internal or not views[name].is_internal]
-    if as_json:
-        print_json([_summary(view) for view in shown])
-        return
     summaries = [_summary(view) for view in shown]
+    if as_json:
+        print_json(summaries)
+        return
     print_table(
         None,
         ["topic", "partitions#", "replicas#", "topic id"],
@@ -96,78 +123,6 @@ def _summary(view: TopicView) -> dict[str, object]:
         "replicas": replicas,
         "is_internal": view.is_internal,
     }
-
-
-@app.command()
-def describe(topic: Topic, as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """Show a topic's partitions with leaders, replicas, offsets and sizes, and its settings."""
-    from raylog.client import EARLIEST, LATEST, Resource, ResourceType, TopicPartition
-
-    with _client(bootstrap) as client:
-        view = client.describe_topic(topic)
-        led = [
-            TopicPartition(topic, index)
-            for index, partition in view.partitions.items()
-            if partition.leader >= 0
-        ]
-        first = client.list_offsets(dict.fromkeys(led, EARLIEST))
-        end = client.list_offsets(dict.fromkeys(led, LATEST))
-        sizes = _sizes(client, topic)
-        entries = client.describe_configs(Resource(ResourceType.TOPIC, topic))
-    indexes = sorted(view.partitions)
-    partitions = [_partition_row(view, index, first, end, sizes) for index in indexes]
-    changed = _changed(entries)
-    if as_json:
-        print_json({**_summary(view), "partitions": partitions, "configs": changed})
-        return
-    print_table(
-        f"{topic}  ({_summary(view)['topic_id']})",
-        ["partition#", "leader#", "epoch#", "replicas", "in sync", "first#", "end#", "size#"],
-        [(*list(row.values())[:7], human_bytes(int(str(row["size_bytes"])))) for row in partitions],
-    )
-    if changed:
-        print_table(None, ["setting", "value"], sorted(changed.items()))
-
-
-def _partition_row(
-    view: TopicView,
-    index: int,
-    first: dict[TopicPartition, FoundOffset],
-    end: dict[TopicPartition, FoundOffset],
-    sizes: dict[int, int],
-) -> dict[str, object]:
-    """One partition's line; offsets are missing while nobody leads it."""
-    from raylog.client import TopicPartition
-
-    key = TopicPartition(view.name, index)
-    partition = view.partitions[index]
-    return {
-        "partition": index,
-        "leader": partition.leader if partition.leader >= 0 else None,
-        "leader_epoch": partition.leader_epoch,
-        "replicas": list(partition.replicas),
-        "isr": list(partition.isr),
-        "log_start_offset": first[key].offset if key in first else None,
-        "high_watermark": end[key].offset if key in end else None,
-        "size_bytes": sizes.get(index, -1),
-    }
-
-
-def _sizes(client: BlockingClient, topic: str) -> dict[int, int]:
-    """Largest replica's bytes by partition."""
-    sizes: dict[int, int] = {}
-    for directory in client.describe_log_dirs():
-        for found in directory.partitions:
-            if found.topic == topic:
-                sizes[found.partition] = max(found.size_bytes, sizes.get(found.partition, 0))
-    return sizes
-
-
-def _changed(entries: list[ConfigEntry]) -> dict[str, str | None]:
-    """The settings that the topic has of its own."""
-    from raylog.client import ConfigSource
-
-    return {entry.name: entry.value for entry in entries if entry.source is ConfigSource.TOPIC}
 
 
 @app.command()

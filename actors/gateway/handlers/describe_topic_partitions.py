@@ -1,7 +1,6 @@
 """DescribeTopicPartitions 0: topics in pages of at most so many partitions (KIP-966).
 
-Topics come sorted by name. The cursor says where the next page starts. Eligible leader replicas
-are told empty: with one replica, and until they are tracked, there are none.
+Topics come sorted by name. The cursor says where the next page starts.
 """
 
 from __future__ import annotations
@@ -120,7 +119,7 @@ def _partition(
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
+        eligible_leader_replicas=list(state.elr),
+        last_known_elr=list(state.last_known_elr),
         offline_replicas=offline_replicas(image, state),
     )

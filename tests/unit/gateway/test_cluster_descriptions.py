@@ -147,7 +147,9 @@ def test_what_is_told_of_topics_and_partitions() -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1, 2)
         await world.topic("t", 2, replicas=(1, 2, 3))
-        await world.apply(PartitionChanged(topic_id("t"), 1, leader=-1, isr=(2,)))
+        await world.apply(
+            PartitionChanged(topic_id("t"), 1, leader=-1, isr=(2,), elr=(3, 1), last_known_elr=(2,))
+        )
         answer = await world.client().ask(page("t", "none", "bad name", "__consumer_offsets"), 0)
         internal, illegal, missing, known = answer.topics
         assert illegal.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -159,6 +161,7 @@ def test_what_is_told_of_topics_and_partitions() -> None:
         assert (led.offline_replicas, led.eligible_leader_replicas) == ([3], [])
         assert (orphan.error_code, orphan.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
         assert orphan.isr_nodes == [2]
+        assert (orphan.eligible_leader_replicas, orphan.last_known_elr) == ([3, 1], [2])
 
     run(scenario)
 

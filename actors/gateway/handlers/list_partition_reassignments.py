@@ -1,0 +1,58 @@
+"""ListPartitionReassignments 0: which partitions are moving (KIP-455).
+
+Topics and partitions that are not there are left out, as those that do not move are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.wire.messages.list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+
+def list_partition_reassignments(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """Answer from this gateway's image of the cluster."""
+    image = context.gateway.cluster.image
+    topics = [_topic(image, name, indexes) for name, indexes in _wanted(image, request)]
+    return ListPartitionReassignmentsResponse(
+        error_message=None, topics=[topic for topic in topics if topic.partitions]
+    )
+
+
+def _wanted(
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> Iterable[tuple[str, Iterable[int]]]:
+    if request.topics is None:
+        return ((one.name, range(len(one.partitions))) for one in image.topics.values())
+    return ((topic.name, topic.partition_indexes) for topic in request.topics)
+
+
+def _topic(image: MetadataImage, name: str, indexes: Iterable[int]) -> OngoingTopicReassignment:
+    topic_id = image.topic_ids.get(name)
+    states = {} if topic_id is None else {one: image.partition(topic_id, one) for one in indexes}
+    return OngoingTopicReassignment(
+        name=name,
+        partitions=[
+            _partition(index, state)
+            for index, state in states.items()
+            if state is not None and state.is_reassigned
+        ],
+    )
+
+
+def _partition(index: int, state: PartitionState) -> OngoingPartitionReassignment:
+    return OngoingPartitionReassignment(
+        partition_index=index,
+        replicas=list(state.replicas),
+        adding_replicas=list(state.adding_replicas),
+        removing_replicas=list(state.removing_replicas),
+    )

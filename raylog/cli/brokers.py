@@ -1,0 +1,90 @@
+"""`raylog brokers`: the brokers a cluster knows, and forgetting one."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from raylog.cli.output import print_done, print_json, print_table
+
+if TYPE_CHECKING:
+    from raylog.client import ClusterDescription, PartitionReplicas
+
+app = typer.Typer(no_args_is_help=True, help="List brokers, forget one that will not come back.")
+
+
+@app.command(name="list")
+def list_brokers(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """List brokers with what they lead and hold; fenced ones are silent or not ready yet."""
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        rows = _rows(client.describe_cluster(), list(client.describe_partitions().values()))
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        None,
+        ["broker#", "state", "address", "rack", "leads#", "holds#", "not in sync#"],
+        [tuple(row.values()) for row in rows],
+    )
+
+
+def _rows(
+    cluster: ClusterDescription, partitions: list[PartitionReplicas]
+) -> list[dict[str, object]]:
+    """A line for each broker that is registered or still has replicas."""
+    led = Counter(one.leader for one in partitions)
+    held = Counter(broker for one in partitions for broker in one.replicas)
+    behind = Counter(
+        broker for one in partitions for broker in one.replicas if broker not in one.isr
+    )
+    known = {broker.broker_id: broker for broker in cluster.brokers}
+    rows: list[dict[str, object]] = []
+    for broker_id in sorted({*known, *held}):
+        broker = known.get(broker_id)
+        state = "unregistered"
+        if broker is not None:
+            state = "fenced" if broker.is_fenced else "live"
+        rows.append(
+            {
+                "broker": broker_id,
+                "state": state,
+                "address": f"{broker.host}:{broker.port}" if broker else None,
+                "rack": broker.rack if broker else None,
+                "leads": led[broker_id],
+                "holds": held[broker_id],
+                "behind": behind[broker_id],
+            }
+        )
+    return rows
+
+
+@app.command()
+def unregister(
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Forget a broker that will not come back.
+
+    Its replicas stay assigned to it: reassign them. A broker that runs
+    registers again by itself.
+    """
+    from raylog.client import BlockingClient
+
+    if not yes and sys.stdin.isatty():
+        typer.confirm(f"Forget broker {broker}?", abort=True)
+    with BlockingClient(bootstrap) as client:
+        client.unregister_broker(broker)
+        held = [one.key for one in client.describe_partitions().values() if broker in one.replicas]
+    print_done(f"broker {broker} is forgotten")
+    if held:
+        print_done(
+            f"{len(held)} partitions are still assigned to it; move them with: "
+            f"raylog topics reassign --topic {held[0].topic} --brokers …"
+        )

@@ -1,0 +1,131 @@
+"""Plans of moves: which brokers shall hold each partition. Nothing here talks to a cluster.
+
+A plan is a mapping of partitions to broker ids, the preferred leader first. As a file it is what
+Kafka's kafka-reassign-partitions reads and writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.client import PartitionReplicas, TopicPartition
+
+Plan = dict[TopicPartition, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Loads:
+    """How much each broker would hold and lead, while a plan is made."""
+
+    racks: Mapping[int, str | None]
+    """Of the brokers that may hold replicas."""
+    held: Counter[int] = field(default_factory=Counter)
+    led: Counter[int] = field(default_factory=Counter)
+
+    def next_broker(self, taken: Sequence[int]) -> int:
+        """The least loaded broker, in a rack of its own where there is one."""
+        racks = [self.racks.get(broker) for broker in taken]
+
+        def cost(broker: int) -> tuple[int, int, int]:
+            rack = self.racks[broker]
+            return (0 if rack is None else racks.count(rack)), self.held[broker], broker
+
+        return min((broker for broker in self.racks if broker not in taken), key=cost)
+
+
+def plan_moves(
+    current: Mapping[TopicPartition, PartitionReplicas],
+    racks: Mapping[int, str | None],
+    replication_factor: int | None = None,
+) -> Plan:
+    """Spread partitions over brokers evenly, moving as little as that allows.
+
+    `racks` names the brokers to use, with their racks. Each broker gets its share of replicas and
+    of preferred leaders; replicas of a partition go to different racks where there are enough.
+    Without `replication_factor` each partition keeps its number of replicas. Raises CommandFailed.
+    """
+    counts = {key: replication_factor or len(one.replicas) for key, one in current.items()}
+    most = max(counts.values(), default=0)
+    if most > len(racks):
+        raise CommandFailed(
+            f"{most} replicas need {most} brokers, {len(racks)} are named",
+            "Name more with --brokers, or fewer copies with --replication-factor",
+            EXIT_USAGE,
+        )
+    loads = _Loads(racks)
+    share = -(-sum(counts.values()) // len(racks)) if racks else 0
+    plan = {key: _kept(current[key].replicas, counts[key], share, loads) for key in sorted(current)}
+    for key, replicas in plan.items():
+        while len(replicas) < counts[key]:
+            replicas.append(loads.next_broker(replicas))
+            loads.held[replicas[-1]] += 1
+    return {key: _led_in_turn(replicas, loads) for key, replicas in plan.items()}
+
+
+def _kept(replicas: Sequence[int], count: int, share: int, loads: _Loads) -> list[int]:
+    """Replicas that may stay where they are."""
+    kept: list[int] = []
+    for broker in replicas:
+        if len(kept) < count and broker in loads.racks and loads.held[broker] < share:
+            kept.append(broker)
+            loads.held[broker] += 1
+    return kept
+
+
+def _led_in_turn(replicas: Sequence[int], loads: _Loads) -> tuple[int, ...]:
+    """The replicas, with the one first that is to lead the fewest so far."""
+    leader = min(replicas, key=lambda broker: (loads.led[broker], replicas.index(broker)))
+    loads.led[leader] += 1
+    return (leader, *(broker for broker in replicas if broker != leader))
+
+
+def moves_of(plan: Plan, current: Mapping[TopicPartition, PartitionReplicas]) -> Plan:
+    """The part of a plan that changes something."""
+    return {
+        key: replicas for key, replicas in plan.items() if tuple(current[key].replicas) != replicas
+    }
+
+
+def read_plan(path: Path) -> Plan:
+    """A plan from a file in Kafka's JSON; raises CommandFailed."""
+    try:
+        found = json.loads(path.read_text())
+        entries = found["partitions"]
+        plan = {_key(entry): _replicas(entry) for entry in entries}
+    except (ValueError, KeyError, TypeError) as failure:
+        raise CommandFailed(
+            f"{path} is no plan: {failure!r}",
+            'Expected {"version": 1, "partitions": [{"topic": "t", "partition": 0, '
+            '"replicas": [1, 2]}]}',
+            EXIT_USAGE,
+        ) from None
+    if len(plan) != len(entries):
+        raise CommandFailed(f"{path} names a partition twice", exit_code=EXIT_USAGE)
+    if not plan:
+        raise CommandFailed(f"{path} names no partition", exit_code=EXIT_USAGE)
+    return plan
+
+
+def _key(entry: Any) -> TopicPartition:
+    return TopicPartition(str(entry["topic"]), int(entry["partition"]))
+
+
+def _replicas(entry: Any) -> tuple[int, ...]:
+    return tuple(int(broker) for broker in entry["replicas"])
+
+
+def plan_document(plan: Mapping[TopicPartition, Sequence[int]]) -> dict[str, object]:
+    """A plan as Kafka's JSON has it."""
+    return {
+        "version": 1,
+        "partitions": [
+            {"topic": key.topic, "partition": key.partition, "replicas": list(replicas)}
+            for key, replicas in sorted(plan.items())
+        ],
+    }

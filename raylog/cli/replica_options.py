@@ -1,0 +1,88 @@
+"""Brokers and partitions as they are named on the command line, and what became of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from raylog.cli.failures import EXIT_USAGE, CommandFailed
+from raylog.cli.offset_reset import parse_partitions
+from raylog.cli.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from raylog.client import PartitionReplicas, TopicPartition
+    from raylog.wire.errors import KafkaError
+
+
+def parse_brokers(text: str, option: str) -> list[int]:
+    """Broker ids of 0,1,2; raises CommandFailed."""
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts):
+        raise CommandFailed(
+            f"{option}: expected broker ids 0,1,2, found {text!r}", None, EXIT_USAGE
+        )
+    brokers = [int(part) for part in parts]
+    if len({*brokers}) != len(brokers):
+        raise CommandFailed(f"{option}: {text!r} names a broker twice", None, EXIT_USAGE)
+    return brokers
+
+
+def parse_assignment(text: str) -> dict[int, list[int]]:
+    """Replicas of each partition of 0:1,1:2: partitions by commas, brokers by colons."""
+    return {
+        index: parse_brokers(one.replace(":", ","), "--assignment")
+        for index, one in enumerate(text.split(","))
+    }
+
+
+def select(
+    names: Iterable[str], known: Mapping[TopicPartition, PartitionReplicas]
+) -> dict[TopicPartition, PartitionReplicas]:
+    """Those partitions that TOPIC and TOPIC:0,1 name; raises CommandFailed for one not there."""
+    from raylog.client import TopicPartition
+
+    found = {}
+    for text in names:
+        topic, indexes = parse_partitions(text)
+        if indexes is None:
+            found.update({key: one for key, one in known.items() if key.topic == topic})
+            continue
+        for index in indexes:
+            key = TopicPartition(topic, index)
+            if key not in known:
+                raise CommandFailed(
+                    f"there is no partition {key}", f"See them with: raylog topics describe {topic}"
+                )
+            found[key] = known[key]
+    return found
+
+
+def topics_of(names: Iterable[str]) -> list[str]:
+    """The topics that TOPIC and TOPIC:0,1 name, each once."""
+    return list(dict.fromkeys(parse_partitions(text)[0] for text in names))
+
+
+def tell_outcomes(
+    outcomes: Mapping[TopicPartition, KafkaError | None], done: str, *, as_json: bool
+) -> None:
+    """Print what became of each partition; raises CommandFailed where one was refused."""
+    from raylog.wire.errors import ElectionNotNeeded
+
+    rows = []
+    refused = 0
+    for key, failure in sorted(outcomes.items()):
+        fine = failure is None or isinstance(failure, ElectionNotNeeded)
+        refused += not fine
+        outcome = done if failure is None else f"{failure.code.name}: {failure}".rstrip(": ")
+        if isinstance(failure, ElectionNotNeeded):
+            outcome = "not needed"
+        rows.append({"topic": key.topic, "partition": key.partition, "outcome": outcome})
+    if as_json:
+        print_json(rows)
+    elif rows:
+        print_table(None, ["topic", "partition#", "outcome"], [tuple(row.values()) for row in rows])
+    if refused:
+        raise CommandFailed(
+            f"{refused} of {len(rows)} partitions were refused",
+            "See who holds them and who is in sync with: raylog topics describe TOPIC",
+        )
