@@ -17,8 +17,6 @@ serve (yet, or any more) raises NotController, which is retriable.
 | delete_topics          | DeleteTopics          | list of TopicOutcome         |
 | create_partitions      | CreatePartitions      | list of TopicOutcome         |
 | alter_configs          | AlterConfigs          | list of ConfigOutcome        |
-| elect_leaders          | ElectLeaders          | list of ElectOutcome         |
-| alter_reassignments    | AlterReassignments    | list of ReassignOutcome      |
 | update_features        | UpdateFeatures        | list of FeatureOutcome       |
 | allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
 | unregister_broker      | broker id (int)       | None                         |
