@@ -291,9 +291,11 @@ class Log(ReadableLog):
         """Drop every batch that holds `offset` or comes after it, as a follower does. Blocking.
 
         At or below the log start nothing is left, and the log goes on at `offset`. Afterwards
-        segments that were cut have other names. Not while `busy`.
+        segments that were cut have other names. Epochs without records that begin there go in any
+        case: the leader may have others. Not while `busy`.
         """
         if offset >= self._end:
+            self.epochs.truncate_from_end(offset)
             return
         if offset <= self._start:
             self.truncate_fully(offset)

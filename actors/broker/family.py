@@ -23,7 +23,7 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
 from raylog.actors.names import GATEWAY, REPLICA, child_name
 from raylog.actors.ports import PartitionStatus, RouteUpdate
-from raylog.actors.replica.config import cleaner_settings
+from raylog.actors.replica.config import cleaner_settings, replication_settings
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
@@ -273,7 +273,9 @@ class Family:
         self._note()
         args = {
             "name": name,
+            "cluster_id": self._machine.cluster_id,
             "broker_id": self._machine.broker_id,
+            "replication": replication_settings(self._settings),
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
             "cleaner": cleaner_settings(self._settings),
         }

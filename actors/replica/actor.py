@@ -17,16 +17,21 @@ from raylog.actors.ports import (
     TopicId,
 )
 from raylog.actors.replica import api
+from raylog.actors.replica.alterations import Alterations
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.claims import Claims
 from raylog.actors.replica.cleaner import Cleaner
-from raylog.actors.replica.config import CleanerSettings, partition_config
+from raylog.actors.replica.config import CleanerSettings, ReplicationSettings, partition_config
 from raylog.actors.replica.failures import StorageFailures
+from raylog.actors.replica.following import Following
+from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.produce import Write, Writes
+from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
-from raylog.actors.runtime.base import LinkRequest, Runtime, Timer
+from raylog.actors.replica.upkeep import Upkeep
+from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
 from raylog.storage.disk import Disk
 from raylog.storage.log import Log
@@ -39,12 +44,7 @@ from raylog.wire.errors import (
 log = logging.getLogger(__name__)
 SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
-UPKEEP_MS = 1_000
-CHECKPOINT_TICKS = 10
-"""A log that grew is checkpointed after as many looks."""
 BUSY_WAIT_S = 0.005
-SWEEP_SLICE = 50
-"""Partitions looked at in one go by the retention sweep, so that no request waits for it."""
 
 
 class ReplicaActor:
@@ -58,13 +58,16 @@ class ReplicaActor:
         runtime: Runtime,
         *,
         name: str,
+        cluster_id: str,
         broker_id: int,
+        replication: ReplicationSettings | None = None,
         retention_check_interval_ms: int = 300_000,
         cleaner: CleanerSettings | None = None,
     ) -> None:
         self._runtime = runtime
         self._name = name
         self._broker_id = broker_id
+        self._replication = replication or ReplicationSettings()
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
@@ -73,9 +76,10 @@ class ReplicaActor:
         self._claims = Claims()
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
-        self._grown: dict[Partition, int] = {}
-        """Logs that grew, and how often upkeep has looked at them since."""
-        self._upkeep: Timer | None = None
+        self._upkeep = Upkeep(runtime, self._partitions, self._failures)
+        self._serving = Serving(runtime, self._deadlines, self._partitions)
+        self._following = Following(runtime, self._replication, cluster_id, broker_id)
+        self._alterations = Alterations(runtime, cluster_id, broker_id)
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
             api.FETCH: self._fetch,
@@ -85,17 +89,18 @@ class ReplicaActor:
             api.DELETE_RECORDS: self._delete_records,
             api.PRODUCERS: self._producers,
             api.CLAIM: self._claim,
+            api.REPLICATE: self._serving.replicate,
         }
 
     async def start(self) -> None:
         """Begin the retention sweep and the cleaning."""
-        self._runtime.start(self._sweep_forever(), "retention")
+        retention = self._upkeep.sweep_forever(self._retention_check_interval_ms)
+        self._runtime.start(retention, "retention")
         self._runtime.start(self._cleaner.run_forever(), "cleaner")
 
     async def stop(self) -> None:
         """Close all logs cleanly."""
-        if self._upkeep is not None:
-            self._upkeep.cancel()
+        self._upkeep.stop()
         await self.close_partitions(list(self._partitions), False)
 
     async def ping(self) -> dict[str, Any]:
@@ -122,15 +127,15 @@ class ReplicaActor:
         return [self._opened(one, failures) for one in asked]
 
     def _partition(self, key: PartitionKey, asked: OpenPartition, opened: Log) -> Partition:
-        return Partition(
-            key,
-            asked.topic,
-            opened,
-            partition_config(asked.config),
-            PartitionMachine(self._broker_id, opened.log_end_offset),
-            self._has_news,
-            self._flush,
+        config = partition_config(asked.config)
+        machine = PartitionMachine(
+            self._broker_id,
+            opened.log_end_offset,
+            opened.high_watermark_saved,
+            config.min_isr,
+            self._replication.lag_ms_max,
         )
+        return Partition(key, asked.topic, opened, config, machine, self)
 
     def _opened(self, asked: OpenPartition, failures: dict[PartitionKey, str]) -> OpenedPartition:
         key = (asked.topic_id, asked.partition)
@@ -142,17 +147,25 @@ class ReplicaActor:
     async def lead_partitions(self, leaderships: list[PartitionLeadership]) -> None:
         """Take in committed leadership; older epochs change nothing."""
         for leadership in leaderships:
-            partition = self._partitions.get((leadership.topic_id, leadership.partition))
+            key = (leadership.topic_id, leadership.partition)
+            partition = self._partitions.get(key)
+            while partition is not None and partition.in_surgery:
+                await self._runtime.sleep(BUSY_WAIT_S)
+                partition = self._partitions.get(key)
             if partition is not None:
                 partition.lead(leadership)
+                self._serving.reconsider(partition)
+                self._upkeep.unsettled(partition)
 
     async def close_partitions(self, keys: list[PartitionKey], delete: bool) -> None:
         """Close logs; with `delete` their directories go too."""
         closing = [p for key in keys if (p := self._partitions.pop(key, None)) is not None]
         for partition in closing:
-            self._has_news(partition)
+            self._following.leave(partition)
+            self.has_news(partition)
+            self._serving.has_grown(partition)
             partition.log.stop_cleaning()
-        while any(partition.log.busy for partition in closing):
+        while any(partition.log.busy or partition.in_surgery for partition in closing):
             await self._runtime.sleep(BUSY_WAIT_S)
         await self._runtime.run_blocking(_close_logs, closing, delete)
 
@@ -162,8 +175,7 @@ class ReplicaActor:
         for partition in self._partitions.values():
             config = changed.get(partition.key[0])
             if config is not None:
-                partition.config = partition_config(config)
-                partition.log.reconfigure(partition.config.log)
+                partition.configure(partition_config(config))
 
     async def describe(self) -> list[PartitionStatus]:
         """Figures of every partition here."""
@@ -209,9 +221,8 @@ class ReplicaActor:
             except (KafkaError, OSError) as failure:
                 write.fail(self._refusal(request.kind, failure))
             else:
-                if not partition.flush_running and partition.log.needs_flush(now_ms):
-                    self._flush(partition)
-                self._appended(partition)
+                self._upkeep.flush_if_due(partition, now_ms)
+                self._upkeep.appended(partition)
         writes.limit(self._deadlines, timeout_ms)
 
     def _offset_for(self, request: LinkRequest) -> None:
@@ -238,11 +249,12 @@ class ReplicaActor:
     ) -> None:
         """Answer a deletion once it would survive a crash."""
         try:
-            await self._checkpoint(partition)
+            await self._upkeep.checkpoint(partition)
         except KafkaStorageError as failure:
             request.fail(failure)
         else:
-            self._has_news(partition)
+            self.has_news(partition)
+            self._serving.has_figures(partition)
             request.reply(log_start_offset)
 
     def _claim(self, request: LinkRequest) -> None:
@@ -292,7 +304,8 @@ class ReplicaActor:
             return unknown_partition(interest)
         return partition.read(interest, room, at_least_one, isolation)
 
-    def _has_news(self, partition: Partition) -> None:
+    def has_news(self, partition: Partition) -> None:
+        """Answer who waits for more of a partition."""
         for session, session_key in tuple(partition.sessions.items()):
             session.news[partition.key] = None
             if session.parked is not None and session.collect(self._read):
@@ -324,92 +337,44 @@ class ReplicaActor:
     def link_lost(self, peer: int) -> None:
         """Forget the fetch sessions and claims of one that is gone."""
         self._claims.forget(peer)
+        self._serving.link_lost(peer)
         for session_key in [key for key in self._sessions if key[0] == peer]:
             self._end_session(session_key)
 
-    # ---- upkeep --------------------------------------------------------------------------
+    # ---- what partitions need of their process -------------------------------------------
 
-    def _flush(self, partition: Partition) -> None:
-        partition.flush_running = True
-        self._runtime.start(self._flush_now(partition), f"flush {partition.topic}")
+    def monotonic_ms(self) -> int:
+        """Time that never goes back."""
+        return int(self._runtime.monotonic_ms())
 
-    async def _flush_now(self, partition: Partition) -> None:
-        """Flush until no writer waits for more; a failure is the writers' answer."""
-        log = partition.log
-        more = True
-        while more:
-            try:
-                job = log.begin_flush()
-            except KafkaStorageError as failure:
-                self._failures.report(failure)
-                partition.fail_waiting(failure)
-                break
-            await self._runtime.run_blocking(job.run)
-            partition.end_flush(job, self._runtime.now_ms())
-            more = not log.offline and log.recovery_point < partition.flush_target
-        partition.flush_running = False
+    def has_grown(self, partition: Partition) -> None:
+        """Tell followers."""
+        self._serving.has_grown(partition)
 
-    def _appended(self, partition: Partition) -> None:
-        """Note that a log grew: it is looked after until it rests."""
-        self._grown[partition] = self._grown.get(partition, 0)
-        if self._upkeep is None:
-            self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up)
+    def has_figures(self, partition: Partition) -> None:
+        """Tell followers, some time soon."""
+        self._serving.has_figures(partition)
 
-    def _keep_up(self) -> None:
-        """Flush what is due by the clock, checkpoint what grew; stops when every log rests."""
-        now_ms = self._runtime.now_ms()
-        due = []
-        for partition, ticks in tuple(self._grown.items()):
-            if not partition.flush_running and partition.log.needs_flush(now_ms):
-                self._flush(partition)
-            if ticks + 1 < CHECKPOINT_TICKS:
-                self._grown[partition] = ticks + 1
-            else:
-                due.append(partition)
-                if not partition.flushes_by_time or partition.is_flushed:
-                    del self._grown[partition]
-        if due:
-            self._runtime.start(self._checkpoint_all(due), "checkpoints")
-        self._upkeep = self._runtime.call_later(UPKEEP_MS, self._keep_up) if self._grown else None
+    def has_appended(self, partition: Partition) -> None:
+        """Look after a follower's log that grew."""
+        self._upkeep.flush_if_due(partition, self._runtime.now_ms())
+        self._upkeep.appended(partition)
 
-    async def _checkpoint_all(self, partitions: list[Partition]) -> None:
-        """Save where recovery may begin, so that a crash costs a scan of the last seconds only."""
-        for partition in partitions:
-            if partition.key in self._partitions:
-                try:
-                    await self._checkpoint(partition)
-                except KafkaStorageError:
-                    log.exception("checkpoint of %s-%d failed", partition.topic, partition.key[1])
+    def flush(self, partition: Partition) -> None:
+        """Flush a log that has as much unflushed as its configuration allows."""
+        self._upkeep.flush(partition)
 
-    async def _sweep_forever(self) -> None:
-        while True:
-            await self._runtime.sleep(self._retention_check_interval_ms / 1000)
-            await self.sweep()
+    def follow(self, partition: Partition, leader: int) -> None:
+        """Fetch from a leader."""
+        self._following.follow(partition, leader)
 
-    async def sweep(self) -> None:
-        """Apply retention to every log, a slice at a time."""
-        partitions = list(self._partitions.values())
-        for at in range(0, len(partitions), SWEEP_SLICE):
-            for partition in partitions[at : at + SWEEP_SLICE]:
-                if partition.key in self._partitions:
-                    await self._retain(partition)
-            await self._runtime.sleep(0)
+    def leave(self, partition: Partition) -> None:
+        """Fetch no more."""
+        self._following.leave(partition)
 
-    async def _retain(self, partition: Partition) -> None:
-        now_ms = self._runtime.now_ms()
-        try:
-            partition.log.roll_if_due(now_ms)
-            if partition.config.delete:
-                partition.log.retention(now_ms, partition.high_watermark)
-            await self._checkpoint(partition)
-        except KafkaStorageError:
-            log.exception("retention of %s-%d failed", partition.topic, partition.key[1])
-
-    async def _checkpoint(self, partition: Partition) -> None:
-        job = partition.log.begin_checkpoint(self._runtime.now_ms(), partition.high_watermark)
-        if job is not None:
-            await self._runtime.run_blocking(job.run)
-            partition.log.end_checkpoint(job)
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask for other in-sync replicas."""
+        self._alterations.propose(partition, proposal)
 
 
 def _open_logs(

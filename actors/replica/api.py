@@ -15,6 +15,9 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 | delete_records | topic id, partition, offset (-1: all readable)  | log start offset         |
 | producers      | topic id, partition                             | list of producers        |
 | claim          | topic id, partition, leader epoch               | log end offset           |
+| replicate      | ReplicateAsk                                    | list of ReplicatedPart;  |
+|                |                                                 | the payload is their     |
+|                |                                                 | batches in that order    |
 
 A coordinator claims its partition before it reads it. Batches that come later over a link with an
 older claim are refused: a coordinator that is gone must not write behind its successor's back.
@@ -36,6 +39,7 @@ EPOCH_END = "epoch_end"
 DELETE_RECORDS = "delete_records"
 PRODUCERS = "producers"
 CLAIM = "claim"
+REPLICATE = "replicate"
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -88,6 +92,8 @@ class Interest(NamedTuple):
     """-1: not known."""
     last_fetched_epoch: int
     """-1: not known; else checked against the log (KIP-595's diverging epoch)."""
+    any_replica: bool = False
+    """Whether a follower may answer too (KIP-392)."""
 
 
 class FetchAsk(NamedTuple):
@@ -130,3 +136,54 @@ class FetchedPartition(NamedTuple):
     """(producer id, first offset) of aborted transactions in the slice, for read_committed."""
     diverging: list[int] | None = None
     """(epoch, end offset) where the fetcher's history leaves the leader's."""
+
+
+class ReplicateAsk(NamedTuple):
+    """What a follower's process asks of one that leads, for all partitions it follows there.
+
+    A session for each link remembers what was asked. A newer request answers an older one that
+    still waits. A partition that was answered with records, an error or an end of history says
+    nothing more until the follower names it again; one that is named with figures only goes on.
+    """
+
+    broker_id: int
+    """The follower's."""
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    changes: list[Any]
+    """ReplicaInterests that are new or changed."""
+    forgotten: list[Any]
+    """(topic id, partition) pairs no longer followed there."""
+
+
+class ReplicaInterest(NamedTuple):
+    """One partition a follower wants, from its log end on: what is below it, it holds."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    """Epoch of its last record; -1: it has none, or knows none."""
+    log_start_offset: int
+    incarnation: str
+    """The opening of its log that asks (KIP-903)."""
+    max_bytes: int
+
+
+class ReplicatedPart(NamedTuple):
+    """What a follower is told of one partition."""
+
+    topic_id: TopicId
+    partition: int
+    leader_epoch: int
+    """In which the follower asked: it passes over an answer of an epoch that is over."""
+    error_code: int
+    high_watermark: int = -1
+    log_start_offset: int = -1
+    log_end_offset: int = -1
+    diverging: list[int] | None = None
+    """(epoch, end offset) where the follower's history leaves the leader's (KIP-595)."""
+    length: int = 0
+    """Bytes of the payload that are its batches."""

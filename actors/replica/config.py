@@ -19,6 +19,8 @@ class PartitionConfig:
     """Whether only the latest record of a key is kept for ever (cleanup.policy)."""
     log_append_time: bool
     """Whether records are stamped with the time of the append (message.timestamp.type)."""
+    min_isr: int = 1
+    """Replicas in sync without which acks=all is refused (min.insync.replicas)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,34 @@ class CleanerSettings:
     """Bound of what it knows of keys at a time."""
     bytes_per_second: float = float("inf")
     """Bound of what it reads and writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """What leaders and followers of each replica process obey; times in ms."""
+
+    lag_ms_max: int = 30_000
+    """After which a follower that has not caught up leaves the in-sync replicas."""
+    wait_ms_max: int = 500
+    """For how long a leader may keep a follower's request when there is nothing new."""
+    min_bytes: int = 1
+    partition_bytes_max: int = 1024 * 1024
+    """Of one partition in one answer, unless its first batch is larger."""
+    response_bytes_max: int = 10 * 1024 * 1024
+    backoff_ms: int = 1_000
+    """Between attempts after a failure, at most."""
+
+
+def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
+    """What a broker's settings say about replication."""
+    return ReplicationSettings(
+        lag_ms_max=broker.number("replica.lag.time.max.ms"),
+        wait_ms_max=broker.number("replica.fetch.wait.max.ms"),
+        min_bytes=broker.number("replica.fetch.min.bytes"),
+        partition_bytes_max=broker.number("replica.fetch.max.bytes"),
+        response_bytes_max=broker.number("replica.fetch.response.max.bytes"),
+        backoff_ms=broker.number("replica.fetch.backoff.ms"),
+    )
 
 
 def cleaner_settings(broker: BrokerSettings) -> CleanerSettings:
@@ -72,4 +102,5 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
         delete="delete" in config["cleanup.policy"],
         compact=compact,
         log_append_time=config["message.timestamp.type"] == "LogAppendTime",
+        min_isr=int(config["min.insync.replicas"]),
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol, assert_never
 
 from raylog.actors.ports import PartitionKey, PartitionLeadership, PartitionStatus
 from raylog.actors.replica.api import (
@@ -21,16 +21,24 @@ from raylog.actors.replica.api import (
     ProduceAnswer,
 )
 from raylog.actors.replica.config import PartitionConfig
+from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import (
     Appended,
     Effect,
+    Event,
+    FailUnsafe,
+    Follow,
     LeadershipChanged,
+    MinIsrChanged,
     PartitionMachine,
+    Propose,
     ReleaseUpTo,
     StartLeading,
+    StopFollowing,
     StopLeading,
 )
 from raylog.actors.replica.produce import Write
+from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log
@@ -38,7 +46,9 @@ from raylog.wire.errors import (
     ErrorCode,
     KafkaError,
     KafkaStorageError,
+    NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     PolicyViolation,
 )
@@ -47,6 +57,37 @@ from raylog.wire.records import read_header, set_log_append_time
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
 NEVER_MS = 2**63 - 1
+
+
+class Host(Protocol):
+    """What a partition needs of the process it lives in."""
+
+    def monotonic_ms(self) -> int:
+        """Time that never goes back."""
+
+    def has_news(self, partition: Partition) -> None:
+        """Readers may read further, or are to be told that they may not."""
+
+    def has_grown(self, partition: Partition) -> None:
+        """Followers may fetch further, or are to be told that they may not."""
+
+    def has_figures(self, partition: Partition) -> None:
+        """Followers are to be told other figures, some time soon."""
+
+    def flush(self, partition: Partition) -> None:
+        """The log has as much unflushed as its configuration allows."""
+
+    def has_appended(self, partition: Partition) -> None:
+        """The log grew: it is looked after until it rests."""
+
+    def follow(self, partition: Partition, leader: int) -> None:
+        """Fetch from the leader, as a follower in the machine's leader epoch."""
+
+    def leave(self, partition: Partition) -> None:
+        """Fetch no more."""
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Ask the controller for other in-sync replicas."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,17 +99,23 @@ class Partition:
     log: Log
     config: PartitionConfig
     machine: PartitionMachine
-    news: Callable[[Partition], None]
-    """Called when readers may read further."""
-    flush: Callable[[Partition], None]
-    """Called when the log has as much unflushed as its configuration allows."""
+    host: Host
     sessions: dict[FetchSession, tuple[int, int]] = field(default_factory=dict)
     """Who watches this partition, with the session's key in the actor."""
     waiting: deque[tuple[int, Write, ProduceAnswer]] = field(default_factory=deque)
     """Writers that wait for the high watermark: (next offset of their batch, writer, answer)."""
+    followers: dict[FollowerSession, None] = field(default_factory=dict)
+    """Sessions of followers that fetch from this replica."""
+    in_surgery: bool = False
+    """Whether a thread shortens the log: nothing else may touch it then."""
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.topic}-{self.key[1]}"
 
     @property
     def flushes_by_time(self) -> bool:
@@ -92,17 +139,26 @@ class Partition:
 
     def lead(self, leadership: PartitionLeadership) -> None:
         """Take in committed leadership; older epochs change nothing."""
-        self._carry_out(
-            self.machine.handle(
-                LeadershipChanged(
-                    leadership.leader, leadership.leader_epoch, self.log.log_end_offset
-                )
-            )
+        self.handle(
+            LeadershipChanged(leadership, self.log.log_end_offset, self.host.monotonic_ms())
         )
+
+    def configure(self, config: PartitionConfig) -> None:
+        """Obey another configuration from now on."""
+        self.config = config
+        self.log.reconfigure(config.log)
+        self.handle(MinIsrChanged(config.min_isr))
+
+    def handle(self, event: Event) -> None:
+        """Give the machine an event and do what it wants done."""
+        for effect in self.machine.handle(event):
+            self._carry_out(effect)
 
     def produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
         """Append a batch and answer when its acks say so."""
         self.machine.require_leader(current_epoch)
+        if acks == ACKS_ALL:
+            self.machine.require_enough_replicas()
         batch = write.batch
         header = read_header(batch)
         log = self.log
@@ -120,7 +176,9 @@ class Partition:
             header = read_header(batch)
         info = log.append(batch, header, self.machine.leader_epoch, now_ms)
         answer = ProduceAnswer(info.base_offset, append_time, log.log_start_offset)
-        self._carry_out(self.machine.handle(Appended(info.next_offset)))
+        self.handle(Appended(info.next_offset, self.host.monotonic_ms()))
+        if self.followers:
+            self.host.has_grown(self)
         if log.flush_due:
             self._must_flush(info.next_offset)
         self._answer(write, acks, info.next_offset, answer)
@@ -128,7 +186,7 @@ class Partition:
     def _must_flush(self, next_offset: int) -> None:
         self.flush_target = next_offset
         if not self.flush_running:
-            self.flush(self)
+            self.host.flush(self)
 
     def _may_answer(self, next_offset: int) -> bool:
         flushed = self.log.recovery_point >= min(next_offset, self.flush_target)
@@ -150,17 +208,29 @@ class Partition:
         else:
             self._release()
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case StartLeading(leader_epoch, start_offset):
-                    self.log.epochs.assign(leader_epoch, start_offset)
-                case StopLeading():
-                    self.fail_waiting(NotLeaderOrFollower("leadership has moved"))
-                    self.news(self)
-                case ReleaseUpTo():
-                    self._release()
-                    self.news(self)
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case ReleaseUpTo():
+                self._release()
+                self.host.has_news(self)
+                if self.followers:
+                    self.host.has_figures(self)
+            case Propose(proposal):
+                self.host.propose(self, proposal)
+            case StartLeading(leader_epoch, start_offset):
+                self.log.epochs.assign(leader_epoch, start_offset)
+            case StopLeading():
+                self.fail_waiting(NotLeaderOrFollower("leadership has moved"))
+                self.host.has_news(self)
+            case Follow(leader):
+                self.host.follow(self, leader)
+            case StopFollowing():
+                self.host.leave(self)
+                self.host.has_news(self)
+            case FailUnsafe():
+                self.fail_waiting(NotEnoughReplicasAfterAppend("too few replicas are in sync now"))
+            case _:
+                assert_never(effect)
 
     def _release(self) -> None:
         waiting = self.waiting
@@ -179,7 +249,10 @@ class Partition:
     ) -> FetchedPartition:
         """The slice of the log that a fetcher may have now; errors are part of the answer."""
         try:
-            self.machine.require_leader(interest.current_leader_epoch)
+            if interest.any_replica and self.machine.is_follower and not self.in_surgery:
+                self.machine.require_epoch(interest.current_leader_epoch)
+            else:
+                self.machine.require_leader(interest.current_leader_epoch)
             return self._read(interest, max_bytes, at_least_one, isolation)
         except KafkaError as failure:
             return FetchedPartition(*self.key, int(failure.code), -1, -1, -1)
@@ -232,6 +305,7 @@ class Partition:
             first = log.epochs.epoch_for(log.log_start_offset)
             return log.log_start_offset, -1, epoch if first is None else first
         if timestamp == LATEST_TIMESTAMP:
+            self._require_epoch_start()
             return limit, -1, epoch
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return -1, -1, -1
@@ -240,8 +314,14 @@ class Partition:
         else:
             found = log.offset_for_timestamp(timestamp)
         if found is None or found[0] >= limit:
+            self._require_epoch_start()
             return -1, -1, -1
         return found
+
+    def _require_epoch_start(self) -> None:
+        """A new leader does not know yet how far consumers have read before it (KIP-207)."""
+        if self.machine.is_before_epoch_start:
+            raise OffsetNotAvailable("the high watermark is not in the leader's epoch yet")
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); returns the log start."""
@@ -262,7 +342,7 @@ class Partition:
     def close(self) -> None:
         """Fail who waits and close the log."""
         self.fail_waiting(NotLeaderOrFollower("the replica is closed"))
-        self.log.close()
+        self.log.close(self.high_watermark)
 
     def status(self) -> PartitionStatus:
         """Figures for people."""

@@ -19,6 +19,7 @@ from raylog.storage.log import Log
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, settle
 from tests.support.logs import append, checkpoint, contents, flush, keyed
+from tests.support.replicas import FakeHost
 
 TOPIC_ID = TopicId(bytes(16))
 CLEANED = [2, 3]
@@ -46,8 +47,7 @@ def partition(disk: FaultyDisk, number: int, policy: str = "compact") -> Partiti
         log,
         config,
         PartitionMachine(0, log.log_end_offset),
-        lambda _: None,
-        lambda _: None,
+        FakeHost(),
     )
     found.lead(PartitionLeadership(TOPIC_ID, number, 0, 0, 0, (0,), (0,), {}))
     assert found.high_watermark == 4

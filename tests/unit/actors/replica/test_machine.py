@@ -1,76 +1,374 @@
-"""The partition replica's decisions: leadership by epoch, the high watermark, who is refused."""
+"""The partition replica's decisions: leadership by epoch, the high watermark, who is in sync."""
 
 from __future__ import annotations
 
 import pytest
 
+from raylog.actors.replica.leading import QUIET_MS, Proposal
 from raylog.actors.replica.machine import (
     Appended,
+    Effect,
+    FailUnsafe,
+    Follow,
+    Followed,
+    FollowerFetched,
+    IsrAltered,
+    IsrRefused,
     LeadershipChanged,
+    MinIsrChanged,
     PartitionMachine,
+    Propose,
     ReleaseUpTo,
     StartLeading,
+    StopFollowing,
     StopLeading,
+    TimePassed,
+    Truncated,
 )
-from raylog.wire.errors import FencedLeaderEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
+from raylog.wire.errors import (
+    FencedLeaderEpoch,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+)
+from tests.support.replicas import leadership
 
-ME, OTHER = 1, 2
+ME, LEFT, RIGHT = 1, 2, 3
+LAG_MS = 1_000
+WITHOUT_RIGHT = ((ME, "a"), (LEFT, "a"))
 
 
-def leading(epoch: int = 3, log_end_offset: int = 0) -> PartitionMachine:
-    machine = PartitionMachine(ME, log_end_offset)
-    machine.handle(LeadershipChanged(ME, epoch, log_end_offset))
+def alone(epoch: int, partition_epoch: int = 0) -> LeadershipChanged:
+    told = leadership(ME, epoch, partition_epoch, replicas=(ME,), isr=(ME,))
+    return LeadershipChanged(told, 0, 0)
+
+
+def leading(
+    end: int = 0, isr: tuple[int, ...] = (1, 2, 3), *, min_isr: int = 1, epoch: int = 3
+) -> PartitionMachine:
+    """Of three replicas, with `end` records from epochs before."""
+    machine = PartitionMachine(ME, end, min_isr=min_isr, lag_ms_max=LAG_MS)
+    effects = machine.handle(LeadershipChanged(leadership(ME, epoch, 7, isr=isr), end, 0))
+    assert effects[0] == StartLeading(epoch, end)
     return machine
 
 
-def test_a_new_leader_starts_its_epoch_at_its_log_end() -> None:
+def following(end: int = 0) -> PartitionMachine:
+    machine = PartitionMachine(ME, end)
+    machine.handle(LeadershipChanged(leadership(LEFT, 3), end, 0))
+    return machine
+
+
+def fetch(
+    machine: PartitionMachine, broker: int, offset: int, now_ms: int = 0, incarnation: str = "a"
+) -> list[Effect]:
+    return machine.handle(FollowerFetched(broker, incarnation, offset, now_ms))
+
+
+# ---- leadership --------------------------------------------------------------------------
+
+
+def test_a_sole_replica_starts_its_epoch_at_its_log_end_and_releases_all() -> None:
     machine = PartitionMachine(ME, 10)
-    assert machine.handle(LeadershipChanged(ME, 0, 10)) == [StartLeading(0, 10), ReleaseUpTo(10)]
+    told = leadership(ME, 0, replicas=(ME,), isr=(ME,))
+    assert machine.handle(LeadershipChanged(told, 10, 0)) == [StartLeading(0, 10), ReleaseUpTo(10)]
     assert machine.is_leader
+    assert not machine.is_follower
 
 
 def test_the_leader_of_an_empty_log_has_nothing_to_release() -> None:
-    assert PartitionMachine(ME, 0).handle(LeadershipChanged(ME, 0, 0)) == [StartLeading(0, 0)]
+    assert PartitionMachine(ME, 0).handle(alone(0)) == [StartLeading(0, 0)]
+
+
+def test_a_new_leader_knows_nothing_of_its_followers() -> None:
+    machine = PartitionMachine(ME, 10, high_watermark=4)
+    effects = machine.handle(LeadershipChanged(leadership(ME, 0), 10, 0))
+    assert effects == [StartLeading(0, 10)]
+    assert machine.high_watermark == 4
 
 
 def test_an_append_moves_the_high_watermark_of_a_sole_replica() -> None:
-    machine = leading()
-    assert machine.handle(Appended(5)) == [ReleaseUpTo(5)]
+    machine = PartitionMachine(ME, 0)
+    machine.handle(alone(0))
+    assert machine.handle(Appended(5, 0)) == [ReleaseUpTo(5)]
     assert (machine.log_end_offset, machine.high_watermark) == (5, 5)
 
 
-def test_a_lower_or_equal_epoch_changes_nothing() -> None:
-    machine = leading(epoch=3)
-    assert machine.handle(LeadershipChanged(OTHER, 3, 0)) == []
-    assert machine.handle(LeadershipChanged(OTHER, 2, 0)) == []
+@pytest.mark.parametrize("epochs", [(3, 7), (3, 6), (2, 9)])
+def test_lower_or_equal_epochs_change_nothing(epochs: tuple[int, int]) -> None:
+    machine = leading()
+    assert machine.handle(LeadershipChanged(leadership(LEFT, *epochs), 0, 0)) == []
     assert machine.is_leader
 
 
-def test_losing_leadership_fails_the_waiting() -> None:
-    machine = leading(epoch=3)
-    assert machine.handle(LeadershipChanged(OTHER, 4, 0)) == [StopLeading()]
+def test_losing_leadership_fails_the_waiting_and_follows() -> None:
+    machine = leading()
+    told = LeadershipChanged(leadership(LEFT, 4, 8), 0, 0)
+    assert machine.handle(told) == [StopLeading(), Follow(LEFT, 4)]
     with pytest.raises(NotLeaderOrFollower, match="2 does"):
         machine.require_leader()
 
 
 def test_leading_again_in_a_higher_epoch_fails_the_waiting_and_starts_the_epoch() -> None:
-    machine = leading(epoch=3)
-    machine.handle(Appended(7))
-    assert machine.handle(LeadershipChanged(ME, 4, 7)) == [StopLeading(), StartLeading(4, 7)]
+    machine = leading()
+    machine.handle(Appended(7, 0))
+    assert machine.handle(LeadershipChanged(leadership(ME, 4, 8), 7, 0)) == [
+        StopLeading(),
+        StartLeading(4, 7),
+    ]
+
+
+def test_a_follower_that_is_to_lead_stops_following_first() -> None:
+    machine = following(5)
+    machine.handle(Followed(5, 4))
+    told = LeadershipChanged(leadership(ME, 4, isr=(ME, RIGHT)), 5, 0)
+    assert machine.handle(told) == [StopFollowing(), StartLeading(4, 5)]
+    assert machine.high_watermark == 4
+    assert machine.is_before_epoch_start
+
+
+def test_nobody_is_followed_where_nobody_leads() -> None:
+    machine = following()
+    assert machine.handle(LeadershipChanged(leadership(-1, 4), 0, 0)) == [StopFollowing()]
+    assert not machine.is_follower
+
+
+def test_a_follower_minds_only_who_leads() -> None:
+    machine = following()
+    assert machine.handle(LeadershipChanged(leadership(LEFT, 3, 1, isr=(LEFT,)), 0, 0)) == []
+    assert machine.is_follower
 
 
 @pytest.mark.parametrize(("asked", "refusal"), [(2, FencedLeaderEpoch), (4, UnknownLeaderEpoch)])
 def test_a_client_with_another_epoch_is_told_so(asked: int, refusal: type[Exception]) -> None:
     with pytest.raises(refusal, match="it is 3 here"):
-        leading(epoch=3).require_leader(asked)
+        leading().require_leader(asked)
 
 
 @pytest.mark.parametrize("asked", [-1, 3])
 def test_a_client_with_the_same_or_no_epoch_is_served(asked: int) -> None:
-    leading(epoch=3).require_leader(asked)
+    leading().require_leader(asked)
 
 
 def test_a_log_that_shrinks_is_our_bug() -> None:
-    machine = leading(log_end_offset=5)
+    machine = leading(5)
     with pytest.raises(AssertionError):
-        machine.handle(Appended(4))
+        machine.handle(Appended(4, 0))
+
+
+# ---- the high watermark ------------------------------------------------------------------
+
+
+def test_the_high_watermark_is_what_all_in_sync_hold() -> None:
+    machine = leading()
+    assert machine.handle(Appended(5, 0)) == []
+    assert fetch(machine, LEFT, 5) == []
+    assert fetch(machine, RIGHT, 3) == [ReleaseUpTo(3)]
+    assert fetch(machine, RIGHT, 5) == [ReleaseUpTo(5)]
+    assert fetch(machine, RIGHT, 5) == []
+
+
+def test_a_follower_that_goes_back_never_pulls_it_back() -> None:
+    machine = leading(5)
+    fetch(machine, LEFT, 5)
+    assert fetch(machine, RIGHT, 5) == [ReleaseUpTo(5)]
+    assert fetch(machine, RIGHT, 2) == []
+    assert machine.high_watermark == 5
+
+
+def test_the_leader_itself_counts() -> None:
+    machine = leading(5, isr=(ME, LEFT))
+    assert fetch(machine, LEFT, 9) == [ReleaseUpTo(5)]
+
+
+def test_who_is_not_in_sync_does_not_count() -> None:
+    machine = leading(5, isr=(ME, LEFT))
+    machine.handle(TimePassed(0))
+    assert fetch(machine, LEFT, 5) == [ReleaseUpTo(5)]
+
+
+def test_it_stands_still_while_too_few_are_in_sync() -> None:
+    machine = leading(5, isr=(ME,), min_isr=2)
+    assert machine.high_watermark == 0
+    with pytest.raises(NotEnoughReplicas, match=r"min\.insync\.replicas is 2"):
+        machine.require_enough_replicas()
+    assert machine.handle(MinIsrChanged(1)) == [ReleaseUpTo(5)]
+    machine.require_enough_replicas()
+
+
+def test_fewer_replicas_than_demanded_are_enough_when_all_are_in_sync() -> None:
+    machine = PartitionMachine(ME, 5, min_isr=2)
+    assert machine.handle(LeadershipChanged(alone(0).leadership, 5, 0))[-1] == ReleaseUpTo(5)
+    machine.require_enough_replicas()
+
+
+# ---- incarnations ------------------------------------------------------------------------
+
+
+def test_a_fetch_of_another_opening_of_the_log_does_not_count() -> None:
+    machine = leading(5)
+    fetch(machine, LEFT, 5)
+    assert fetch(machine, RIGHT, 5, incarnation="b") == []
+    assert machine.high_watermark == 0
+
+
+def test_it_counts_once_the_metadata_names_that_opening() -> None:
+    machine = leading(5)
+    fetch(machine, LEFT, 5)
+    fetch(machine, RIGHT, 5, incarnation="b")
+    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    assert machine.handle(LeadershipChanged(told, 5, 0)) == [ReleaseUpTo(5)]
+
+
+def test_what_an_older_opening_held_is_forgotten() -> None:
+    machine = leading(5)
+    fetch(machine, RIGHT, 5)
+    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    assert machine.handle(LeadershipChanged(told, 5, 0)) == []
+    assert fetch(machine, LEFT, 5) == []
+    assert machine.high_watermark == 0
+
+
+# ---- who is in sync ----------------------------------------------------------------------
+
+
+def joining() -> tuple[PartitionMachine, Proposal]:
+    """A leader that has asked to take RIGHT in; all records are released."""
+    machine = leading(5, isr=(ME, LEFT))
+    fetch(machine, LEFT, 5)
+    wanted = Proposal(3, 7, (*WITHOUT_RIGHT, (RIGHT, "a")))
+    assert fetch(machine, RIGHT, 5) == [Propose(wanted)]
+    return machine, wanted
+
+
+def test_a_follower_joins_at_the_high_watermark_and_the_epochs_start() -> None:
+    machine = leading(5, isr=(ME, LEFT))
+    assert fetch(machine, RIGHT, 4) == []
+    machine.handle(Appended(8, 0))
+    assert fetch(machine, LEFT, 7) == [ReleaseUpTo(7)]
+    assert fetch(machine, RIGHT, 6) == []
+    assert fetch(machine, RIGHT, 7) == [Propose(Proposal(3, 7, (*WITHOUT_RIGHT, (RIGHT, "a"))))]
+
+
+def test_who_is_to_join_holds_the_high_watermark_at_once() -> None:
+    machine, _ = joining()
+    machine.handle(Appended(6, 0))
+    assert fetch(machine, LEFT, 6) == []
+    assert fetch(machine, RIGHT, 6) == [ReleaseUpTo(6)]
+
+
+def test_one_proposal_is_under_way_at_a_time() -> None:
+    machine, _ = joining()
+    assert fetch(machine, RIGHT, 5) == []
+    assert machine.handle(TimePassed(10 * LAG_MS)) == []
+
+
+def test_the_controllers_answer_settles_it() -> None:
+    machine, asked = joining()
+    assert not machine.is_settled
+    assert machine.handle(IsrAltered(asked, 3, 8, (1, 2, 3))) == []
+    assert machine.is_settled
+    assert machine.handle(LeadershipChanged(leadership(ME, 3, 8), 5, 0)) == []
+    assert machine.is_settled
+
+
+def test_a_refused_proposal_is_made_again_after_a_while() -> None:
+    machine, asked = joining()
+    machine.handle(IsrRefused(asked, 10))
+    machine.handle(Appended(6, 11))
+    assert fetch(machine, LEFT, 6, 12) == [ReleaseUpTo(6)]
+    assert machine.handle(TimePassed(10 + QUIET_MS - 1)) == []
+    fetch(machine, RIGHT, 6, 20)
+    assert machine.handle(TimePassed(10 + QUIET_MS)) == [Propose(asked)]
+
+
+def test_an_answer_that_newer_metadata_overtook_changes_nothing() -> None:
+    machine, asked = joining()
+    told = leadership(ME, 3, 9, isr=(ME, LEFT))
+    machine.handle(LeadershipChanged(told, 5, 0))
+    again = machine.handle(TimePassed(0))
+    assert again == [Propose(Proposal(3, 9, asked.isr))]
+    assert machine.handle(IsrAltered(asked, 3, 9, (ME, LEFT))) == []
+    machine.handle(IsrRefused(asked, 0))
+    machine.handle(Appended(6, 0))
+    assert fetch(machine, LEFT, 6) == [], "who is to join still counts"
+
+
+def test_an_answer_to_an_older_leadership_changes_nothing() -> None:
+    machine, asked = joining()
+    machine.handle(LeadershipChanged(leadership(ME, 4, 8, isr=(ME, LEFT)), 5, 0))
+    assert machine.handle(IsrAltered(asked, 3, 9, (1, 2, 3))) == []
+    assert fetch(machine, LEFT, 5) == []
+    assert fetch(machine, RIGHT, 5) == [Propose(Proposal(4, 8, asked.isr))]
+
+
+def test_who_lags_leaves_after_a_while_and_counts_until_that_is_confirmed() -> None:
+    machine = leading(0)
+    fetch(machine, RIGHT, 0)
+    fetch(machine, LEFT, 0)
+    machine.handle(Appended(5, 100))
+    fetch(machine, LEFT, 5, 100)
+    assert machine.handle(TimePassed(100 + LAG_MS)) == []
+    wanted = Proposal(3, 7, WITHOUT_RIGHT)
+    assert machine.handle(TimePassed(101 + LAG_MS)) == [Propose(wanted)]
+    assert machine.high_watermark == 0
+    assert machine.handle(IsrAltered(wanted, 3, 8, (ME, LEFT))) == [ReleaseUpTo(5)]
+
+
+def test_who_never_fetched_lags_from_the_start_of_the_epoch() -> None:
+    machine = leading(5)
+    fetch(machine, LEFT, 5, LAG_MS)
+    assert machine.handle(TimePassed(LAG_MS)) == []
+    assert machine.handle(TimePassed(LAG_MS + 1)) == [Propose(Proposal(3, 7, WITHOUT_RIGHT))]
+
+
+def test_who_keeps_up_with_what_there_was_does_not_lag() -> None:
+    machine = leading(0)
+    end = 0
+    for now_ms in range(0, 10 * LAG_MS, LAG_MS // 2):
+        fetch(machine, LEFT, end, now_ms)
+        fetch(machine, RIGHT, end, now_ms)
+        end += 10
+        machine.handle(Appended(end, now_ms))
+        assert machine.handle(TimePassed(now_ms)) == []
+
+
+def test_an_idle_follower_is_level_for_ever() -> None:
+    machine = leading(0)
+    fetch(machine, LEFT, 0)
+    fetch(machine, RIGHT, 0)
+    assert machine.is_settled
+    assert machine.handle(TimePassed(1_000 * LAG_MS)) == []
+    machine.handle(Appended(1, 1_000 * LAG_MS))
+    assert machine.handle(TimePassed(1_000 * LAG_MS)) == []
+
+
+def test_writers_are_told_when_too_few_are_left_in_sync() -> None:
+    machine = leading(5, min_isr=3)
+    told = leadership(ME, 3, 8, isr=(ME, LEFT))
+    assert machine.handle(LeadershipChanged(told, 5, 0)) == [FailUnsafe()]
+
+
+# ---- following ---------------------------------------------------------------------------
+
+
+def test_a_follower_releases_what_it_has_of_what_the_leader_released() -> None:
+    machine = following()
+    assert machine.handle(Followed(5, 3)) == [ReleaseUpTo(3)]
+    assert machine.handle(Followed(5, 9)) == [ReleaseUpTo(5)]
+    assert machine.handle(Followed(6, 2)) == []
+    assert machine.high_watermark == 5
+
+
+def test_a_cut_below_the_high_watermark_takes_that_along() -> None:
+    machine = following()
+    machine.handle(Followed(5, 5))
+    assert machine.handle(Truncated(3)) == []
+    assert (machine.log_end_offset, machine.high_watermark) == (3, 3)
+
+
+def test_a_leaders_events_mean_nothing_to_a_follower() -> None:
+    machine = following()
+    for event in (Appended(4, 0), FollowerFetched(LEFT, "a", 4, 0), TimePassed(10 * LAG_MS)):
+        assert machine.handle(event) == []
+    assert machine.handle(MinIsrChanged(2)) == []

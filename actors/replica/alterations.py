@@ -1,0 +1,94 @@
+"""Asks the controller for other in-sync replicas, through the broker, one request at a time."""
+
+from __future__ import annotations
+
+import logging
+
+from raylog.actors.controller.api import IsrChange, IsrOutcome
+from raylog.actors.names import broker_name
+from raylog.actors.replica.leading import Proposal
+from raylog.actors.replica.machine import IsrAltered, IsrRefused
+from raylog.actors.replica.partition import Partition
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+TIMEOUT_MS = 10_000
+BACKOFF_MS = 100
+_SETTLED = {
+    ErrorCode.NONE,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.FENCED_LEADER_EPOCH,
+}
+"""The outcome says how the partition stands: what is newer there decides."""
+_REFUSED = {
+    ErrorCode.INELIGIBLE_REPLICA,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+}
+
+
+class Alterations:
+    """Proposals of all partitions that lead here; those that come meanwhile go together."""
+
+    def __init__(self, runtime: Runtime, cluster_id: str, broker_id: int) -> None:
+        self._runtime = runtime
+        self._broker = broker_name(cluster_id, broker_id)
+        self._waiting: dict[Partition, Proposal] = {}
+        self._running = False
+
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
+        """Send a proposal; the partition's machine hears what became of it."""
+        self._waiting[partition] = proposal
+        if not self._running:
+            self._running = True
+            self._runtime.start(self._run(), "in-sync replicas")
+
+    async def _run(self) -> None:
+        while self._waiting:
+            asked, self._waiting = self._waiting, {}
+            if not await self._ask(asked):
+                await self._runtime.sleep(BACKOFF_MS / 1000)
+        self._running = False
+
+    async def _ask(self, asked: dict[Partition, Proposal]) -> bool:
+        """Ask once; False if something of it has to be asked again."""
+        changes = [
+            IsrChange(*partition.key, one.leader_epoch, one.partition_epoch, one.isr)
+            for partition, one in asked.items()
+        ]
+        outcomes: list[IsrOutcome]
+        try:
+            outcomes = await self._runtime.call(
+                self._broker, "alter_partitions", changes, timeout_ms=TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+            log.info("in-sync replicas are not altered yet: %s", failure)
+            for partition, proposal in asked.items():
+                self._again(partition, proposal)
+            return False
+        done = True
+        for (partition, proposal), outcome in zip(asked.items(), outcomes, strict=True):
+            done = self._answered(partition, proposal, outcome) and done
+        return done
+
+    def _answered(self, partition: Partition, proposal: Proposal, outcome: IsrOutcome) -> bool:
+        if outcome.error in _SETTLED:
+            partition.handle(
+                IsrAltered(proposal, outcome.leader_epoch, outcome.partition_epoch, outcome.isr)
+            )
+            return True
+        log.info("in-sync replicas of %s: %s", partition.name, outcome.message)
+        if outcome.error in _REFUSED:
+            partition.handle(IsrRefused(proposal, partition.host.monotonic_ms()))
+            return True
+        self._again(partition, proposal)
+        return False
+
+    def _again(self, partition: Partition, proposal: Proposal) -> None:
+        """Repeat a proposal as it was, unless it is overtaken: it may have taken effect."""
+        progress = partition.machine.progress
+        if progress is not None and progress.is_under_way(proposal):
+            self._waiting.setdefault(partition, proposal)

@@ -1,0 +1,234 @@
+"""What a leader knows of its followers: how far each is, who is in sync, who should be.
+
+The in-sync replicas change through the controller only. While a proposal is under way the *maximal*
+ones count: members and those who are to join; who is to leave counts until that is confirmed, since
+until then the controller may make it leader (KIP-497).
+
+A follower's fetch counts if it comes from the opening of its log that the metadata knows (KIP-903).
+The fetch of one that the leader has not heard of yet is kept until it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from raylog.actors.ports import PartitionLeadership
+
+UNKNOWN_OFFSET = -1
+QUIET_MS = 500
+"""Time after a refusal in which nothing is proposed."""
+
+
+class Proposal(NamedTuple):
+    """Other in-sync replicas, as AlterPartition has it."""
+
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[int, str], ...]
+    """(broker id, incarnation) of each."""
+
+
+@dataclass(slots=True)
+class FollowerState:
+    """One follower, as far as its fetches tell."""
+
+    incarnation: str
+    log_end_offset: int = UNKNOWN_OFFSET
+    caught_up_ms: int = 0
+    """When it was last known to hold all that there was."""
+    fetched_ms: int = 0
+    leader_end_offset: int = 0
+    """Log end of the leader at its last fetch."""
+
+    def fetched(self, fetch_offset: int, leader_end_offset: int, now_ms: int) -> None:
+        """Take in a fetch: who has now what there was at its last one was level with it then."""
+        if fetch_offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif fetch_offset >= self.leader_end_offset:
+            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+        self.log_end_offset = fetch_offset
+        self.leader_end_offset = leader_end_offset
+        self.fetched_ms = now_ms
+
+
+class LeaderProgress:
+    """One partition's followers within one leader epoch."""
+
+    __slots__ = (
+        "_counted",
+        "_early",
+        "_followers",
+        "_incarnations",
+        "_isr_epoch",
+        "_joining",
+        "_lag_ms_max",
+        "_leader_epoch",
+        "_own",
+        "_pending",
+        "_quiet_until_ms",
+        "_replicas",
+        "epoch_start",
+        "isr",
+    )
+
+    def __init__(
+        self,
+        own: int,
+        leadership: PartitionLeadership,
+        epoch_start: int,
+        lag_ms_max: int,
+        now_ms: int,
+    ) -> None:
+        self.epoch_start = epoch_start
+        self.isr: tuple[int, ...] = leadership.isr
+        """As committed."""
+        self._isr_epoch = leadership.partition_epoch
+        self._own = own
+        self._leader_epoch = leadership.leader_epoch
+        self._lag_ms_max = lag_ms_max
+        self._replicas = leadership.replicas
+        self._incarnations: Mapping[int, str] = leadership.incarnations
+        self._pending: Proposal | None = None
+        self._joining: tuple[int, ...] = ()
+        self._quiet_until_ms = -1
+        self._counted: tuple[FollowerState, ...] = ()
+        self._followers: dict[int, FollowerState] = {}
+        self._early: dict[int, FollowerState] = {}
+        self._meet_followers(now_ms)
+
+    # ---- what is told --------------------------------------------------------------------
+
+    def told(self, leadership: PartitionLeadership, now_ms: int) -> None:
+        """Take in newer metadata of the same leader epoch."""
+        self._replicas = leadership.replicas
+        self._incarnations = leadership.incarnations
+        if leadership.partition_epoch > self._isr_epoch:
+            self._commit(leadership.partition_epoch, leadership.isr)
+        self._meet_followers(now_ms)
+
+    def _meet_followers(self, now_ms: int) -> None:
+        """Begin anew with each follower that is another opening of its log than before."""
+        before, self._followers = self._followers, {}
+        for one in self._replicas:
+            if one == self._own:
+                continue
+            incarnation = self._incarnations.get(one, "")
+            state = before.get(one)
+            if state is None or state.incarnation != incarnation:
+                state = self._early.get(one)
+            if state is None or state.incarnation != incarnation:
+                state = FollowerState(incarnation)
+                state.caught_up_ms = now_ms if one in self.isr else now_ms - self._lag_ms_max
+            else:
+                self._early.pop(one, None)
+            self._followers[one] = state
+        self._count()
+
+    def _count(self) -> None:
+        """Note whose progress holds the high watermark: the maximal in-sync replicas."""
+        self._counted = tuple(
+            [
+                self._followers.get(one) or FollowerState("")
+                for one in (*self.isr, *self._joining)
+                if one != self._own
+            ]
+        )
+
+    def _commit(self, partition_epoch: int, isr: tuple[int, ...]) -> None:
+        self._isr_epoch = partition_epoch
+        self.isr = isr
+        self._pending = None
+        self._joining = ()
+        self._count()
+
+    def altered(self, proposal: Proposal, partition_epoch: int, isr: tuple[int, ...]) -> bool:
+        """Take in the controller's answer to a proposal; False if nothing comes of it."""
+        news = partition_epoch > self._isr_epoch
+        if not news and (partition_epoch < self._isr_epoch or proposal != self._pending):
+            return False
+        self._commit(partition_epoch, isr)
+        return True
+
+    def refused(self, proposal: Proposal, now_ms: int) -> bool:
+        """Nothing of the proposal holds, nor will it; False if it is not under way any more."""
+        if proposal != self._pending:
+            return False
+        self._quiet_until_ms = now_ms + QUIET_MS
+        self._commit(self._isr_epoch, self.isr)
+        return True
+
+    def is_under_way(self, proposal: Proposal) -> bool:
+        """Whether a proposal is the one that is not answered yet."""
+        return proposal == self._pending
+
+    def appended(self, old_end_offset: int, now_ms: int) -> None:
+        """The log grows: who was level with its old end was so until now."""
+        for state in self._followers.values():
+            if state.log_end_offset == old_end_offset:
+                state.caught_up_ms = now_ms
+
+    def fetched(
+        self, broker_id: int, incarnation: str, fetch_offset: int, end_offset: int, now_ms: int
+    ) -> bool:
+        """Take in a follower's fetch; whether it counts already."""
+        state = self._followers.get(broker_id)
+        counts = state is not None and state.incarnation == incarnation
+        if state is None or not counts:
+            state = self._early[broker_id] = FollowerState(incarnation)
+        state.fetched(fetch_offset, end_offset, now_ms)
+        return counts
+
+    # ---- what follows from it ------------------------------------------------------------
+
+    def replicated_up_to(self, log_end_offset: int) -> int:
+        """Exclusive end of what all maximal in-sync replicas hold; -1 if that is not known."""
+        held = log_end_offset
+        for state in self._counted:
+            if state.log_end_offset < held:
+                held = state.log_end_offset
+        return held
+
+    def has_enough(self, min_isr: int) -> bool:
+        """Whether as many are in sync as min.insync.replicas demands of these replicas."""
+        return len(self.isr) >= min(min_isr, len(self._replicas))
+
+    def waits_to_join(self, broker_id: int) -> bool:
+        """Whether a follower is not in sync, nor about to be."""
+        return broker_id not in self.isr and self._pending is None
+
+    def propose(self, log_end_offset: int, high_watermark: int, now_ms: int) -> Proposal | None:
+        """Other in-sync replicas than now, if there should be, and none are under way."""
+        if self._pending is not None or now_ms < self._quiet_until_ms:
+            return None
+        joining = [
+            one
+            for one, state in self._followers.items()
+            if one not in self.isr and state.log_end_offset >= max(high_watermark, self.epoch_start)
+        ]
+        lagging = [
+            one
+            for one, state in self._followers.items()
+            if one in self.isr
+            and state.log_end_offset != log_end_offset
+            and now_ms - state.caught_up_ms > self._lag_ms_max
+        ]
+        if not joining and not lagging:
+            return None
+        members = [one for one in (*self.isr, *joining) if one not in lagging]
+        self._pending = Proposal(
+            self._leader_epoch,
+            self._isr_epoch,
+            tuple([(one, self._incarnations.get(one, "")) for one in members]),
+        )
+        self._joining = tuple(joining)
+        self._count()
+        return self._pending
+
+    def is_settled(self, log_end_offset: int) -> bool:
+        """Whether all replicas are in sync and level, and nothing is under way."""
+        return self._pending is None and all(
+            state.log_end_offset == log_end_offset and one in self.isr
+            for one, state in self._followers.items()
+        )

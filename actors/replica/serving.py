@@ -1,0 +1,288 @@
+"""The leader's side of replication: a session for each follower process, answered when it grows.
+
+A session remembers what is followed and looks at partitions with news only, so that an idle
+partition costs nothing. What grew within one turn of the event loop is answered together, in the
+next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.replica.api import ReplicaInterest, ReplicateAsk, ReplicatedPart
+from raylog.actors.replica.machine import FollowerFetched
+from raylog.actors.runtime.base import Buffer, LinkRequest, Runtime, Timer
+from raylog.actors.runtime.deadlines import Deadlines, Expiring
+from raylog.wire.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaError,
+    KafkaStorageError,
+    NotLeaderOrFollower,
+)
+
+if TYPE_CHECKING:
+    from raylog.actors.replica.partition import Partition
+
+FIGURES_MS = 50
+"""Time after which a high watermark that no records carry is told by itself."""
+
+
+@dataclass(slots=True, eq=False)
+class FollowerSession:
+    """What one follower process follows here."""
+
+    broker_id: int
+    deadlines: Deadlines
+    interests: dict[PartitionKey, ReplicaInterest] = field(default_factory=dict)
+    news: dict[PartitionKey, None] = field(default_factory=dict)
+    """Partitions that may have records or an error for it, the longest waiting first."""
+    figures: dict[PartitionKey, None] = field(default_factory=dict)
+    """Partitions whose high watermark or log start it does not know."""
+    answered: set[PartitionKey] = field(default_factory=set)
+    """Partitions that say nothing until they are named again."""
+    parked: LinkRequest | None = None
+    max_bytes: int = 0
+    _due: set[Expiring] | None = None
+
+    def park(self, request: LinkRequest, max_wait_ms: int) -> None:
+        """Hold a request until there is something to say."""
+        self.parked = request
+        self._due = self.deadlines.add(self, max_wait_ms)
+
+    def answer(self, parts: list[ReplicatedPart], payload: list[Buffer]) -> None:
+        """Answer the request that waits."""
+        assert self.parked is not None, "a request is answered once"
+        assert self._due is not None, "a parked request has a deadline"
+        parked, self.parked = self.parked, None
+        self._due.discard(self)
+        parked.reply(parts, payload)
+
+    def timed_out(self) -> None:
+        """There was nothing to say: the follower hears that somebody is there."""
+        self.answer([], [])
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        if self.parked is not None and self._due is not None:
+            self._due.discard(self)
+
+
+class Serving:
+    """Answers followers of all partitions of one process."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        deadlines: Deadlines,
+        partitions: Mapping[PartitionKey, Partition],
+    ) -> None:
+        self._runtime = runtime
+        self._deadlines = deadlines
+        self._partitions = partitions
+        self._sessions: dict[int, FollowerSession] = {}
+        self._ready: dict[FollowerSession, None] = {}
+        """Sessions to be looked at in the next turn."""
+        self._figures_timer: Timer | None = None
+
+    # ---- requests ------------------------------------------------------------------------
+
+    def replicate(self, request: LinkRequest) -> None:
+        """Take in where a follower stands; answer when there is something for it."""
+        ask = ReplicateAsk(*request.header)
+        session = self._sessions.get(request.peer)
+        if session is None:
+            session = FollowerSession(ask.broker_id, self._deadlines)
+            self._sessions[request.peer] = session
+        elif session.parked is not None:
+            session.answer([], [])
+        session.max_bytes = ask.max_bytes
+        session.park(request, ask.max_wait_ms)
+        for topic_id, index in ask.forgotten:
+            self._forget(session, (topic_id, index))
+        for change in ask.changes:
+            interest = ReplicaInterest(*change)
+            key = (interest.topic_id, interest.partition)
+            session.interests[key] = interest
+            session.answered.discard(key)
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.followers[session] = None
+                self._fetched(session.broker_id, partition, interest)
+            session.news.pop(key, None)
+            session.news[key] = None
+        if session.news:
+            self._look_at(session)
+
+    def _forget(self, session: FollowerSession, key: PartitionKey) -> None:
+        session.interests.pop(key, None)
+        session.news.pop(key, None)
+        session.figures.pop(key, None)
+        session.answered.discard(key)
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.followers.pop(session, None)
+
+    def _fetched(self, broker_id: int, partition: Partition, interest: ReplicaInterest) -> None:
+        """Tell the machine how far a follower is, if its history is the leader's."""
+        if _standing(partition, interest) is None:
+            now_ms = int(self._runtime.monotonic_ms())
+            partition.handle(
+                FollowerFetched(broker_id, interest.incarnation, interest.offset, now_ms)
+            )
+
+    def link_lost(self, peer: int) -> None:
+        """A follower process is gone."""
+        session = self._sessions.pop(peer, None)
+        if session is None:
+            return
+        session.end()
+        self._ready.pop(session, None)
+        for key in session.interests:
+            partition = self._partitions.get(key)
+            if partition is not None:
+                partition.followers.pop(session, None)
+
+    # ---- news ----------------------------------------------------------------------------
+
+    def has_grown(self, partition: Partition) -> None:
+        """A log grew, or there is another reason to look at it again."""
+        for session in partition.followers:
+            if partition.key not in session.answered:
+                session.news[partition.key] = None
+                self._look_at(session)
+
+    def has_figures(self, partition: Partition) -> None:
+        """A high watermark or log start moved: it goes along with the next records, or soon."""
+        for session in partition.followers:
+            session.figures[partition.key] = None
+        if self._figures_timer is None:
+            self._figures_timer = self._runtime.call_later(FIGURES_MS, self._tell_figures)
+
+    def reconsider(self, partition: Partition) -> None:
+        """Leadership changed: what followers said before may count now, or not any more."""
+        for session in tuple(partition.followers):
+            interest = session.interests[partition.key]
+            self._fetched(session.broker_id, partition, interest)
+        self.has_grown(partition)
+
+    def _look_at(self, session: FollowerSession) -> None:
+        if session.parked is None:
+            return
+        if not self._ready:
+            self._runtime.call_later(0, self._turn)
+        self._ready[session] = None
+
+    def _turn(self) -> None:
+        ready, self._ready = self._ready, {}
+        for session in ready:
+            if session.parked is not None:
+                self._answer(session)
+
+    def _tell_figures(self) -> None:
+        self._figures_timer = None
+        for session in tuple(self._sessions.values()):
+            if session.figures and session.parked is not None:
+                self._answer(session)
+
+    # ---- answers -------------------------------------------------------------------------
+
+    def _answer(self, session: FollowerSession) -> None:
+        """Answer with what there is; stay parked if there is nothing."""
+        parts: list[ReplicatedPart] = []
+        payload: list[Buffer] = []
+        room = session.max_bytes
+        for key in tuple(session.news):
+            if room <= 0:
+                break
+            part = self._part(session.interests[key], room, payload)
+            if part is FULL:
+                break
+            del session.news[key]
+            if part is not None:
+                room -= part.length
+                session.answered.add(key)
+                session.figures.pop(key, None)
+                parts.append(part)
+        figures, session.figures = session.figures, {}
+        for key in figures:
+            partition = self._partitions.get(key)
+            if partition is not None and partition.machine.is_leader:
+                parts.append(_figures(partition))
+        if parts:
+            session.answer(parts, payload)
+
+    def _part(
+        self, interest: ReplicaInterest, room: int, payload: list[Buffer]
+    ) -> ReplicatedPart | None:
+        """What a follower is to be told now of one partition, its records behind `payload`.
+
+        None if nothing, FULL if its next batch does not fit behind what is there already.
+        """
+        partition = self._partitions.get((interest.topic_id, interest.partition))
+        if partition is None:
+            failure = NotLeaderOrFollower("the partition is not open here")
+            return _refusal(interest, failure)
+        standing = _standing(partition, interest)
+        if standing is not None:
+            return None if standing is WAIT else standing
+        log = partition.log
+        offset, end_offset = interest.offset, log.log_end_offset
+        if offset == end_offset:
+            return None
+        try:
+            room = min(room, interest.max_bytes)
+            found = log.read(offset, room, end_offset, at_least_one=not payload)
+            if found is None:
+                return FULL
+            payload.append(log.load(found))
+        except KafkaStorageError as failure:
+            return _refusal(interest, failure)
+        return _figures(partition)._replace(length=found.length)
+
+
+_NOBODY = TopicId(b"")
+WAIT = ReplicatedPart(_NOBODY, -1, -1, 0)
+"""The follower knows a newer leader epoch than this process: that will come here, too."""
+FULL = ReplicatedPart(_NOBODY, -2, -1, 0)
+"""There are records, but the answer has no room for them."""
+
+
+def _standing(partition: Partition, interest: ReplicaInterest) -> ReplicatedPart | None:
+    """What keeps a follower from being served where it stands; None if nothing does."""
+    machine, log = partition.machine, partition.log
+    if interest.leader_epoch > machine.leader_epoch:
+        return WAIT
+    try:
+        machine.require_leader(interest.leader_epoch)
+    except (NotLeaderOrFollower, FencedLeaderEpoch) as failure:
+        return _refusal(interest, failure)
+    offset, last_epoch = interest.offset, interest.last_fetched_epoch
+    if last_epoch >= 0:
+        epoch, end = log.epochs.end_offset_for(last_epoch, log.log_end_offset)
+        if epoch < last_epoch or end < offset:
+            return _figures(partition)._replace(diverging=[epoch, end])
+    if not log.log_start_offset <= offset <= log.log_end_offset:
+        return _figures(partition)._replace(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE))
+    return None
+
+
+def _figures(partition: Partition) -> ReplicatedPart:
+    log, machine = partition.log, partition.machine
+    return ReplicatedPart(
+        *partition.key,
+        machine.leader_epoch,
+        0,
+        machine.high_watermark,
+        log.log_start_offset,
+        log.log_end_offset,
+    )
+
+
+def _refusal(interest: ReplicaInterest, failure: KafkaError) -> ReplicatedPart:
+    return ReplicatedPart(
+        interest.topic_id, interest.partition, interest.leader_epoch, int(failure.code)
+    )
