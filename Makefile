@@ -109,3 +109,7 @@ lock: ## resolve the lock again from pyproject.toml
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+
+.PHONY: checker
+checker: $(STAMP) ## the history checker on a million operations: time and memory
+	$(PY) -m tests.checker.large
