@@ -301,7 +301,8 @@ _CLUSTER = (
         "replica.actors.max",
         _T.INT,
         "0",
-        "Processes a broker's partitions are spread over; 0 is as many as cores, at least 2.",
+        "Processes a broker's partitions are spread over; 0 is as many as cores, at least 2, and 1 "
+        "where the gateway lives in that process.",
         low=0,
     ),
     _broker(
@@ -313,6 +314,14 @@ _CLUSTER = (
         high=16,
     ),
     _broker("gateway.actors", _T.INT, "1", "Processes that serve clients.", low=1, high=64),
+    _broker(
+        "gateway.in.replica.process",
+        _T.STRING,
+        "auto",
+        "Whether the gateway lives in the replicas' process, which saves a hop to another where "
+        "cores are few; auto: on a machine with at most 2 cores and if there is one gateway.",
+        choices=("auto", "true", "false"),
+    ),
 )
 
 _GROUPS = (

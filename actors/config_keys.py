@@ -12,7 +12,8 @@ Deviations from Kafka:
   and of thread pools do not exist: giving one is an error.
 - `preallocate`, `segment.jitter.ms` and the lists of throttled replicas are accepted and have no
   effect: segments take their space as they grow, and replication is not throttled.
-- `raylog.*`, `replica.actors.*`, `gateway.actors` and `metadata.log.fsync` are ours.
+- `raylog.*`, `replica.actors.*`, `gateway.actors`, `gateway.in.replica.process` and
+  `metadata.log.fsync` are ours.
 - `log.cleaner.dedupe.buffer.size` is 64 MiB (Kafka 128) and, as the other keys of the cleaner
   itself, holds for each replica process, from its start on.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here

@@ -24,7 +24,7 @@ from raylog.actors.broker.family import Family
 from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
-from raylog.actors.broker.pool import ReplicaPool
+from raylog.actors.broker.pool import ReplicaPool, houses_gateway
 from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
@@ -181,13 +181,16 @@ class BrokerActor:
             )
 
     def _make_family(self) -> None:
+        cores = _cores()
+        housed = houses_gateway(self._settings, cores)
         actors_max = self._settings.number("replica.actors.max")
         numbers = itertools.count(self._last.next_child)
         pool = ReplicaPool(
             self._cluster_id,
             self._broker_id,
-            actors_max=actors_max or max(2, os.cpu_count() or 1),
+            actors_max=actors_max or (1 if housed else max(2, cores)),
             spares=self._settings.number("replica.actors.spare"),
+            houses_gateway=housed,
             numbers=numbers,
         )
         self._machine = BrokerMachine(
@@ -470,3 +473,10 @@ class BrokerActor:
         partitions = await self._family.partitions()
         volume = await self._runtime.run_blocking(self._runtime.disk.space, str(self._path))
         return [LogDirStatus(str(self._path), volume.total, volume.free, partitions)]
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -27,6 +27,13 @@ class SpawnReplica(NamedTuple):
 
 
 @distinct
+class HouseGateway(NamedTuple):
+    """Start the gateway in a Replica process; answered by `gateway_ready` or `gateway_failed`."""
+
+    replica: str
+
+
+@distinct
 class EndReplica(NamedTuple):
     """End a Replica process that holds nothing."""
 
@@ -103,6 +110,7 @@ class RetryLater(NamedTuple):
 
 Effect = (
     SpawnReplica
+    | HouseGateway
     | EndReplica
     | OpenPartitions
     | LeadPartitions

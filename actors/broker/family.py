@@ -21,7 +21,7 @@ from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
-from raylog.actors.names import GATEWAY, REPLICA, child_name
+from raylog.actors.names import GATEWAY, REPLICA, child_name, host_of, lodger_name
 from raylog.actors.ports import PartitionStatus, RouteUpdate
 from raylog.actors.replica.config import cleaner_settings, replication_settings
 from raylog.actors.runtime.base import (
@@ -68,6 +68,8 @@ class Family:
         self._node_id = node_id
         self._progressed = progressed
         self._gateways: dict[str, Child] = {}
+        self._housings = itertools.count()
+        """How often the gateway came to live in a replica's process."""
         self._replicas: dict[str, Child] = {}
         self._starting: dict[str, str] = {}
         """Names to roles."""
@@ -116,7 +118,8 @@ class Family:
         for ref in refs:
             if ref.role == GATEWAY:
                 log.info("adopting %s (pid %d)", ref.name, ref.pid)
-                self._add_gateway(ref, restarts=0)
+                restarts = 0 if host_of(ref.name) == ref.name else next(self._housings)
+                self._add_gateway(ref, restarts=restarts)
             elif ref.role in TOPICS:
                 log.info("adopting %s (pid %d)", ref.name, ref.pid)
                 self._coordinators.adopt(ref)
@@ -147,6 +150,9 @@ class Family:
     def start_gateways(self, listening: Endpoint) -> None:
         """Start as many gateways as are wanted and not there."""
         self._listening = listening
+        if self._machine.pool.houses_gateway:
+            self.carry_out(self._machine.house_gateway())
+            return
         for _ in range(self._settings.number("gateway.actors") - len(self._gateways)):
             self._start_gateway(restarts=0)
 
@@ -183,11 +189,8 @@ class Family:
         for effect in effects:
             log.debug("%s", effect)
             match effect:
-                case do.SpawnReplica(name, delay_ms):
-                    self._starting[name] = REPLICA
-                    self._runtime.start(self._start_replica(name, delay_ms), f"start {name}")
-                case do.EndReplica(name):
-                    self._end_replica(name)
+                case do.SpawnReplica() | do.HouseGateway() | do.EndReplica():
+                    self._start_or_end(effect)
                 case do.RemoveDirectories(directories):
                     self._runtime.start(self.remove(directories), "remove directories")
                 case do.ReportOpened(opened):
@@ -209,6 +212,18 @@ class Family:
                 case _:
                     self._tell_replica(effect)
         self._progressed()
+
+    def _start_or_end(self, effect: Effect) -> None:
+        match effect:
+            case do.SpawnReplica(name, delay_ms):
+                self._starting[name] = REPLICA
+                self._runtime.start(self._start_replica(name, delay_ms), f"start {name}")
+            case do.HouseGateway(home):
+                self._start_gateway(home, restarts=next(self._housings))
+            case do.EndReplica(name):
+                self._end_replica(name)
+            case _:
+                raise AssertionError(f"{effect} neither starts nor ends anybody")
 
     def _tell_replica(self, effect: Effect) -> None:
         """Effects that are calls to one replica; one that is lost gets none."""
@@ -279,10 +294,12 @@ class Family:
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
             "cleaner": cleaner_settings(self._settings),
         }
+        houses = (GATEWAY,) if self._machine.pool.houses_gateway else ()
+        spec = ActorSpec(name, REPLICA, args, self._node_id, houses=houses)
         if delay_ms:
             await self._runtime.sleep(delay_ms / 1000)
         try:
-            ref = await self._runtime.spawn(ActorSpec(name, REPLICA, args, self._node_id))
+            ref = await self._runtime.spawn(spec)
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[name]
@@ -313,16 +330,19 @@ class Family:
         replica = self._replicas.pop(name, None)
         if replica is not None:
             replica.forget()
-            self._runtime.start(self._runtime.kill(replica.ref), f"end {name}")
+            self._runtime.start(self._runtime.dismiss(replica.ref), f"end {name}")
 
-    def _start_gateway(self, *, restarts: int) -> None:
+    def _start_gateway(self, home: str | None = None, *, restarts: int) -> None:
+        """Start a gateway in a process of its own, or in that of a replica."""
         name = child_name(
             self._machine.cluster_id, GATEWAY, self._machine.broker_id, next(self._numbers)
         )
+        if home is not None:
+            name = lodger_name(name, home)
         self._starting[name] = GATEWAY
-        self._runtime.start(self._run_gateway(name, restarts), f"start {name}")
+        self._runtime.start(self._run_gateway(name, home, restarts), f"start {name}")
 
-    async def _run_gateway(self, name: str, restarts: int) -> None:
+    async def _run_gateway(self, name: str, home: str | None, restarts: int) -> None:
         self._note()
         args = {
             "name": name,
@@ -336,10 +356,11 @@ class Family:
             ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
+            await self._runtime.end_for_good(name)  # it may have been late only
             del self._starting[name]
             await self._runtime.sleep(RESPAWN_MS / 1000)
             if not self._ending:
-                self._start_gateway(restarts=restarts + 1)
+                self._replace_gateway(home, restarts + 1)
             return
         if self._ending:
             await self._end(ref)
@@ -359,11 +380,22 @@ class Family:
         gateway.post("apply_routes", routes, answered=self._told)
         for role, address in self._coordinators.addresses().items():
             gateway.post("apply_coordinator", role, address, answered=self._told)
+        home = host_of(ref.name)
+        if home != ref.name:
+            self.carry_out(self._machine.gateway_ready(home))
 
     def _gateway_lost(self, child: Child) -> None:
         del self._gateways[child.ref.name]
-        if not self._ending:
-            self._start_gateway(restarts=child.restarts + 1)
+        home = host_of(child.ref.name)
+        if not self._ending and home not in self._replicas:  # else the loss of that tells more
+            self._replace_gateway(None if home == child.ref.name else home, child.restarts + 1)
+
+    def _replace_gateway(self, home: str | None, restarts: int) -> None:
+        """Start a gateway instead of one that lived in a process of its own, or in `home`."""
+        if home is None:
+            self._start_gateway(restarts=restarts)
+        else:
+            self.carry_out(self._machine.gateway_failed(home))
 
     # ---- ending --------------------------------------------------------------------------
 
@@ -386,7 +418,7 @@ class Family:
             await self._runtime.call(ref, "stop", timeout_ms=STOP_TIMEOUT_MS)
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             log.warning("%s did not stop cleanly: %s", ref.name, failure)
-        await self._runtime.kill(ref)
+        await self._runtime.dismiss(ref)
 
     # ---- describing ----------------------------------------------------------------------
 

@@ -17,22 +17,15 @@ lost or another broker leads.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
+from raylog.actors.broker.batch import Batch
 from raylog.actors.broker.effects import (
-    ClosePartitions,
     ConfigurePartitions,
     Effect,
     EndReplica,
-    LeadPartitions,
-    OpenPartitions,
-    RemoveDirectories,
-    ReportLost,
-    ReportOpened,
     RetryLater,
-    SendRoutes,
-    SpawnReplica,
 )
 from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
 from raylog.actors.config import BrokerSettings, ResourceType
@@ -53,7 +46,6 @@ from raylog.actors.ports import (
     PartitionLeadership,
     PartitionStatus,
     Route,
-    RouteUpdate,
     TopicId,
 )
 from raylog.wire.uuids import to_base64
@@ -62,7 +54,6 @@ RETRY_OPEN_MS = 5_000
 LOSSES_AT_ONCE = 5
 LOSSES_WINDOW_MS = 30_000
 _LOSS_DELAY_MS = 1_000
-_OPEN_AT_ONCE = 200
 _INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 _NAME_IN_DIRECTORY_MAX = 200
 
@@ -92,45 +83,6 @@ class LocalPartition:
     """Leader epoch its process has taken in."""
     routed_epoch: int = -1
     """Leader epoch under which gateways have a route to it."""
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Effects of one event, gathered per process so that many partitions are few calls."""
-
-    opens: dict[str, list[OpenPartition]] = field(default_factory=dict)
-    leads: dict[str, list[PartitionLeadership]] = field(default_factory=dict)
-    closes: dict[str, list[tuple[PartitionKey, str]]] = field(default_factory=dict)
-    removals: list[str] = field(default_factory=list)
-    reports: list[OpenedReplica] = field(default_factory=list)
-    losses: list[PartitionKey] = field(default_factory=list)
-    routes: RouteUpdate = field(default_factory=RouteUpdate)
-    spawns: list[ReplicaSlot] = field(default_factory=list)
-    configs: dict[TopicId, dict[str, str]] = field(default_factory=dict)
-    """Resolved settings of the topics met so far."""
-
-    def effects(self, spawn_delay_ms: int = 0) -> list[Effect]:
-        """In the order in which they are to be carried out."""
-        found: list[Effect] = []
-        if self.routes.removed or self.routes.added:
-            found.append(SendRoutes(self.routes))
-        if self.losses:
-            found.append(ReportLost(self.losses))
-        for replica, closing in self.closes.items():
-            keys = [key for key, _ in closing]
-            found.append(ClosePartitions(replica, keys, [path for _, path in closing]))
-        if self.removals:
-            found.append(RemoveDirectories(self.removals))
-        found.extend(SpawnReplica(slot.name, spawn_delay_ms) for slot in self.spawns)
-        for replica, opening in self.opens.items():
-            found.extend(
-                OpenPartitions(replica, opening[at : at + _OPEN_AT_ONCE])
-                for at in range(0, len(opening), _OPEN_AT_ONCE)
-            )
-        if self.reports:
-            found.append(ReportOpened(self.reports))
-        found.extend(LeadPartitions(replica, told) for replica, told in self.leads.items())
-        return found
 
 
 class BrokerMachine:
@@ -170,12 +122,14 @@ class BrokerMachine:
         have open.
         """
         self._begun = True
-        batch = _Batch()
+        batch = Batch()
         for name, statuses in adopted:
-            for status in statuses:
-                self._adopt(self.pool.slots[name], status, batch)
+            slot = self.pool.slots.get(name)
+            if slot is not None:  # else it was lost meanwhile
+                for status in statuses:
+                    self._adopt(slot, status, batch)
         self._reconcile_all(batch)
-        self._keep_spares(batch)
+        self._staff(batch)
         return batch.effects()
 
     def apply(self, update: MetadataUpdate) -> list[Effect]:
@@ -183,13 +137,13 @@ class BrokerMachine:
         fresh = self.image.apply_update(update.from_offset, update.to_offset, update.records)
         if not fresh or not self._begun:
             return []
-        batch = _Batch()
+        batch = Batch()
         if update.from_offset == -1:
             self._reconcile_all(batch)
             changed = set(self.image.topics)
         else:
             changed = self._take_in(update, batch)
-        self._keep_spares(batch)
+        self._staff(batch)
         return [*batch.effects(), *self._configured(changed, batch), *self._surplus()]
 
     def replica_ready(self, name: str, instance: str, address: str) -> list[Effect]:
@@ -198,10 +152,10 @@ class BrokerMachine:
         if slot is None:
             return [EndReplica(name)]
         slot.instance, slot.address = instance, address
-        batch = _Batch()
+        batch = Batch()
         for key in sorted(slot.partitions):
             self._reconcile(key, batch)
-        self._keep_spares(batch)
+        self._staff(batch)
         return [*batch.effects(), *self._surplus()]
 
     def replica_lost(self, name: str, now_ms: int) -> list[Effect]:
@@ -209,15 +163,37 @@ class BrokerMachine:
         slot = self.pool.remove(name)
         if slot is None:
             return []
-        batch = _Batch()
+        batch = Batch()
         if slot.partitions:
             self._succeed(slot, batch)
-        self._keep_spares(batch)
+        self._staff(batch)
         return batch.effects(self._spawn_delay_ms(now_ms))
+
+    def house_gateway(self) -> list[Effect]:
+        """The gateway is wanted, in a Replica process."""
+        batch = Batch()
+        self._staff(batch)
+        return batch.effects()
+
+    def gateway_ready(self, home: str) -> list[Effect]:
+        """The gateway runs in that process."""
+        batch = Batch()
+        if self.pool.home in (None, home):
+            self.pool.home, self.pool.gateway_runs = home, True
+            self._staff(batch)
+        return batch.effects()
+
+    def gateway_failed(self, home: str) -> list[Effect]:
+        """The gateway could not start in that process, or ended with it."""
+        batch = Batch()
+        if self.pool.home == home:
+            self.pool.lose_home()
+            self._staff(batch)
+        return batch.effects()
 
     def opened(self, name: str, outcomes: list[OpenedPartition]) -> list[Effect]:
         """A Replica process answered OpenPartitions."""
-        batch = _Batch()
+        batch = Batch()
         failed = False
         for outcome in outcomes:
             key = (outcome.topic_id, outcome.partition)
@@ -235,7 +211,7 @@ class BrokerMachine:
 
     def led(self, name: str, leaderships: list[PartitionLeadership]) -> list[Effect]:
         """A Replica process has taken in who leads."""
-        batch = _Batch()
+        batch = Batch()
         for told in leaderships:
             key = (told.topic_id, told.partition)
             local = self.partitions.get(key)
@@ -246,7 +222,7 @@ class BrokerMachine:
 
     def retry(self) -> list[Effect]:
         """Try again to open what failed."""
-        batch = _Batch()
+        batch = Batch()
         for key, local in self.partitions.items():
             if local.phase is Phase.FAILED:
                 local.phase = Phase.ASSIGNED
@@ -255,7 +231,7 @@ class BrokerMachine:
 
     def registered(self) -> list[Effect]:
         """The broker has a new broker epoch: what was reported under the old one may be lost."""
-        batch = _Batch()
+        batch = Batch()
         for key, local in self.partitions.items():
             local.reported = False
             self._reconcile(key, batch)
@@ -308,7 +284,7 @@ class BrokerMachine:
 
     # ---- partitions ----------------------------------------------------------------------
 
-    def _reconcile_all(self, batch: _Batch) -> None:
+    def _reconcile_all(self, batch: Batch) -> None:
         """Compare everything: after a snapshot, or at the start."""
         wanted = {
             (topic_id, index): None
@@ -319,7 +295,7 @@ class BrokerMachine:
         for key in wanted:
             self._reconcile(key, batch)
 
-    def _take_in(self, update: MetadataUpdate, batch: _Batch) -> set[TopicId]:
+    def _take_in(self, update: MetadataUpdate, batch: Batch) -> set[TopicId]:
         """Reconcile what the records touch; returns the topics whose settings may differ."""
         touched: dict[PartitionKey, None] = {}
         configured: set[TopicId] = set()
@@ -340,7 +316,7 @@ class BrokerMachine:
             self._reconcile(key, batch)
         return configured
 
-    def _reconcile(self, key: PartitionKey, batch: _Batch) -> None:
+    def _reconcile(self, key: PartitionKey, batch: Batch) -> None:
         """Bring one partition a step nearer to what the metadata says."""
         state = self.image.partition(*key)
         if state is None or self.broker_id not in state.replicas:
@@ -356,7 +332,7 @@ class BrokerMachine:
             self._tell(key, local, state, batch)
         self._route(key, local, batch)
 
-    def _assign(self, key: PartitionKey, batch: _Batch) -> LocalPartition:
+    def _assign(self, key: PartitionKey, batch: Batch) -> LocalPartition:
         topic = self.image.topics[key[0]].name
         dedicated = self._config(key[0], batch)["raylog.replica.dedicated"] == "true"
         known = set(self.pool.slots)
@@ -366,7 +342,7 @@ class BrokerMachine:
         local = self.partitions[key] = LocalPartition(topic, slot.name)
         return local
 
-    def _adopt(self, slot: ReplicaSlot, status: PartitionStatus, batch: _Batch) -> None:
+    def _adopt(self, slot: ReplicaSlot, status: PartitionStatus, batch: Batch) -> None:
         """Take over a log that a surviving process has open."""
         key = (status.topic_id, status.partition)
         slot.partitions.add(key)
@@ -383,7 +359,7 @@ class BrokerMachine:
             batch.losses.append(key)
 
     def _open(
-        self, key: PartitionKey, local: LocalPartition, slot: ReplicaSlot, batch: _Batch
+        self, key: PartitionKey, local: LocalPartition, slot: ReplicaSlot, batch: Batch
     ) -> None:
         local.phase = Phase.OPENING
         local.incarnation = self._new_incarnation(slot)
@@ -406,7 +382,7 @@ class BrokerMachine:
         return f"{slot.instance}@{self._incarnation}.{self._openings}"
 
     def _tell(
-        self, key: PartitionKey, local: LocalPartition, state: PartitionState, batch: _Batch
+        self, key: PartitionKey, local: LocalPartition, state: PartitionState, batch: Batch
     ) -> None:
         """Report an opening until the metadata shows it; then pass on who leads."""
         if state.incarnations.get(self.broker_id) != local.incarnation:
@@ -431,7 +407,7 @@ class BrokerMachine:
             )
         )
 
-    def _route(self, key: PartitionKey, local: LocalPartition, batch: _Batch) -> None:
+    def _route(self, key: PartitionKey, local: LocalPartition, batch: Batch) -> None:
         """Give or take back the route, as the metadata and the process have it."""
         state = self.image.partition(*key)
         leads = (
@@ -458,7 +434,7 @@ class BrokerMachine:
             directory=self._directory(local.topic, key),
         )
 
-    def _retire(self, key: PartitionKey, batch: _Batch) -> None:
+    def _retire(self, key: PartitionKey, batch: Batch) -> None:
         """A partition is not (or no longer) held here."""
         local = self.partitions.pop(key, None)
         if local is None:
@@ -483,9 +459,9 @@ class BrokerMachine:
 
     # ---- processes -----------------------------------------------------------------------
 
-    def _succeed(self, lost: ReplicaSlot, batch: _Batch) -> None:
+    def _succeed(self, lost: ReplicaSlot, batch: Batch) -> None:
         """Give all partitions of a lost process to one successor, a spare if there is one."""
-        slot = self.pool.spare()
+        slot = self.pool.spare(dedicated=lost.dedicated)
         if slot is None:
             slot = self.pool.add()
             batch.spawns.append(slot)
@@ -499,13 +475,24 @@ class BrokerMachine:
             batch.losses.append(key)
             self._reconcile(key, batch)
 
-    def _keep_spares(self, batch: _Batch) -> None:
-        """Start missing spares, once no partition waits for a process that is being started."""
-        if not self.pool.is_waited_for:
+    def _staff(self, batch: Batch) -> None:
+        """See that the gateway has a home; start missing spares once nobody waits for a start."""
+        if self.pool.houses_gateway and self.pool.home is None:
+            self._house(batch)
+        if self._begun and not self.pool.is_waited_for:
             batch.spawns.extend(self.pool.missing_spares())
 
+    def _house(self, batch: Batch) -> None:
+        """Start the gateway in a process that runs; if there is none, it follows one's start."""
+        slot = self.pool.candidate()
+        if slot is None:
+            batch.spawns.append(self.pool.add())
+        elif slot.is_ready:
+            batch.home = self.pool.home = slot.name
+
     def _surplus(self) -> list[Effect]:
-        return [EndReplica(slot.name) for slot in self.pool.surplus()]
+        """End processes that nobody needs, once it is known which hold partitions."""
+        return [EndReplica(slot.name) for slot in self.pool.surplus()] if self._begun else []
 
     def _spawn_delay_ms(self, now_ms: int) -> int:
         """Processes that keep dying are started ever more slowly."""
@@ -515,7 +502,7 @@ class BrokerMachine:
 
     # ---- settings and directories --------------------------------------------------------
 
-    def _config(self, topic_id: TopicId, batch: _Batch) -> dict[str, str]:
+    def _config(self, topic_id: TopicId, batch: Batch) -> dict[str, str]:
         config = batch.configs.get(topic_id)
         if config is None:
             broker = broker_configs(self.image, self._settings, self.broker_id)
@@ -532,7 +519,7 @@ class BrokerMachine:
             return {key[0] for key in self.partitions}
         return ()
 
-    def _configured(self, topics: set[TopicId], batch: _Batch) -> list[Effect]:
+    def _configured(self, topics: set[TopicId], batch: Batch) -> list[Effect]:
         """Tell the processes the settings of topics, one effect a process."""
         told: dict[str, dict[TopicId, dict[str, str]]] = {}
         if topics:

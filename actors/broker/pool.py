@@ -4,6 +4,9 @@ A partition gets a process of its own while fewer than `actors_max` are in use, 
 loaded one after that. Internal topics share from the start; a topic may ask for processes of its
 own beyond the limit. A process without partitions is a spare: it takes the next partition, or what
 a lost process held, without waiting for a start.
+
+Where the gateway lives in a Replica process, its *home*, that is one that partitions share, or that
+they will: it is neither a spare nor dedicated to a partition nor ended while it is empty.
 """
 
 from __future__ import annotations
@@ -12,8 +15,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from raylog.actors.config import BrokerSettings
 from raylog.actors.names import REPLICA, child_name
 from raylog.actors.ports import PartitionKey
+from raylog.wire.errors import InvalidConfig
+
+FEW_CORES = 2
+"""Up to as many, what a hop to another process costs is missing elsewhere."""
+_IN_PROCESS = "gateway.in.replica.process"
 
 
 @dataclass(slots=True)
@@ -36,6 +45,15 @@ class ReplicaSlot:
         return bool(self.instance)
 
 
+def houses_gateway(settings: BrokerSettings, cores: int) -> bool:
+    """Whether the gateway lives in a Replica process; raises InvalidConfig."""
+    wanted = settings.raw(_IN_PROCESS)
+    alone = settings.number("gateway.actors") == 1
+    if wanted == "true" and not alone:
+        raise InvalidConfig(f"{_IN_PROCESS}=true is for one gateway: gateway.actors must be 1")
+    return wanted == "true" or (wanted == "auto" and alone and cores <= FEW_CORES)
+
+
 class ReplicaPool:
     """The Replica processes of one broker."""
 
@@ -46,9 +64,15 @@ class ReplicaPool:
         *,
         actors_max: int,
         spares: int,
+        houses_gateway: bool = False,
         numbers: Iterator[int] | None = None,
     ) -> None:
         self.slots: dict[str, ReplicaSlot] = {}
+        self.houses_gateway = houses_gateway
+        self.home: str | None = None
+        """The process in which the gateway lives or is being started."""
+        self.gateway_runs = False
+        """Whether it lives there already."""
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._actors_max = actors_max
@@ -63,15 +87,39 @@ class ReplicaPool:
         if crowded and shared and not dedicated:
             slot = min(shared, key=lambda one: (len(one.partitions), one.number))
         else:
-            slot = self.spare() or self.add()
+            slot = self.spare(dedicated=dedicated) or self.add()
             slot.dedicated = dedicated
         slot.partitions.add(key)
         return slot
 
-    def spare(self) -> ReplicaSlot | None:
-        """A process without partitions, a running one if there is one."""
-        empty = [slot for slot in self.slots.values() if not slot.partitions]
-        return min(empty, key=lambda one: (not one.is_ready, one.number), default=None)
+    def spare(self, *, dedicated: bool = False) -> ReplicaSlot | None:
+        """A process for partitions that has none: an empty home, else a spare, a running one first.
+
+        For a dedicated one the home does not do.
+        """
+        home = self.slots.get(self.home or "")
+        if home is not None and not home.partitions and not dedicated:
+            return home
+        spares = self._spares_now()
+        return min(spares, key=lambda one: (not one.is_ready, one.number), default=None)
+
+    def _spares_now(self) -> list[ReplicaSlot]:
+        return [
+            slot for slot in self.slots.values() if not slot.partitions and slot.name != self.home
+        ]
+
+    def candidate(self) -> ReplicaSlot | None:
+        """The process that suits the gateway best: it runs, and partitions share it."""
+        shared = [slot for slot in self.slots.values() if not slot.dedicated]
+        return min(
+            shared,
+            key=lambda one: (not one.is_ready, -len(one.partitions), one.number),
+            default=None,
+        )
+
+    def lose_home(self) -> None:
+        """The gateway lives nowhere now."""
+        self.home, self.gateway_runs = None, False
 
     def add(self) -> ReplicaSlot:
         """A slot for a process that is yet to be started.
@@ -91,6 +139,8 @@ class ReplicaPool:
 
     def remove(self, name: str) -> ReplicaSlot | None:
         """Forget a process that is gone."""
+        if name == self.home:
+            self.lose_home()
         return self.slots.pop(name, None)
 
     def release(self, name: str, key: PartitionKey) -> None:
@@ -102,17 +152,18 @@ class ReplicaPool:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether a partition's process is still being started."""
-        return any(slot.partitions and not slot.is_ready for slot in self.slots.values())
+        """Whether a partition's process, or the gateway, is still being started."""
+        return (self.houses_gateway and not self.gateway_runs) or any(
+            slot.partitions and not slot.is_ready for slot in self.slots.values()
+        )
 
     def missing_spares(self) -> list[ReplicaSlot]:
         """New slots so that there are as many spares as wanted."""
-        empty = sum(not slot.partitions for slot in self.slots.values())
-        return [self.add() for _ in range(self._spares - empty)]
+        return [self.add() for _ in range(self._spares - len(self._spares_now()))]
 
     def surplus(self) -> list[ReplicaSlot]:
         """Running processes without partitions beyond the wanted spares, taken off the pool."""
-        empty = [s for s in self.slots.values() if not s.partitions and s.is_ready]
+        empty = [slot for slot in self._spares_now() if slot.is_ready]
         ending = sorted(empty, key=lambda slot: slot.number)[max(self._spares, 0) :]
         for slot in ending:
             del self.slots[slot.name]

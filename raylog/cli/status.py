@@ -14,7 +14,7 @@ from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.api import BrokerStatus, ChildStatus
     from raylog.cli.cluster_record import ClusterRecord
     from raylog.cli.local_cluster import Standing
 
@@ -114,7 +114,9 @@ def summary(record: ClusterRecord) -> str:
 
 
 def _actor_rows(stands: Standing) -> list[Row]:
-    """Every actor: what Ray knows, and what its broker knows better."""
+    """Every actor: what Ray knows, what its broker knows better, and lodgers, which Ray has not."""
+    from raylog.actors.names import host_of
+
     children = {child.name: child for broker in stands.brokers for child in broker.children}
     brokers = {broker.pid: broker for broker in stands.brokers}
     rows: list[Row] = []
@@ -137,7 +139,23 @@ def _actor_rows(stands: Standing) -> list[Row]:
         elif broker is not None:
             row |= {"state": broker.state, "partitions": len(broker.partitions)}
         rows.append(row)
-    return rows
+    lodgers = [child for name, child in children.items() if host_of(name) != name]
+    return sorted([*rows, *map(_lodger_row, lodgers)], key=lambda row: str(row["name"]))
+
+
+def _lodger_row(lodger: ChildStatus) -> Row:
+    """An actor that lives in the process of another."""
+    role, broker_id = _role_of(lodger.name)
+    return {
+        "role": role,
+        "broker": broker_id,
+        "pid": lodger.pid,
+        "state": lodger.state,
+        "restarts": lodger.restarts,
+        "partitions": lodger.partitions,
+        "node": lodger.node_id[:8],
+        "name": lodger.name,
+    }
 
 
 _STATES = {"ALIVE": "running", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting"}

@@ -28,7 +28,11 @@ for _role in (CONTROLLER, BROKER, GATEWAY, REPLICA):
     role_class(_role)  # loaded with this module, so that starting a broker does not pay for it
 HOST = "127.0.0.1"
 STOP_TIMEOUT_S = 60.0
-TEST_SETTINGS = {"metadata.log.fsync": "false", "replica.actors.spare": "0"}
+TEST_SETTINGS = {
+    "metadata.log.fsync": "false",
+    "replica.actors.spare": "0",
+    "gateway.in.replica.process": "false",
+}
 """A test's cluster need not survive a power cut, and starts no process that must be kept warm."""
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from tests.support.load import Reader, Writer, assert_nothing_lost
-from tests.support.ray_clusters import NewCluster, Note, create, slowness
+from tests.support.ray_clusters import NewCluster, Note, RayCluster, create, slowness
 
 SERVES_AGAIN_S = 5.0
 TOPIC, PARTITIONS = "load", 2
@@ -17,10 +17,18 @@ SOME = 100
 PAUSE_S = 2.0
 
 
+@pytest.fixture(params=["true", "false"], ids=["gateway-in-replica", "gateway-apart"])
+def cluster(new_cluster: NewCluster, request: pytest.FixtureRequest) -> RayCluster:
+    """A broker in each of the arrangements of its processes."""
+    made = new_cluster(settings={"gateway.in.replica.process": request.param})
+    made.start()
+    share = made.pid(GATEWAY) == made.pid(REPLICA)
+    assert share is (request.param == "true")
+    return made
+
+
 @pytest.mark.parametrize("role", [GATEWAY, REPLICA, BROKER, CONTROLLER])
-def test_a_killed_process(new_cluster: NewCluster, role: str, note: Note) -> None:
-    cluster = new_cluster()
-    cluster.start()
+def test_a_killed_process(cluster: RayCluster, role: str, note: Note) -> None:
     create(cluster.bootstrap, TOPIC, PARTITIONS)
     with (
         Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
@@ -43,9 +51,7 @@ def test_a_killed_process(new_cluster: NewCluster, role: str, note: Note) -> Non
     assert max(written_s, served_s) < SERVES_AGAIN_S * slow
 
 
-def test_a_replica_that_stands_still_for_a_while(new_cluster: NewCluster) -> None:
-    cluster = new_cluster()
-    cluster.start()
+def test_a_replica_that_stands_still_for_a_while(cluster: RayCluster) -> None:
     create(cluster.bootstrap, TOPIC, PARTITIONS)
     with (
         Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,

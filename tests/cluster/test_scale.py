@@ -151,7 +151,8 @@ def no_more_descriptors(pid: int) -> Iterator[None]:
 
 def test_out_of_descriptors(new_cluster: NewCluster) -> None:
     """A partition that needs one is refused and says why; the others go on, it comes back."""
-    cluster = new_cluster(settings={"replica.actors.max": "1"})
+    apart = {"gateway.in.replica.process": "false"}  # or the gateway would have none either
+    cluster = new_cluster(settings={"replica.actors.max": "1", **apart})
     cluster.start()
     create(cluster.bootstrap, "t", 2)
     with WireClient("127.0.0.1", cluster.ports[0]) as client:

@@ -92,7 +92,11 @@ class Cluster:
             self.runtime,
             host="127.0.0.1",
             ports=[0] * BROKERS,
-            settings={"metadata.log.fsync": "false", "replica.actors.max": "2"},
+            settings={
+                "metadata.log.fsync": "false",
+                "replica.actors.max": "2",
+                "gateway.in.replica.process": "false",
+            },
         )
         await start_cluster(self.runtime, self.plan)
 

@@ -40,6 +40,7 @@ FAST = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
     "metadata.log.fsync": "false",
     "replica.actors.max": "2",
+    "gateway.in.replica.process": "false",
     "broker.heartbeat.interval.ms": "20",
 }
 

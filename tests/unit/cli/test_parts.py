@@ -163,7 +163,10 @@ def test_actors_and_partitions_are_put_together() -> None:
         restarts=0,
         metadata_offset=4,
         is_voter=True,
-        children=[ChildStatus("c/replica/1/3", "replica", 12, node, "spare", 2)],
+        children=[
+            ChildStatus("c/gateway/1/4@c/replica/1/3", "gateway", 12, node, "running", 1),
+            ChildStatus("c/replica/1/3", "replica", 12, node, "spare", 2),
+        ],
         partitions=[at],
     )
     actors = [
@@ -180,6 +183,7 @@ def test_actors_and_partitions_are_put_together() -> None:
         ("broker", 1, "running", 4, 1),
         ("broker", 2, "restarting", 5, None),
         ("controller", None, "running", 0, None),
+        ("gateway", 1, "running", 1, 0),
         ("replica", 1, "spare", 2, 0),
     ]
     (led, leaderless) = _partition_rows([broker], {("t", 0): (1, [1]), ("t", 1): (-1, [])})

@@ -24,6 +24,7 @@ _DEVIATIONS = {
 """Defaults that differ, as the module's docstring lists them."""
 _OURS = {
     "gateway.actors",
+    "gateway.in.replica.process",
     "metadata.log.fsync",
     "raylog.interceptors.files.dir",
     "raylog.interceptors.timeout.ms",
