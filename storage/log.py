@@ -335,6 +335,7 @@ class Log(ReadableLog):
             self._remove_segments(list(self._segments))
             self._drop_snapshots_above(-1)
             self._start = self.recovery_point = offset
+            self.epochs.truncate_from_end(0)
             self._end_at(offset, 0)
         except OSError as failure:
             self._refuse("truncation", failure)

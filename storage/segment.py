@@ -91,6 +91,17 @@ class Segment:
             or (self.index is not None and 8 * len(self.index) >= index_bytes)
         )
 
+    def has_room_for(
+        self, next_offset: int, size: int, segment_bytes: int, index_bytes: int
+    ) -> bool:
+        """Whether several batches of `size` bytes in all surely belong here, behind others."""
+        return (
+            0 < self.size <= segment_bytes - size
+            and next_offset - self.base_offset <= _OFFSETS_MAX
+            and self.index is not None
+            and 8 * len(self.index) + size < index_bytes
+        )
+
     def is_due(self, timestamp: int, now_ms: int, segment_ms: int) -> bool:
         """Whether the segment is too old for a batch with this largest timestamp."""
         if self.size == 0:

@@ -11,7 +11,7 @@ from raylog.storage.producers import marker_in
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.segment import Segment
-from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
+from raylog.wire.errors import KafkaError, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import (
     LENGTH_OVERHEAD,
     BatchHeader,
@@ -126,22 +126,79 @@ class LogWriter:
     def append_verbatim(self, batches: memoryview | bytearray | bytes, now_ms: int) -> int:
         """Write batches as the leader has them, as its follower; returns the log end offset.
 
-        CORRUPT_MESSAGE or OFFSET_OUT_OF_RANGE at a batch that is damaged or goes back; batches
-        before it stay. KAFKA_STORAGE_ERROR as for `append`.
+        An empty log takes a first batch that begins before it: the leader's log may start within
+        one. CORRUPT_MESSAGE or OFFSET_OUT_OF_RANGE at a batch that is damaged or goes back;
+        batches before it stay. KAFKA_STORAGE_ERROR as for `append`.
         """
-        for header, batch in iter_batches(batches):
-            check_crc(batch, header)
-            if header.is_control:
-                marker_in(batch)
-            if header.base_offset < self._end:
-                raise OffsetOutOfRange(
-                    f"batch at {header.base_offset} from the leader, the log ends at {self._end}"
-                )
-            segment = self._room_for(header, header.next_offset, now_ms)
-            self._write(segment, batch, len(batch))
-            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
-            self._appended(segment, header, header.base_offset, batch, now_ms)
+        whole, refusal = self._checked(batches)
+        size = sum([len(batch) for _, batch in whole])
+        if len(whole) > 1 and self._has_room_for(whole, size, now_ms):
+            segment = self._segments[-1]
+            self._write(segment, memoryview(batches)[:size], size)
+            for header, batch in whole:
+                self._followed(segment, header, batch, now_ms)
+        else:
+            for header, batch in whole:
+                segment = self._room_for_first(header, now_ms)
+                self._write(segment, batch, len(batch))
+                self._followed(segment, header, batch, now_ms)
+        if refusal is not None:
+            raise refusal
         return self._end
+
+    def _checked(
+        self, batches: memoryview | bytearray | bytes
+    ) -> tuple[list[tuple[BatchHeader, memoryview]], KafkaError | None]:
+        """The batches that may be written, up to the first that may not, and why that is so."""
+        whole: list[tuple[BatchHeader, memoryview]] = []
+        end = self._end
+        try:
+            for header, batch in iter_batches(batches):
+                check_crc(batch, header)
+                if header.is_control:
+                    marker_in(batch)
+                begins_within = not whole and not self._segments and end < header.next_offset
+                if header.base_offset < end and not begins_within:
+                    raise OffsetOutOfRange(
+                        f"batch at {header.base_offset} from the leader, the log ends at {end}"
+                    )
+                whole.append((header, batch))
+                end = header.next_offset
+        except KafkaError as refusal:
+            return whole, refusal
+        return whole, None
+
+    def _has_room_for(
+        self, whole: list[tuple[BatchHeader, memoryview]], size: int, now_ms: int
+    ) -> bool:
+        """Whether all go to the growing segment, surely: then they are one write."""
+        if self._offline is not None or not self._segments:
+            return False
+        segment, config = self._segments[-1], self.config
+        latest = max([header.max_timestamp for header, _ in whole])
+        return (
+            segment.fd >= 0
+            and not segment.sealed
+            and segment.has_room_for(
+                whole[-1][0].next_offset, size, config.segment_bytes, config.max_index_size_bytes
+            )
+            and not segment.is_due(latest, now_ms, config.segment_ms)
+        )
+
+    def _room_for_first(self, header: BatchHeader, now_ms: int) -> Segment:
+        """As `_room_for`; an empty log goes back to where a batch begins that holds its end."""
+        end = self._end
+        self._end = min(end, header.base_offset) if not self._segments else end
+        try:
+            return self._room_for(header, header.next_offset, now_ms)
+        finally:
+            self._end = end
+
+    def _followed(
+        self, segment: Segment, header: BatchHeader, batch: memoryview, now_ms: int
+    ) -> None:
+        self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._appended(segment, header, header.base_offset, batch, now_ms)
 
     def _room_for(self, header: BatchHeader, next_offset: int, now_ms: int) -> Segment:
         if self._offline is not None:

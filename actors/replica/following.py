@@ -95,7 +95,7 @@ class Following:
 
     async def _join(self, leader: int, wanting: dict[Partition, int]) -> None:
         """Ask the leader's broker once, and join the streams to the processes it names."""
-        partitions = list(wanting)
+        partitions = [one for one in wanting if not one.in_surgery]
         try:
             addresses: list[str] = await self._runtime.call(
                 broker_name(self._cluster_id, leader),

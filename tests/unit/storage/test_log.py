@@ -1,5 +1,7 @@
 """Appends, rolling and reads of a log on a disk that works."""
 
+import errno
+
 import pytest
 
 from raylog.storage.log import LogConfig, Slice
@@ -176,6 +178,48 @@ def test_a_follower_refuses_what_is_damaged_and_keeps_what_came_before(disk: Fau
     with pytest.raises(CorruptMessage):
         log.append_verbatim(good + bad, NOW_MS)
     assert log.log_end_offset == 2
+
+
+def test_a_follower_writes_batches_for_one_segment_at_once(disk: FaultyDisk) -> None:
+    log = open_log(disk, index_interval_bytes=150)
+    log.append_verbatim(batch(2), NOW_MS)
+    batches = [batch(2, offset=offset, producer_id=1, sequence=offset - 2) for offset in (2, 4, 6)]
+    disk.fail("pwritev", errno.EIO, skip=1)
+    assert log.append_verbatim(b"".join(batches), NOW_MS) == 8
+    assert len(log.producers) == 1
+    found = log.read(4, 10_000, 8)
+    assert found is not None
+    assert log.load(found) == batches[1] + batches[2]
+
+
+def test_a_followers_segments_are_the_leaders(disk: FaultyDisk) -> None:
+    leader = open_log(disk, segment_bytes=1_000)
+    follower = open_log(FaultyDisk(), segment_bytes=1_000)
+    data = b""
+    for _ in range(20):
+        one = batch(2)
+        append(leader, one)
+        data += one
+    for begin in range(0, 20, 3):
+        size = len(data) // 20
+        follower.append_verbatim(data[begin * size : (begin + 3) * size], NOW_MS)
+    assert follower.segments == leader.segments
+    assert follower.segment_count > 2
+
+
+def test_an_empty_log_begins_within_the_leaders_first_batch(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    log.truncate_fully(5)
+    assert log.append_verbatim(batch(4, offset=3) + batch(offset=7), NOW_MS) == 8
+    assert (log.log_start_offset, log.segments) == (5, ["00000000000000000003-1.log"])
+    found = log.read(5, 10_000, 8)
+    assert found is not None
+    assert log.load(found) == batch(4, offset=3) + batch(offset=7)
+    disk.kill()
+    log = open_log(disk)
+    assert (log.log_start_offset, log.log_end_offset) == (5, 8)
+    with pytest.raises(OffsetOutOfRange):
+        log.append_verbatim(batch(4, offset=6), NOW_MS)
 
 
 def test_settings_can_change(disk: FaultyDisk) -> None:

@@ -181,6 +181,22 @@ def test_truncation_to_the_end_or_beyond_does_nothing(disk: FaultyDisk) -> None:
     assert log.log_end_offset == 6
 
 
+def test_truncation_drops_an_epoch_without_records_at_the_end(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(), epoch=3)
+    log.epochs.assign(5, 1)
+    log.truncate_to(1, NOW_MS)
+    assert log.epochs.entries() == [(3, 0)]
+    assert log.log_end_offset == 1
+
+
+def test_a_log_that_begins_anew_knows_no_epochs(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch(), epoch=3)
+    log.truncate_fully(100)
+    assert log.epochs.entries() == []
+
+
 def test_truncation_below_the_start_begins_the_log_anew(disk: FaultyDisk) -> None:
     log = segmented(disk)
     log.delete_records_to(4)
