@@ -21,7 +21,7 @@ from raylog.assignors.levels import Block, pour
 
 FAR = 1_000_000
 """The cost of a partition far from its member; more than any number of moves."""
-STEPS_MAX = 500_000
+STEPS_MAX = 200_000
 """How many edges the search for cheapest chains may look at, in one block."""
 _INFINITE = 1 << 62
 
@@ -241,9 +241,12 @@ class Placing:
                 yield _POOL, 0
         else:
             index = _KINDS - node
-            given = self._given[index]
+            given, kind = self._given[index], self._kinds[index]
             for member in self._may_have[index]:
-                yield member, self._cost(index, member, given.get(member, 0))
+                if member in kind.owned or kind.near is not None:
+                    yield member, self._cost(index, member, given.get(member, 0))
+                else:
+                    yield member, 0
 
     def _cost(self, index: int, member: int, count: int) -> int:
         """What it costs to give a member of `count` partitions of a kind one more of it."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from raylog.actors.group import records
-from raylog.actors.group.offsets import Partitions, StoredOffset
+from raylog.actors.group.offsets import OffsetStore, Partitions, StoredOffset
 from raylog.actors.group.shard import Shard
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
@@ -33,6 +33,8 @@ from raylog.wire.internal.commits import decode_commit_key, decode_commit_value,
 CHUNK_BYTES = 4 << 20
 WAIT_S = 0.01
 COMMITS_AT_ONCE = 20_000
+PARTITION_AT = -4
+"""From here on a key of a commit is the partition, big-endian."""
 Commits = dict[bytes, bytes | None]
 """The last value of each key; None where a tombstone is the last."""
 
@@ -60,9 +62,28 @@ async def load(runtime: Runtime, link: Link, route: Route, shard: Shard) -> int:
         offset = await runtime.run_blocking(
             _read_slice, path, part.position, part.length, offset, shard, commits
         )
+    places = _Places(shard.offsets)
     while commits:
-        await runtime.run_blocking(_take_commits, shard, commits)
+        await runtime.run_blocking(_take_commits, places, commits)
     return offset
+
+
+class _Places:
+    """Where offsets go. Names and topic ids that recur by the million are one object each."""
+
+    def __init__(self, offsets: OffsetStore) -> None:
+        self.topic_ids: dict[bytes, bytes] = {}
+        self.known: dict[bytes, Partitions] = {}
+        """By all of a key but its last bytes, the partition."""
+        self._offsets = offsets
+        self._topics: dict[str, str] = {}
+
+    def new(self, key: bytes) -> Partitions:
+        """The place of a key that is not in `known`, which it is then."""
+        group_id, topic, _ = decode_commit_key(key)
+        place = self._offsets.place(group_id, self._topics.setdefault(topic, topic))
+        self.known[key[:PARTITION_AT]] = place
+        return place
 
 
 async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> FetchedPartition:
@@ -110,24 +131,24 @@ def _read_slice(
     return offset
 
 
-def _take_commits(shard: Shard, commits: Commits) -> None:
+def _take_commits(places: _Places, commits: Commits) -> None:
     """Move some of the commits into the shard.
 
     Keys of one group's topic differ in their last bytes, the partition: the rest is decoded once.
     """
-    places: dict[bytes, Partitions] = {}
-    new = tuple.__new__  # half the cost of the generated constructor
+    known, new_place, one_id = places.known.get, places.new, places.topic_ids.setdefault
+    new, number = tuple.__new__, int.from_bytes  # half the cost of the generated constructor
     with _no_collector():
         for _ in range(min(len(commits), COMMITS_AT_ONCE)):
             key, value = commits.popitem()
             if value is None:
                 continue
-            start = key[:-4]
-            place = places.get(start)
+            offset, epoch, metadata, at_ms, until_ms, topic_id = decode_commit_value(value)
+            fields = (offset, epoch, metadata, at_ms, until_ms, one_id(topic_id, topic_id))
+            place = known(key[:PARTITION_AT])
             if place is None:
-                group_id, topic, _ = decode_commit_key(key)
-                place = places[start] = shard.offsets.place(group_id, topic)
-            place[int.from_bytes(key[-4:])] = new(StoredOffset, decode_commit_value(value))
+                place = new_place(key)
+            place[number(key[PARTITION_AT:])] = new(StoredOffset, fields)
 
 
 @contextmanager

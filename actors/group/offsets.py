@@ -74,7 +74,10 @@ Topics = dict[str, Partitions]
 
 
 class OffsetStore:
-    """Group to topic to partition to offset. Changed by `replay` alone."""
+    """Group to topic to partition to offset. Changed by `replay` alone.
+
+    A group whose last offset was forgotten keeps its empty place until `drop_empty`.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, Topics] = {}
@@ -134,8 +137,11 @@ class OffsetStore:
         partitions.pop(partition, None)
         if not partitions:
             del topics[topic]
-            if not topics:
-                del self.groups[group_id]
+
+    def drop_empty(self, group_id: str) -> None:
+        """Forget a group that has no offsets; harmless where there are some, or no group."""
+        if not self.groups.get(group_id, True):
+            del self.groups[group_id]
 
 
 # ---- commit --------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ Every handler looks at the groups, appends records to its step and answers; `rep
 hard state, at once for what a step appends and in the same code for what is loaded from the log.
 
 A group that has committed offsets and never had members is `Empty` and of no protocol type. No
-object is kept for it: its offsets are all there is.
+object is kept for it: its place among the offsets is all there is. It outlives the last of them, as
+in Apache Kafka, until the next look for expired ones, DeleteGroups, or a load.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
+from raylog.actors.group.classic.metadata import delete as delete_classic
 from raylog.actors.group.consumer import RECORD_KEYS, ConsumerGroup
 from raylog.actors.group.consumer.migration import settle as settle_migration
 from raylog.actors.group.consumer.migration import upgrade
@@ -146,9 +148,16 @@ class Shard:
                 _itself if group is None else group.offset_expires_after,
             )
             offsets.forget(step, group_id, list(gone))
-            if group is None or not group.is_empty() or group_id in self.offsets.groups:
-                continue
+            if not self.offsets.of(group_id) and (group is None or group.is_empty()):
+                self._bury(step, group_id)
+
+    def _bury(self, step: Step, group_id: str) -> None:
+        """Forget a group without members and offsets; harmless where there is none."""
+        group = self.groups.get(group_id)
+        if group is not None:
             group.delete(step)
+        elif group_id in self.offsets.groups:
+            delete_classic(group_id, step)
 
     # ---- replay --------------------------------------------------------------------------
 
@@ -167,11 +176,13 @@ class Shard:
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
             if record.value is None:
+                self.offsets.drop_empty(group_id)
                 return
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
         group.replay(record)
         if record.value is None:
             del self.groups[group_id]
+            self.offsets.drop_empty(group_id)
 
     def _replay_consumer(self, group_id: str, record: GroupRecord) -> None:
         group = self.groups.get(group_id)
@@ -182,6 +193,7 @@ class Shard:
         group.replay(record)
         if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
             del self.groups[group_id]
+            self.offsets.drop_empty(group_id)
             self._assigning.forget(group_id)
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
@@ -348,8 +360,7 @@ class Shard:
         if group is not None and not group.is_empty():
             raise NonEmptyGroup(f"group {group_id} has members")
         offsets.forget(step, group_id, offsets.all_partitions(self.offsets.of(group_id)))
-        if group is not None:
-            group.delete(step)
+        self._bury(step, group_id)
 
 
 def _required(group_id: str) -> str:

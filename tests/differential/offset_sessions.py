@@ -231,6 +231,79 @@ def of_consumers(stage: Stage) -> None:
     asks.fetch(None)
 
 
+@SESSIONS.of("forget-the-last")
+def forget_the_last(stage: Stage) -> None:
+    """A group of offsets alone stays, Empty, when the last of them is deleted."""
+    asks = Outsider(stage)
+    asks.commit({"t1": {0: 1}})
+    asks.forget({"t1": [0]})
+    for version in (5, 6):
+        asks.describe(version=version)
+    asks.describe_consumers()
+    asks.list()
+    asks.fetch(None)
+    asks.fetch({"t1": [0]})
+    asks.forget({"t1": [0]})
+    for version in (8, 9):
+        asks.commit({"t1": {0: 1}}, version, generation_id_or_member_epoch=3)
+    asks.commit({"t1": {0: 2}})
+    asks.fetch(None)
+
+
+@SESSIONS.of("forget-the-last-and-{0}", ["delete", "join", "join-as-consumer"])
+def then(stage: Stage, what: str) -> None:
+    """What becomes of a group that has lost its last offset."""
+    asks, a, c = Outsider(stage), Classic(stage, "a"), Consumer(stage, "c", "t2")
+    asks.commit({"t1": {0: 1}})
+    asks.forget({"t1": [0]})
+    if what == "delete":
+        asks.delete()
+    elif what == "join":
+        a.enter()
+        a.leave()
+    else:
+        c.join()
+        c.leave()
+    asks.describe()
+    asks.describe_consumers()
+    asks.list()
+    asks.fetch(None)
+    asks.forget({"t1": [0]})
+    asks.delete()
+    asks.list()
+    asks.delete()
+
+
+@SESSIONS.of("delete-offsets-{0}", range(3))
+def delete_offsets(stage: Stage, version: int) -> None:
+    """DeleteGroups of a group of offsets alone: all of it is gone at once."""
+    asks = Outsider(stage)
+    asks.commit({"t1": {0: 1}, "t2": {1: 2}})
+    asks.delete(version=version)
+    asks.describe()
+    asks.describe_consumers()
+    asks.list()
+    asks.fetch(None)
+    asks.forget({"t1": [0]})
+    asks.commit({"t1": {0: 1}}, generation_id_or_member_epoch=3)
+    asks.delete(version=version)
+
+
+@SESSIONS.of("last-topic-is-deleted")
+def last_topic_deleted(stage: Stage) -> None:
+    """A group of offsets alone stays, Empty, when its only topic goes."""
+    topic, asks = stage.topic("only", 1), Outsider(stage)
+    asks.commit({topic: {0: 1}})
+    stage.drop(topic)
+    asked = OffsetFetchRequest(groups=[asks.fetched_group(None, 9)])
+    stage.until("x", lambda: (asked, 9), lambda answer: not answer.groups[0].topics)
+    asks.describe()
+    asks.list()
+    asks.forget({"t1": [0]})
+    asks.delete()
+    asks.describe()
+
+
 @SESSIONS.of("topic-is-deleted")
 def topic_deleted(stage: Stage) -> None:
     """Offsets of a deleted topic go with it, sooner or later."""

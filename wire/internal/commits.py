@@ -48,6 +48,8 @@ _ONE_BYTE = 0x80
 _NO_TAGS = b"\x00"
 _TOPIC_ID = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
 _WITH_TOPIC_ID = len(_TOPIC_ID) + len(ZERO_UUID)
+_USUAL = struct.Struct(">hqibq3s16s")  # version 4 with a topic id and without metadata, as a whole
+_NO_METADATA = 1
 
 
 def is_commit_key(key: bytes | None) -> TypeGuard[bytes]:
@@ -71,6 +73,10 @@ def decode_commit_key(key: bytes) -> CommitKey:
 
 def decode_commit_value(value: bytes) -> CommitFields:
     """The fields of a commit's value; DecodeError if it is malformed or of an unknown version."""
+    if len(value) == _USUAL.size:
+        version, offset, epoch, metadata_size, timestamp, tag, topic_id = _USUAL.unpack(value)
+        if version == _V4 and metadata_size == _NO_METADATA and tag == _TOPIC_ID:
+            return offset, epoch, "", timestamp, NO_EXPIRY, topic_id
     try:
         version, offset, epoch = _HEAD.unpack_from(value)
         if version == _V3:

@@ -6,11 +6,14 @@ from raylog.actors.group.base import GroupRecord
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.offsets import (
+    GroupMetadataKey,
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -260,6 +263,40 @@ def test_offsets_are_deleted_by_tombstones(world: ShardWorld) -> None:
 def test_offsets_of_no_group_cannot_be_deleted(world: ShardWorld) -> None:
     assert world.ask(deleting(0), 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.ask(deleting(0, group=""), 0).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def described(world: ShardWorld, group: str = "g") -> str:
+    """The group's state."""
+    state: str = world.ask(DescribeGroupsRequest(groups=[group]), 6).groups[0].group_state
+    return state
+
+
+def test_a_group_outlives_its_last_offset_until_the_next_look_for_expired_ones(
+    world: ShardWorld,
+) -> None:
+    world.ask(committing({0: 5}), BY_NAME)
+    world.ask(deleting(0), 0)
+    assert described(world) == "Empty"
+    assert world.ask(deleting(0), 0).error_code == ErrorCode.NONE
+    world.expire()
+    assert described(world) == "Dead"
+    assert world.log[-1] == GroupRecord(GroupMetadataKey(group="g"), None)
+    assert world.ask(deleting(0), 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    written = len(world.log)
+    world.expire()
+    assert len(world.log) == written
+
+
+def test_a_group_without_its_offsets_is_deleted_on_demand(world: ShardWorld) -> None:
+    world.ask(committing({0: 5}), BY_NAME)
+    world.delete_topic("t")
+    assert described(world) == "Empty"
+    asked = DeleteGroupsRequest(groups_names=["g", "g"])
+    codes_of = [one.error_code for one in world.ask(asked, 2).results]
+    assert codes_of == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert described(world) == "Dead"
+    world.crash()
+    assert described(world) == "Dead"
 
 
 def test_offsets_of_a_deleted_topic_go_with_it(world: ShardWorld) -> None:
