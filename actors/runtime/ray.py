@@ -10,6 +10,7 @@ stream links (`runtime.stream`), between those who share a process by method cal
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 import os
 import signal
@@ -97,10 +98,10 @@ class Host:
         instance = uuid.uuid4().hex
         runtime = RayRuntime(instance, self._secret_path, secret)
         actor = actor_class(runtime, **spec.args)
-        residence = Residence(actor, runtime, f"unix:raylog-{instance}")
+        residence = Residence(actor, runtime)
         try:
             await actor.start()
-            await residence.open(secret)
+            await residence.open(secret, _host_for_others())
         except BaseException:
             runtime.end(wait=False)
             raise
@@ -340,6 +341,12 @@ class _LinkWatch:
         self._on_lost = None
         if self._link is not None:
             self._link.close()
+
+
+def _host_for_others() -> str | None:
+    """The address under which other machines reach this one; None where Ray is local."""
+    host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    return None if ipaddress.ip_address(host).is_loopback else host
 
 
 def _begin_unasked(host: Any) -> None:

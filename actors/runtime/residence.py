@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from raylog.actors.runtime.addresses import tcp_address, unix_address
 from raylog.actors.runtime.base import Actor, Buffer, FailureHandler, ReplyHandler
 from raylog.actors.runtime.links import LINK_NUMBERS, InprocLink
 from raylog.actors.runtime.loop import LoopRuntime
@@ -23,20 +24,30 @@ _HERE: dict[str, Residence] = {}
 class Residence:
     """An actor that has started, and the links to it."""
 
-    def __init__(self, actor: Actor, runtime: LoopRuntime, address: str) -> None:
+    def __init__(self, actor: Actor, runtime: LoopRuntime) -> None:
         self.actor = actor
-        self.address = address
+        self.address = unix_address(f"raylog-{runtime.instance}")
+        """Where links are accepted, once open."""
         self._runtime = runtime
-        self._server: asyncio.AbstractServer | None = None
+        self._servers: list[asyncio.Server] = []
         self._serving: set[ServingLink] = set()
         self._neighbours: set[NeighbourLink] = set()
 
-    async def open(self, secret: bytes) -> None:
-        """Let others connect."""
-        self._server = await serve_links(
-            self.address, secret, self._runtime.instance, self.actor, self._serving
-        )
+    async def open(self, secret: bytes, host: str | None = None) -> None:
+        """Let others connect; with `host`, this machine's own address, from elsewhere too."""
+        await self._serve(self.address, secret)
+        if host is not None:
+            server = await self._serve(tcp_address(host, 0), secret)
+            port = server.sockets[0].getsockname()[1]
+            self.address = f"{self.address},{tcp_address(host, port)}"
         _HERE[self.address] = self
+
+    async def _serve(self, address: str, secret: bytes) -> asyncio.Server:
+        server = await serve_links(
+            address, secret, self._runtime.instance, self.actor, self._serving
+        )
+        self._servers.append(server)
+        return server
 
     def link(self) -> NeighbourLink:
         """A link from an actor of this process."""
@@ -49,8 +60,8 @@ class Residence:
         """End the actor, which has stopped, and every link to it; the process goes on."""
         if _HERE.pop(self.address, None) is None:
             return
-        assert self._server is not None, "whoever is in the table was opened"
-        self._server.close()
+        for server in self._servers:
+            server.close()
         for serving in tuple(self._serving):
             serving.abort()
         for link in tuple(self._neighbours):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.runtime.addresses import endpoint_of
 from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.residence import Residence, neighbour
@@ -50,8 +51,8 @@ class Home:
 
     def __init__(self) -> None:
         self.actor = Keeper()
-        self.runtime = LoopRuntime("keeper", self._broken)
-        self.residence = Residence(self.actor, self.runtime, f"unix:test-{uuid.uuid4().hex}")
+        self.runtime = LoopRuntime(f"keeper-{uuid.uuid4().hex}", self._broken)
+        self.residence = Residence(self.actor, self.runtime)
         self.unhandled: list[BaseException] = []
 
     def _broken(self, failure: BaseException) -> None:
@@ -98,6 +99,23 @@ def test_links_of_both_kinds_have_numbers_of_their_own() -> None:
         far.close()
 
     tell(story)
+
+
+def test_who_is_elsewhere_connects_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told() -> None:
+        home = Home()
+        await home.residence.open(SECRET, "127.0.0.1")
+        address = home.residence.address
+        assert neighbour(address) is home.residence
+        monkeypatch.setattr("raylog.actors.runtime.addresses.this_machine", lambda: "elsewhere")
+        far = await connect_link(address, SECRET, "far", 5)
+        assert await far.ask("echo", "over TCP") == "over TCP"
+        assert isinstance(endpoint_of(address), tuple)
+        home.residence.leave()
+        with pytest.raises(PeerLost, match="nobody"):
+            await connect_link(address, SECRET, "far", 5)
+
+    asyncio.run(told())
 
 
 def test_a_link_that_one_side_closes_is_lost_to_both() -> None:
