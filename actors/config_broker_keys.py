@@ -14,6 +14,7 @@ _HOURS = {
     "log.roll.jitter.hours": ("0", 0),
 }
 """Kafka gives these the default, and leaves the finer-grained keys of the same meaning unset."""
+_NO_THROTTLE = "Accepted for the tools that set it, without effect."
 _UNSET = ("log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms")
 
 
@@ -148,6 +149,35 @@ _NETWORK = (
 
 _CLUSTER = (
     _broker("broker.id", _T.INT, "-1", "The broker's number; -1 takes it from the data.", low=-1),
+    _broker(
+        "replica.selector.class",
+        _T.STRING,
+        None,
+        "Which replica consumers are sent to: unset, the leader; rack, an in-sync one in their own "
+        "rack (KIP-392), for which Kafka's name of that class stands, too.",
+        choices=(
+            "rack",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+            "org.apache.kafka.common.replica.LeaderSelector",
+        ),
+    ),
+    *(
+        _broker(name, _T.LONG, str(LONG_MAX), f"{what} {_NO_THROTTLE}", low=0, dynamic=True)
+        for name, what in (
+            (
+                "leader.replication.throttled.rate",
+                "Bytes a second that may be fetched from throttled replicas that lead.",
+            ),
+            (
+                "follower.replication.throttled.rate",
+                "Bytes a second that throttled replicas that follow may fetch.",
+            ),
+            (
+                "replica.alter.log.dirs.io.max.bytes.per.second",
+                "Bytes a second at which replicas move between directories.",
+            ),
+        )
+    ),
     _broker("broker.rack", _T.STRING, None, "Where the broker stands, for placement."),
     _broker("log.dirs", _T.LIST, None, "The data directory. One is supported."),
     _broker(

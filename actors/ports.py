@@ -75,7 +75,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Broker to Gateway: which Replica actor serves a partition led by this broker."""
+    """Broker to Gateway: which Replica actor has a partition of this broker open."""
 
     topic_id: TopicId
     partition: int
@@ -84,11 +84,13 @@ class Route:
     replica_address: str
     directory: str
     """Where its segments are, for the gateway's read-only maps."""
+    leads: bool = True
+    """Whether it leads; else consumers may read there what is committed (KIP-392)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RouteUpdate:
-    """Broker to Gateway: routes that came, and partitions that are no longer served here."""
+    """Broker to Gateway: routes that came or changed, and partitions no longer served here."""
 
     added: list[Route] = field(default_factory=list)
     removed: list[PartitionKey] = field(default_factory=list)

@@ -23,6 +23,7 @@ from raylog.actors.gateway.handlers.table import FORWARDED, SERVED, handler_of
 from raylog.actors.gateway.lanes import Lanes
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.producer_ids import ProducerIds
+from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
 from raylog.actors.gateway.topic_metadata import TopicMetadata
 from raylog.actors.ports import RouteUpdate
@@ -69,6 +70,7 @@ class GatewayActor:
         self.rules = TopicRulesCache(runtime, self.cluster, self.settings)
         self.lanes = Lanes(runtime)
         self.fetch_bytes_max = self.settings.number("fetch.max.bytes")
+        self.selects_replicas = self.settings.raw(SELECTOR_KEY) in RACK_AWARE
         self.topic_metadata = TopicMetadata()
         self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id)

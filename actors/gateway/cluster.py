@@ -1,7 +1,7 @@
 """A gateway's view of the cluster: the metadata image, the routes to its broker's replicas.
 
-The Broker pushes both. A partition is served here when the image says that this broker leads it
-and a route to its Replica actor is there.
+The Broker pushes both. A partition is served here when this broker leads it and a route to its
+Replica actor is there; consumers may also read from a follower (KIP-392).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from raylog.actors.ports import PartitionKey, RouteUpdate, TopicId
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.errors import (
+    KafkaError,
     NotLeaderOrFollower,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -28,6 +29,7 @@ class OpenRoute:
     link: Link
     leader_epoch: int
     directory: str
+    leads: bool
 
 
 class ClusterView:
@@ -65,7 +67,9 @@ class ClusterView:
             link = await self._links.to(route)
             if link is not None:
                 key = (route.topic_id, route.partition)
-                self._routes[key] = OpenRoute(link, route.leader_epoch, route.directory)
+                self._routes[key] = OpenRoute(
+                    link, route.leader_epoch, route.directory, route.leads
+                )
         gone = [r.directory for key in update.removed if (r := self._routes.pop(key, None))]
         self._tell()
         return gone
@@ -104,14 +108,24 @@ class ClusterView:
         replica is just being (re)started.
         """
         route = self._routes.get((topic.topic_id, partition))
+        if route is not None and route.leads:
+            return route
+        raise self._not_served(topic, partition)
+
+    def any_route(self, topic: Topic, partition: int) -> OpenRoute:
+        """The way to a partition that this broker leads or follows; raises as `route` does."""
+        route = self._routes.get((topic.topic_id, partition))
         if route is not None:
             return route
+        raise self._not_served(topic, partition)
+
+    def _not_served(self, topic: Topic, partition: int) -> KafkaError:
         if not 0 <= partition < len(topic.partitions):
-            raise UnknownTopicOrPartition(
+            return UnknownTopicOrPartition(
                 f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
             )
         leader = topic.partitions[partition].leader
-        raise NotLeaderOrFollower(
+        return NotLeaderOrFollower(
             f"broker {self.broker_id} does not serve {topic.name}-{partition}, {leader} leads it"
         )
 
@@ -119,9 +133,13 @@ class ClusterView:
         """Whether every partition has a leader, and those led here a route."""
         return all(
             state.leader >= 0
-            and (state.leader != self.broker_id or (topic.topic_id, index) in self._routes)
+            and (state.leader != self.broker_id or self._leads(topic.topic_id, index))
             for index, state in enumerate(topic.partitions)
         )
+
+    def _leads(self, topic_id: TopicId, partition: int) -> bool:
+        route = self._routes.get((topic_id, partition))
+        return route is not None and route.leads
 
     def close(self) -> None:
         """Close all links."""

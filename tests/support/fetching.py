@@ -79,15 +79,18 @@ class Cluster:
         self.odd = world.link("odd")
         (directory / SEGMENT).write_bytes(CONTENT)
 
-    async def serve(self, partitions: int = 1, *, replicas: int = 1) -> None:
+    async def serve(self, partitions: int = 1, *, replicas: int = 1, leads: bool = True) -> None:
         await self.world.brokers(1, 2)
         await self.world.topic("t", partitions)
         for index in range(partitions):
             address = "odd" if index % replicas else "even"
-            await self.route(address, index)
+            await self.route(address, index, leads=leads)
 
-    async def route(self, address: str, index: int, key: TopicId = T) -> FakeLink:
-        return await self.world.route(address, (key, index), directory=str(self.directory))
+    async def route(
+        self, address: str, index: int, key: TopicId = T, *, leads: bool = True
+    ) -> FakeLink:
+        directory = str(self.directory)
+        return await self.world.route(address, (key, index), directory=directory, leads=leads)
 
     def send(self, request: FetchRequest, version: int = 13) -> None:
         self.client.send(request, version)

@@ -390,10 +390,12 @@ class World:
         )
         return new_id
 
-    async def route(self, address: str, *keys: PartitionKey, directory: str = "/none") -> FakeLink:
+    async def route(
+        self, address: str, *keys: PartitionKey, directory: str = "/none", leads: bool = True
+    ) -> FakeLink:
         """Have partitions served by the Replica actor at `address`."""
         link = self.link(address)
-        added = [Route(*key, 0, address, address, directory) for key in keys]
+        added = [Route(*key, 0, address, address, directory, leads) for key in keys]
         await self.gateway.apply_routes(RouteUpdate(added))
         return link
 

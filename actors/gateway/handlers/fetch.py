@@ -1,9 +1,11 @@
 """Fetch 4-18: slices of segments, straight from the page cache to the socket.
 
 v4 isolation level (KIP-98), v5 log start offset, v7 sessions (KIP-227), v9 leader epochs
-(KIP-320), v12 diverging epochs (KIP-595), v13 topic ids (KIP-516), v16 leader hints (KIP-951).
-Followers do not fetch here: replicas fetch from one another over links.
-Left out: fetch from the closest replica (KIP-392) needs more than one replica.
+(KIP-320), v11 reading from followers by the consumer's rack (KIP-392), v12 diverging epochs
+(KIP-595), v13 topic ids (KIP-516), v16 leader hints (KIP-951).
+Followers do not fetch here: replicas fetch from one another over links. A leader that knows an
+in-sync replica in the consumer's rack sends the consumer there, instead of records; a follower
+answers up to the high watermark that it knows.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from raylog.actors.gateway.fetch_sessions import (
 from raylog.actors.gateway.interception import TopicInterceptors
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.maps import read_cold
+from raylog.actors.gateway.replica_selection import replica_in_rack
 from raylog.actors.interceptors.chain import Chain
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import PartitionKey, TopicId
@@ -42,7 +45,9 @@ from raylog.wire.messages.fetch import (
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
 log = logging.getLogger(__name__)
+ANY_REPLICA_SINCE = 11
 HINTS_SINCE = 12
+NO_REPLICA = -1
 TOPIC_IDS_SINCE = 13
 ENDPOINTS_SINCE = 16
 REPLICA_GRACE_MS = 1_000
@@ -79,6 +84,7 @@ class _Fetch:
 
     __slots__ = (
         "_bytes",
+        "_closer",
         "_context",
         "_deadline",
         "_failed",
@@ -89,6 +95,7 @@ class _Fetch:
         "_max_bytes",
         "_once",
         "_parts",
+        "_redirected",
         "_request",
         "_session",
         "_waiting",
@@ -104,8 +111,12 @@ class _Fetch:
         self._max_bytes = min(request.max_bytes, context.gateway.fetch_bytes_max)
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
+        self._closer: dict[PartitionKey, int] = {}
+        """Partitions that the consumer could read nearer to it, and the broker there."""
         self._late: list[_LateRecords] = []
         self._failed = False
+        self._redirected: dict[PartitionKey, int] = {}
+        """Those of them that it is sent to."""
         self._left: dict[Link, None] = {}
         self._once = False
         self._waiting = False
@@ -123,10 +134,16 @@ class _Fetch:
         links = list(self._session.links)
         if not links:
             self._finish()
-        elif len(links) == 1 and not self._failed and self._request.max_wait_ms > 0:
+        elif self._may_wait_at_once(links):
             self._ask(links, wait=True, min_bytes=self._request.min_bytes)
         else:
             self._ask(links, wait=False, min_bytes=0)
+
+    def _may_wait_at_once(self, links: list[Link]) -> bool:
+        """Whether one replica process alone decides when to answer."""
+        if self._failed or self._closer:
+            return False
+        return len(links) == 1 and self._request.max_wait_ms > 0
 
     def _forget(self) -> None:
         for forgotten in self._request.forgotten_topics_data:
@@ -150,7 +167,7 @@ class _Fetch:
             topic_id = self._topic_id(asked.topic, asked.topic_id)
             for part in asked.partitions:
                 key = (topic_id, part.partition)
-                session.interests[key] = _interest(topic_id, part)
+                session.interests[key] = _interest(topic_id, part, self._context.version)
                 session.names[key] = asked.topic
                 self._route(key)
 
@@ -166,7 +183,10 @@ class _Fetch:
         cluster = self._context.gateway.cluster
         try:
             topic = self._topic(key)
-            route = cluster.route(topic, key[1])
+            if self._context.version >= ANY_REPLICA_SINCE:
+                route = cluster.any_route(topic, key[1])
+            else:
+                route = cluster.route(topic, key[1])
         except KafkaError as failure:
             self._session.unwatch(key)
             self._found(_failed_part(key, int(failure.code)))
@@ -176,6 +196,17 @@ class _Fetch:
             self._changes(old.link)[1].append(key)
         self._session.watch(key, route)
         self._changes(route.link)[0].append(self._session.interests[key])
+        if route.leads and self._request.rack_id:
+            self._look_nearer(key, topic)
+
+    def _look_nearer(self, key: PartitionKey, topic: Topic) -> None:
+        gateway = self._context.gateway
+        if not gateway.selects_replicas:
+            return
+        state = topic.partitions[key[1]]
+        nearer = replica_in_rack(gateway.cluster.image, state, key[1], self._request.rack_id)
+        if nearer is not None:
+            self._closer[key] = nearer
 
     def _topic(self, key: PartitionKey) -> Topic:
         cluster = self._context.gateway.cluster
@@ -238,12 +269,27 @@ class _Fetch:
 
     def _found(self, part: FetchedPartition) -> None:
         key = (part.topic_id, part.partition)
+        if key in self._closer:
+            part = self._sent_nearer(key, part)
         before = self._parts.get(key)
         self._bytes += part.length - (0 if before is None else before.length)
         self._parts[key] = part
         if part.error_code:
             self._failed = True
             self._session.unwatch(key)
+
+    def _sent_nearer(self, key: PartitionKey, part: FetchedPartition) -> FetchedPartition:
+        """The part without records if the consumer is sent elsewhere, which ends the wait.
+
+        It stays here where something is wrong with its position, or where that is beyond what is
+        committed: only up to there an in-sync replica is sure to have the log.
+        """
+        offset = self._session.interests[key].offset
+        has_it = part.log_start_offset <= offset <= part.high_watermark
+        if part.error_code or part.diverging or not has_it:
+            return part
+        self._redirected[key] = self._closer[key]
+        return part._replace(length=0, aborted=None)
 
     def _too_late(self, parts: list[FetchedPartition]) -> None:
         """The client is answered already. Records are told again; an error the replica forgets."""
@@ -253,12 +299,17 @@ class _Fetch:
 
     def _one_answered(self, link: Link) -> None:
         del self._left[link]
-        enough = self._failed or self._bytes >= self._request.min_bytes
+        enough = self._has_enough()
         if not self._left or (self._waiting and enough):
             self._all_answered()
 
+    def _has_enough(self) -> bool:
+        """Whether the client is to be answered now."""
+        enough = self._bytes >= self._request.min_bytes
+        return enough or self._failed or bool(self._redirected)
+
     def _all_answered(self) -> None:
-        enough = self._failed or self._bytes >= self._request.min_bytes
+        enough = self._has_enough()
         links = list(self._session.links)
         may_wait = not self._waiting and self._request.max_wait_ms > 0 and links
         if enough or not may_wait:
@@ -314,9 +365,11 @@ class _Fetch:
             part = self._parts.get(key) or _failed_part(key, _LATE)
             if part.length and room <= 0:
                 part = part._replace(length=0)  # stays news at the replica: the next fetch has it
-            if not session.is_news(part) and not self._full:
+            nearer = self._redirected.get(key, NO_REPLICA)
+            if not session.is_news(part) and not self._full and nearer == NO_REPLICA:
                 continue
             data = self._partition_data(key, part)
+            data.preferred_read_replica = nearer
             hints.append(data.current_leader)
             room -= part.length
             answered.setdefault((session.names[key], key[0]), []).append(data)
@@ -436,7 +489,7 @@ def _fetched(data: Buffer, chain: Chain) -> bytes:
     return chain.fetched(data)
 
 
-def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:
+def _interest(topic_id: TopicId, part: FetchPartition, version: int) -> Interest:
     return Interest(
         topic_id,
         part.partition,
@@ -444,6 +497,7 @@ def _interest(topic_id: TopicId, part: FetchPartition) -> Interest:
         part.partition_max_bytes,
         part.current_leader_epoch,
         part.last_fetched_epoch,
+        version >= ANY_REPLICA_SINCE,
     )
 
 

@@ -1,0 +1,190 @@
+"""Fetch from followers, and consumers sent to the replica in their own rack (KIP-392)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway.replica_selection import replica_in_rack
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.records import BrokerRegistered, BrokerShuttingDown, PartitionChanged
+from raylog.actors.replica.api import FETCH, Interest
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.fetch import FetchRequest
+from tests.support.fetching import CONTENT, Cluster, T, errors, fetch, opened, part, records
+from tests.support.gateway_world import World, run, settle
+
+RACK_AWARE = {"replica_selector_class": "rack"}
+
+
+async def spread(
+    world: World, tmp_path: Path, *, leads: bool = True, partitions: int = 1
+) -> Cluster:
+    """Broker 1 in rack r1 and broker 2 in rack r2 hold the topic; this is broker 1."""
+    cluster = Cluster(world, tmp_path)
+    await cluster.serve(partitions, leads=leads)
+    for index in range(partitions):
+        leader = None if leads else 2
+        await world.apply(PartitionChanged(T, index, leader=leader, replicas=(1, 2), isr=(1, 2)))
+    return cluster
+
+
+def from_rack(rack: str, *asked: tuple[int, int], **more: Any) -> FetchRequest:
+    request = fetch(*asked, **more)
+    request.rack_id = rack
+    return request
+
+
+# ---- sent to another replica -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(11, 19))
+@pytest.mark.parametrize(
+    "selector", ["rack", "org.apache.kafka.common.replica.RackAwareReplicaSelector"]
+)
+def test_a_consumer_is_sent_to_the_replica_in_its_rack(
+    version: int, selector: str, tmp_path: Path
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path)
+        cluster.send(from_rack("r2", (0, 3)), version)
+        request = cluster.even.take(FETCH)
+        assert not request.header.wait
+        request.reply([part(length=20)])
+        answer = cluster.answer()
+        (data,) = answer.responses[0].partitions
+        assert (data.preferred_read_replica, data.error_code) == (2, 0)
+        assert (data.high_watermark, data.last_stable_offset) == (9, 9)
+        assert records(answer) == {}
+
+    run(scenario, replica_selector_class=selector)
+
+
+def test_only_those_partitions_are_told_that_can_be_read_nearer(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path, partitions=2)
+        await world.apply(PartitionChanged(T, 1, isr=(1,)))
+        session = await opened(cluster, part(0), part(1))
+        cluster.send(from_rack("r2", (0, 9), (1, 9), session=(session, 1)))
+        cluster.even.take(FETCH).reply([part(0), part(1)])
+        (topic,) = cluster.answer().responses
+        found = {data.partition_index: data.preferred_read_replica for data in topic.partitions}
+        assert found == {0: 2}
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario, **RACK_AWARE)
+
+
+@pytest.mark.parametrize(
+    ("version", "rack", "settings"),
+    [
+        (10, "r2", RACK_AWARE),
+        (11, "", RACK_AWARE),
+        (11, "r1", RACK_AWARE),
+        (11, "r3", RACK_AWARE),
+        (11, "r2", {}),
+        (
+            11,
+            "r2",
+            {"replica_selector_class": "org.apache.kafka.common.replica.LeaderSelector"},
+        ),
+    ],
+)
+def test_who_stays_with_the_leader(
+    version: int, rack: str, settings: dict[str, str], tmp_path: Path
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path)
+        cluster.send(from_rack(rack, (0, 3)), version)
+        request = cluster.even.take(FETCH)
+        assert request.header.wait
+        request.reply([part(length=20)])
+        answer = cluster.answer()
+        assert answer.responses[0].partitions[0].preferred_read_replica == -1
+        assert records(answer) == {0: CONTENT[10:30]}
+
+    run(scenario, **settings)
+
+
+@pytest.mark.parametrize(
+    ("offset", "found", "expected"),
+    [
+        (10, part(), ErrorCode.NONE),
+        (3, part(error=ErrorCode.OFFSET_OUT_OF_RANGE), ErrorCode.OFFSET_OUT_OF_RANGE),
+        (3, part(diverging=[0, 2]), ErrorCode.NONE),
+    ],
+)
+def test_an_offset_that_the_other_replica_may_not_have(
+    offset: int, found: object, expected: ErrorCode, tmp_path: Path
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path)
+        cluster.send(from_rack("r2", (0, offset), max_wait_ms=0), 12)
+        cluster.even.take(FETCH).reply([found])
+        answer = cluster.answer()
+        assert errors(answer) == {0: expected}
+        assert answer.responses[0].partitions[0].preferred_read_replica == -1
+
+    run(scenario, **RACK_AWARE)
+
+
+def test_who_is_near() -> None:
+    image = MetadataImage()
+    for broker_id, rack in ((1, "a"), (2, "b"), (3, "b"), (4, "c"), (5, "b")):
+        image.apply(BrokerRegistered(broker_id, 1, "h", 1, rack, "d", "i", broker_id == 4))
+    state = PartitionState((1, 2, 3, 4, 5), (1, 2, 3, 4), 1, 0, 0, {})
+    assert [replica_in_rack(image, state, index, "b") for index in range(3)] == [2, 3, 2]
+    assert replica_in_rack(image, state, 0, "a") is None
+    assert replica_in_rack(image, state, 0, "c") is None  # fenced
+    assert replica_in_rack(image, state, 0, "d") is None
+    image.apply(BrokerShuttingDown(2, 1))
+    assert replica_in_rack(image, state, 0, "b") == 3
+    state.leader = -1
+    assert replica_in_rack(image, state, 0, "b") is None
+
+
+# ---- followers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [11, 12, 13, 18])
+def test_a_follower_serves_consumers(version: int, tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path, leads=False)
+        cluster.send(from_rack("r1", (0, 3)), version)
+        request = cluster.even.take(FETCH)
+        (change,) = request.header.changes
+        assert Interest(*change).any_replica
+        request.reply([part(length=20)])
+        answer = cluster.answer()
+        assert records(answer) == {0: CONTENT[10:30]}
+        assert answer.responses[0].partitions[0].preferred_read_replica == -1
+
+    run(scenario, **RACK_AWARE)
+
+
+def test_a_follower_serves_no_consumer_that_knows_leaders_only(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path, leads=False)
+        cluster.send(fetch((0, 3)), 10)
+        assert errors(cluster.answer()) == {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        assert not cluster.even.requests
+
+    run(scenario)
+
+
+def test_a_route_to_a_follower_is_none_for_anything_but_reading(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        await spread(world, tmp_path, leads=False)
+        cluster = world.gateway.cluster
+        topic = cluster.image.topics[T]
+        assert cluster.any_route(topic, 0).leads is False
+        with pytest.raises(Exception, match="broker 1 does not serve t-0, 2 leads it"):
+            cluster.route(topic, 0)
+        assert cluster.serves(topic)
+        await world.apply(PartitionChanged(T, 0, leader=1))
+        await settle()
+        assert not cluster.serves(topic)
+
+    run(scenario)
