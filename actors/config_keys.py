@@ -11,7 +11,8 @@ Deviations from Kafka:
 - Keys of tiered storage (`remote.*`, `local.retention.*`), of JVM security providers, of ZooKeeper
   and of thread pools do not exist: giving one is an error.
 - `preallocate`, `segment.jitter.ms` and the lists of throttled replicas with their rates are
-  accepted and have no effect: segments take their space as they grow, and replication is not throttled.
+  accepted and have no effect: segments take their space as they grow, and replication is not
+  throttled.
 - `raylog.*`, `replica.actors.*`, `gateway.actors`, `gateway.in.replica.process` and
   `metadata.log.fsync` are ours.
 - `log.cleaner.dedupe.buffer.size` is 64 MiB (Kafka 128) and, as the other keys of the cleaner
