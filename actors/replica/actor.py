@@ -199,7 +199,8 @@ class ReplicaActor:
             self._failures.report(failure)
         return failure
 
-    def _partition_of(self, topic_id: TopicId, index: int) -> Partition:
+    def partition(self, topic_id: TopicId, index: int) -> Partition:
+        """A partition replica that is open here; raises UnknownTopicOrPartition."""
         partition = self._partitions.get((topic_id, index))
         if partition is None:
             raise UnknownTopicOrPartition(f"partition {index} of {topic_id.hex()} is not open here")
@@ -215,7 +216,7 @@ class ReplicaActor:
             write = Write(writes, number, payload[begin : begin + length])
             begin += length
             try:
-                partition = self._partition_of(topic_id, index)
+                partition = self.partition(topic_id, index)
                 self._claims.check(partition.key, request.peer)
                 partition.produce(write, epoch, acks, now_ms)
             except (KafkaError, OSError) as failure:
@@ -227,18 +228,18 @@ class ReplicaActor:
 
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header
-        partition = self._partition_of(topic_id, index)
+        partition = self.partition(topic_id, index)
         request.reply(partition.offset_for(epoch, timestamp, isolation))
 
     def _epoch_end(self, request: LinkRequest) -> None:
         topic_id, index, epoch, asked = request.header
-        partition = self._partition_of(topic_id, index)
+        partition = self.partition(topic_id, index)
         partition.machine.require_leader(epoch)
         request.reply(partition.log.epochs.end_offset_for(asked, partition.log.log_end_offset))
 
     def _delete_records(self, request: LinkRequest) -> None:
         topic_id, index, offset = request.header
-        partition = self._partition_of(topic_id, index)
+        partition = self.partition(topic_id, index)
         log_start_offset = partition.delete_records(offset)
         self._runtime.start(
             self._answer_durable(request, partition, log_start_offset), "delete records"
@@ -259,14 +260,14 @@ class ReplicaActor:
 
     def _claim(self, request: LinkRequest) -> None:
         topic_id, index, epoch = request.header
-        partition = self._partition_of(topic_id, index)
+        partition = self.partition(topic_id, index)
         partition.machine.require_leader(epoch)
         self._claims.take(partition.key, request.peer)
         request.reply(partition.log.log_end_offset)
 
     def _producers(self, request: LinkRequest) -> None:
         topic_id, index = request.header
-        partition = self._partition_of(topic_id, index)
+        partition = self.partition(topic_id, index)
         partition.machine.require_leader()
         request.reply([list(state) for state in partition.log.producers.describe()])
 

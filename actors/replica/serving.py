@@ -186,12 +186,12 @@ class Serving:
         self._figures_timer = None
         for session in tuple(self._sessions.values()):
             if session.figures and session.parked is not None:
-                self._answer(session)
+                self._answer(session, figures_alone=True)
 
     # ---- answers -------------------------------------------------------------------------
 
-    def _answer(self, session: FollowerSession) -> None:
-        """Answer with what there is; stay parked if there is nothing."""
+    def _answer(self, session: FollowerSession, *, figures_alone: bool = False) -> None:
+        """Answer with what there is; stay parked if there is nothing worth it."""
         parts: list[ReplicatedPart] = []
         payload: list[Buffer] = []
         room = session.max_bytes
@@ -207,13 +207,14 @@ class Serving:
                 session.answered.add(key)
                 session.figures.pop(key, None)
                 parts.append(part)
-        figures, session.figures = session.figures, {}
-        for key in figures:
-            partition = self._partitions.get(key)
-            if partition is not None and partition.machine.is_leader:
-                parts.append(_figures(partition))
-        if parts:
+        if parts or figures_alone:
+            parts += self._figures(session)
             session.answer(parts, payload)
+
+    def _figures(self, session: FollowerSession) -> list[ReplicatedPart]:
+        figures, session.figures = session.figures, {}
+        partitions = [self._partitions.get(key) for key in figures]
+        return [_figures(one) for one in partitions if one is not None and one.machine.is_leader]
 
     def _part(
         self, interest: ReplicaInterest, room: int, payload: list[Buffer]

@@ -1,0 +1,430 @@
+"""Replica actors of several brokers, with real logs on disks in memory, under a clock of the test.
+
+The brokers and the controller are played: `ReplicaWorld` has committed metadata of one topic, lets
+leaders change in-sync replicas by the controller's rules, and moves leadership as it is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from typing import Any
+
+from raylog.actors.config import BrokerConfigs, resolve_topic
+from raylog.actors.controller.api import IsrChange, IsrOutcome
+from raylog.actors.names import broker_name
+from raylog.actors.ports import OpenPartition, PartitionKey, PartitionLeadership
+from raylog.actors.replica.actor import ReplicaActor
+from raylog.actors.replica.api import (
+    FETCH,
+    PRODUCE,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+    ProduceAnswer,
+    ProducePart,
+    produced,
+)
+from raylog.actors.replica.config import ReplicationSettings
+from raylog.actors.replica.partition import Partition
+from raylog.actors.runtime.base import PeerLost
+from raylog.actors.runtime.links import InprocLink
+from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.records import iter_batches
+from tests.support.disk import FaultyDisk
+from tests.support.gateway_world import FakeRuntime, FakeTimer, settle
+from tests.support.logs import batch
+from tests.support.replicas import TOPIC_ID
+
+CLUSTER = "test-cluster"
+ACKS_ALL = -1
+SETTINGS = ReplicationSettings(lag_ms_max=2_000, backoff_ms=100)
+
+
+class Clock(FakeRuntime):
+    """The world's time; counts what it wakes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.timers_run = 0
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> FakeTimer:
+        def run() -> None:
+            self.timers_run += 1
+            callback()
+
+        return super().call_later(delay_ms, run)
+
+
+class NodeRuntime(FakeRuntime):
+    """The runtime of one process: its own disk and end, the world's clock and peers."""
+
+    def __init__(self, world: ReplicaWorld, disk: FaultyDisk) -> None:
+        super().__init__()
+        self.disk = disk
+        self.alive = True
+        self._world = world
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def now_ms(self) -> int:
+        return self._world.clock.now_ms()
+
+    def monotonic_ms(self) -> float:
+        return self._world.clock.monotonic_ms()
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> FakeTimer:
+        return self._world.clock.call_later(delay_ms, lambda: callback() if self.alive else None)
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = super().start(coroutine, name)
+        self._tasks.append(task)
+        return task
+
+    async def call(self, peer: str, method: str, *args: Any, timeout_ms: int) -> Any:
+        return await self._world.call(peer, method, *args)
+
+    async def connect(self, address: str) -> InprocLink:  # type: ignore[override]  # a real one
+        return self._world.connect(address, self)
+
+    def end(self) -> None:
+        """The process is killed."""
+        self.alive = False
+        for task in self._tasks:
+            task.cancel()
+
+
+@dataclass
+class Node:
+    """One broker's process of replicas; `number` counts its starts."""
+
+    broker_id: int
+    disk: FaultyDisk
+    runtime: NodeRuntime
+    actor: ReplicaActor
+    number: int
+    links: list[InprocLink]
+
+    @property
+    def address(self) -> str:
+        return f"process:{self.broker_id}.{self.number}"
+
+    @property
+    def incarnation(self) -> str:
+        return f"{self.broker_id}@{self.number}"
+
+
+class ReplicaWorld:
+    """Brokers 1 to `brokers`, each with a replica of every partition."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        partitions: int = 1,
+        config: dict[str, str] | None = None,
+        settings: ReplicationSettings = SETTINGS,
+    ) -> None:
+        self.clock = Clock()
+        self.keys: list[PartitionKey] = [(TOPIC_ID, index) for index in range(partitions)]
+        self.config = resolve_topic(config or {}, BrokerConfigs()) | {
+            "producer.id.expiration.ms": "86400000"
+        }
+        self.settings = settings
+        self.brokers = tuple(range(1, brokers + 1))
+        self.disks = {one: FaultyDisk() for one in self.brokers}
+        self.nodes: dict[int, Node] = {}
+        self.metadata: dict[PartitionKey, PartitionLeadership] = {
+            key: PartitionLeadership(*key, -1, -1, 0, self.brokers, self.brokers, {})
+            for key in self.keys
+        }
+        self.controller_fails = 0
+        """As many requests to change in-sync replicas are lost, half of them on the way back."""
+        self.refusal: ErrorCode | None = None
+        self.altered: list[tuple[int, ...]] = []
+        self._numbers = itertools.count(1)
+        self._links = itertools.count(1)
+        self._callers: dict[InprocLink, NodeRuntime] = {}
+
+    # ---- processes -----------------------------------------------------------------------
+
+    async def start(self, broker_id: int) -> Node:
+        """Start a broker's process, open its logs, and tell everybody."""
+        disk = self.disks[broker_id]
+        runtime = NodeRuntime(self, disk)
+        actor = ReplicaActor(
+            runtime,  # type: ignore[arg-type]  # a fake
+            name=f"replica {broker_id}",
+            cluster_id=CLUSTER,
+            broker_id=broker_id,
+            replication=self.settings,
+        )
+        node = Node(broker_id, disk, runtime, actor, next(self._numbers), [])
+        self.nodes[broker_id] = node
+        opened = await actor.open_partitions(
+            [
+                OpenPartition(key[0], "t", key[1], f"/{broker_id}/t-{key[1]}", self.config)
+                for key in self.keys
+            ]
+        )
+        assert not [one.error for one in opened if one.error]
+        for key in self.keys:
+            state = self.metadata[key]
+            known = {**state.incarnations, broker_id: node.incarnation}
+            again = state.leader == broker_id
+            self._commit(
+                replace(
+                    state,
+                    incarnations=known,
+                    leader_epoch=state.leader_epoch + again,
+                    partition_epoch=state.partition_epoch + 1,
+                )
+            )
+        await self.publish()
+        return node
+
+    async def start_all(self, leader: int = 1) -> None:
+        """Start all brokers; one leads every partition, all are in sync."""
+        for broker_id in self.brokers:
+            await self.start(broker_id)
+        await self.elect(leader)
+        await self.pass_ms(10)
+
+    async def kill(self, broker_id: int, *, power: random.Random | None = None) -> None:
+        """Kill a process; with `power` its machine loses what was not synced."""
+        node = self.nodes.pop(broker_id)
+        node.runtime.end()
+        for link in list(node.links):
+            link.break_off()
+        for link in [one for one, caller in self._callers.items() if caller is node.runtime]:
+            link.close()
+        if power is None:
+            node.disk.kill()
+        else:
+            node.disk.crash(power)
+        await settle()
+
+    async def pass_ms(self, ms: float) -> None:
+        """Let time pass."""
+        await self.clock.advance(ms)
+        await settle()
+        for node in self.nodes.values():
+            assert not node.runtime.failures, node.runtime.failures
+
+    # ---- metadata ------------------------------------------------------------------------
+
+    def _commit(self, state: PartitionLeadership) -> None:
+        self.metadata[(state.topic_id, state.partition)] = state
+
+    async def publish(self, *broker_ids: int) -> None:
+        """Tell processes who leads, all of them or some."""
+        for broker_id in broker_ids or tuple(self.nodes):
+            node = self.nodes.get(broker_id)
+            if node is not None:
+                told = [
+                    state
+                    for state in self.metadata.values()
+                    if state.incarnations.get(broker_id) == node.incarnation
+                ]
+                await node.actor.lead_partitions(told)
+
+    def change(self, key: PartitionKey | None = None, **changes: Any) -> None:
+        """Commit a change of one partition, or of all, that nobody is told yet."""
+        for one in [key] if key else self.keys:
+            state = self.metadata[one]
+            if "leader" in changes:
+                changes["leader_epoch"] = state.leader_epoch + 1
+            self._commit(replace(state, **changes, partition_epoch=state.partition_epoch + 1))
+
+    async def elect(self, leader: int, **changes: Any) -> None:
+        """Have a broker lead everything."""
+        self.change(leader=leader, **changes)
+        await self.publish()
+
+    async def call(self, peer: str, method: str, *args: Any) -> Any:
+        """What the processes' brokers are asked."""
+        broker_id = next((n for n in self.nodes if broker_name(CLUSTER, n) == peer), None)
+        if broker_id is None:
+            raise PeerLost(f"{peer} is gone")
+        if method == "locate_leaders":
+            node = self.nodes[broker_id]
+            return [
+                node.address if self._partition_of(broker_id, key).machine.is_leader else ""
+                for key in args[0]
+            ]
+        assert method == "alter_partitions", method
+        return await self._alter(broker_id, args[0])
+
+    async def _alter(self, broker_id: int, changes: list[IsrChange]) -> list[IsrOutcome]:
+        if self.controller_fails:
+            self.controller_fails -= 1
+            if self.controller_fails % 2:
+                self._altered(broker_id, changes)
+            raise PeerLost("the controller is gone")
+        outcomes = self._altered(broker_id, changes)
+        await self.publish()
+        return outcomes
+
+    def _altered(self, broker_id: int, changes: list[IsrChange]) -> list[IsrOutcome]:
+        found = []
+        for asked in changes:
+            key = (asked.topic_id, asked.partition)
+            error = self._alter_one(broker_id, asked, self.metadata[key])
+            state = self.metadata[key]
+            found.append(
+                IsrOutcome(
+                    *key,
+                    error,
+                    None,
+                    state.leader,
+                    state.leader_epoch,
+                    state.partition_epoch,
+                    state.isr,
+                )
+            )
+        return found
+
+    def _alter_one(self, broker_id: int, asked: IsrChange, state: PartitionLeadership) -> ErrorCode:
+        if self.refusal is not None:
+            return self.refusal
+        if asked.leader_epoch < state.leader_epoch or state.leader != broker_id:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if asked.partition_epoch != state.partition_epoch:
+            return ErrorCode.INVALID_UPDATE_VERSION
+        for one, incarnation in asked.isr:
+            if one not in self.nodes or state.incarnations[one] != incarnation:
+                return ErrorCode.INELIGIBLE_REPLICA
+        isr = tuple([one for one, _ in asked.isr])
+        if isr != state.isr:
+            self.altered.append(isr)
+            self._commit(replace(state, isr=isr, partition_epoch=state.partition_epoch + 1))
+        return ErrorCode.NONE
+
+    # ---- links ---------------------------------------------------------------------------
+
+    def connect(self, address: str, caller: NodeRuntime | None = None) -> InprocLink:
+        """A link to a process that lives."""
+        node = next((one for one in self.nodes.values() if one.address == address), None)
+        if node is None:
+            raise PeerLost(f"nobody is at {address}")
+        link = InprocLink(node.actor, next(self._links))
+        node.links.append(link)
+        link.on_lost(lambda: self._forget(node, link))
+        if caller is not None:
+            self._callers[link] = caller
+        return link
+
+    def _forget(self, node: Node, link: InprocLink) -> None:
+        node.links.remove(link)
+        self._callers.pop(link, None)
+
+    # ---- clients -------------------------------------------------------------------------
+
+    def _partition_of(self, broker_id: int, key: PartitionKey) -> Partition:
+        return self.nodes[broker_id].actor.partition(*key)
+
+    def replica(self, broker_id: int, partition: int = 0) -> Partition:
+        """A broker's replica of a partition."""
+        return self._partition_of(broker_id, (TOPIC_ID, partition))
+
+    def produce(
+        self,
+        broker_id: int,
+        *batches: bytes | bytearray,
+        acks: int = ACKS_ALL,
+        partition: int = 0,
+        timeout_ms: int = 30_000,
+    ) -> asyncio.Future[list[ProduceAnswer | ErrorCode]]:
+        """Produce batches to one partition, each in a request of its own."""
+        link = self.connect(self.nodes[broker_id].address)
+        data = batches or (batch(),)
+        asked = [
+            link.ask(
+                PRODUCE,
+                [acks, timeout_ms, [ProducePart(TOPIC_ID, partition, -1, len(one))]],
+                [memoryview(bytearray(one))],
+            )
+            for one in data
+        ]
+        return asyncio.ensure_future(_outcomes(asked))
+
+    async def fetch(
+        self, broker_id: int, offset: int = 0, *, any_replica: bool = False
+    ) -> FetchedPartition:
+        """What a consumer is told of partition 0, at once."""
+        link = self.connect(self.nodes[broker_id].address)
+        interest = Interest(TOPIC_ID, 0, offset, 1_000_000, -1, -1, any_replica)
+        ask = FetchAsk(1, True, True, 0, 1_000_000, 0, False, [interest], [])
+        found: list[FetchedPartition] = await link.ask(FETCH, ask)
+        return found[0]
+
+    async def ask(self, broker_id: int, kind: str, *header: Any) -> Any:
+        """Ask a process for something about partition 0."""
+        link = self.connect(self.nodes[broker_id].address)
+        return await link.ask(kind, [TOPIC_ID, 0, *header])
+
+    # ---- looking -------------------------------------------------------------------------
+
+    def records(
+        self, broker_id: int, partition: int = 0
+    ) -> list[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of every record that a replica holds."""
+        return contents(self.replica(broker_id, partition).log)
+
+    def raw(self, broker_id: int, partition: int = 0) -> bytes:
+        """The batches that a replica holds."""
+        return raw_log(self.replica(broker_id, partition))
+
+    def ends(self, partition: int = 0) -> list[tuple[int, int]]:
+        """(log end offset, high watermark) of each live replica."""
+        return [
+            (one.log.log_end_offset, one.high_watermark)
+            for one in (self.replica(broker_id, partition) for broker_id in sorted(self.nodes))
+        ]
+
+    def isr(self) -> tuple[int, ...]:
+        """In-sync replicas of partition 0 as committed."""
+        return self.metadata[self.keys[0]].isr
+
+
+def raw_log(partition: Partition, up_to: int | None = None) -> bytes:
+    """The batches that a log holds, those that end at or below `up_to`."""
+    log = partition.log
+    data = b""
+    offset = log.log_start_offset
+    while (found := log.read(offset, 1 << 20, log.log_end_offset)) is not None:
+        loaded = log.load(found)
+        for header, one in iter_batches(loaded):
+            if up_to is None or header.next_offset <= up_to:
+                data += bytes(one)
+        offset = found.next_offset
+    return data
+
+
+async def _outcomes(asked: list[Any]) -> list[ProduceAnswer | ErrorCode]:
+    found: list[ProduceAnswer | ErrorCode] = []
+    for one in asked:
+        try:
+            found.append(produced((await one)[0]))
+        except KafkaError as failure:
+            found.append(failure.code)
+        except PeerLost:
+            found.append(ErrorCode.NETWORK_EXCEPTION)
+    return found
+
+
+def run_world(
+    scenario: Callable[[ReplicaWorld], Coroutine[Any, Any, None]], **settings: Any
+) -> None:
+    """Run a scenario in a world of started brokers that broker 1 leads."""
+
+    async def run() -> None:
+        world = ReplicaWorld(**settings)
+        await world.start_all()
+        await scenario(world)
+        for broker_id in list(world.nodes):
+            await world.kill(broker_id)
+
+    asyncio.run(run())
