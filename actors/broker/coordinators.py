@@ -87,7 +87,7 @@ class Coordinators:
 
     def _of_topic(self, topic: str, routes: list[Route]) -> list[Route]:
         topic_id = self._machine.image.topic_ids.get(topic)
-        return [route for route in routes if route.topic_id == topic_id]
+        return [route for route in routes if route.leads and route.topic_id == topic_id]
 
     # ---- processes -----------------------------------------------------------------------
 

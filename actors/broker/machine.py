@@ -10,8 +10,8 @@ A partition replica on this broker goes through these phases:
 | failed   | the log could not be opened                 | tried again after a while          |
 
 An open replica whose incarnation the metadata shows is told who leads; once it has taken that in,
-and if it is this broker, gateways get the route. A route is taken back as soon as the process is
-lost or another broker leads.
+gateways get the route, which says whether it leads or follows. A route is taken back as soon as the
+process is lost, or another broker leads in its stead: it comes back as a follower's.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
 from raylog.actors.metadata.configs import broker_configs, replica_config
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import (
+    NO_LEADER,
     ConfigChanged,
     PartitionChanged,
     PartitionCreated,
@@ -83,6 +84,8 @@ class LocalPartition:
     """Leader epoch its process has taken in."""
     routed_epoch: int = -1
     """Leader epoch under which gateways have a route to it."""
+    routed_leader: bool = False
+    """Whether they have it as the leader."""
 
 
 class BrokerMachine:
@@ -252,7 +255,7 @@ class BrokerMachine:
         found = []
         for key in keys:
             local = self.partitions.get(key)
-            leads = local is not None and local.routed_epoch >= 0
+            leads = local is not None and local.routed_epoch >= 0 and local.routed_leader
             found.append(self.pool.slots[local.slot].address if local and leads else "")
         return found
 
@@ -410,18 +413,20 @@ class BrokerMachine:
     def _route(self, key: PartitionKey, local: LocalPartition, batch: Batch) -> None:
         """Give or take back the route, as the metadata and the process have it."""
         state = self.image.partition(*key)
-        leads = (
+        known = (
             state is not None
-            and state.leader == self.broker_id
             and local.phase is Phase.OPEN
             and state.incarnations.get(self.broker_id) == local.incarnation
         )
-        if not leads:
-            if local.routed_epoch >= 0:
-                local.routed_epoch = -1
-                batch.routes.removed.append(key)
-        elif state is not None and local.led_epoch == state.leader_epoch > local.routed_epoch:
+        leads = known and state is not None and state.leader == self.broker_id
+        if local.routed_epoch >= 0 and not (leads or (known and not local.routed_leader)):
+            local.routed_epoch = -1
+            batch.routes.removed.append(key)
+        if not known or state is None or state.leader == NO_LEADER:
+            return
+        if local.led_epoch == state.leader_epoch > local.routed_epoch:
             local.routed_epoch = state.leader_epoch
+            local.routed_leader = leads
             batch.routes.added.append(self._route_of(key, local))
 
     def _route_of(self, key: PartitionKey, local: LocalPartition) -> Route:
@@ -432,6 +437,7 @@ class BrokerMachine:
             replica_name=local.slot,
             replica_address=self.pool.slots[local.slot].address,
             directory=self._directory(local.topic, key),
+            leads=local.routed_leader,
         )
 
     def _retire(self, key: PartitionKey, batch: Batch) -> None:

@@ -63,6 +63,7 @@ class ClusterView:
 
         Returns the directories of partitions that are no longer served.
         """
+        gone = [r.directory for key in update.removed if (r := self._routes.pop(key, None))]
         for route in update.added:
             link = await self._links.to(route)
             if link is not None:
@@ -70,7 +71,6 @@ class ClusterView:
                 self._routes[key] = OpenRoute(
                     link, route.leader_epoch, route.directory, route.leads
                 )
-        gone = [r.directory for key in update.removed if (r := self._routes.pop(key, None))]
         self._tell()
         return gone
 

@@ -88,10 +88,17 @@ def leadership(
     )
 
 
-def route(topic: str, topic_id: TopicId, partition: int, name: str, epoch: int = 0) -> Route:
-    return Route(
-        topic_id, partition, epoch, name, f"at-{name}", directory(topic, topic_id, partition)
-    )
+def route(
+    topic: str,
+    topic_id: TopicId,
+    partition: int,
+    name: str,
+    epoch: int = 0,
+    *,
+    leads: bool = True,
+) -> Route:
+    path = directory(topic, topic_id, partition)
+    return Route(topic_id, partition, epoch, name, f"at-{name}", path, leads)
 
 
 def routed(*routes: Route) -> SendRoutes:
@@ -249,7 +256,9 @@ def test_a_route_is_taken_back_as_soon_as_another_leads() -> None:
     told = leadership(T, 0, leader=1, epoch=1, partition_epoch=2, replicas=(0, 1), isr=(0, 1))
     change = PartitionChanged(T, 0, leader=1, isr=(0, 1), replicas=(0, 1))
     assert broker.records(change) == [unrouted((T, 0)), LeadPartitions(R0, [told])]
-    assert broker.machine.led(R0, [told]) == []
+    follows = route("t", T, 0, R0, epoch=1, leads=False)
+    assert broker.machine.led(R0, [told]) == [routed(follows)]
+    assert broker.machine.leader_addresses([(T, 0)]) == [""]
     assert broker.machine.serves
 
 
@@ -264,7 +273,7 @@ def test_an_answer_that_metadata_has_overtaken_gives_no_route() -> None:
     assert broker.machine.led(R0, [leadership(T, 0)]) == []
 
 
-def test_a_follower_is_told_its_leader_and_has_no_route() -> None:
+def test_a_follower_is_told_its_leader_and_consumers_may_read_from_it() -> None:
     broker = Broker()
     broker.begin()
     broker.records(TopicCreated(T, "t"), PartitionCreated(T, 0, (1, 0), (1, 0), 1))
@@ -272,7 +281,28 @@ def test_a_follower_is_told_its_leader_and_has_no_route() -> None:
     broker.opened(R0, (T, 0))
     told = leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))
     assert broker.confirmed((T, 0)) == [LeadPartitions(R0, [told])]
-    assert broker.machine.led(R0, [told]) == []
+    follows = route("t", T, 0, R0, leads=False)
+    assert broker.machine.led(R0, [told]) == [routed(follows)]
+    assert broker.machine.routes() == [follows]
+    assert broker.machine.leader_addresses([(T, 0)]) == [""]
+
+
+def test_a_follower_keeps_its_route_until_it_leads() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.records(TopicCreated(T, "t"), PartitionCreated(T, 0, (1, 0), (1, 0), 1))
+    broker.ready(R0)
+    broker.opened(R0, (T, 0))
+    broker.confirmed((T, 0))
+    broker.machine.led(R0, [leadership(T, 0, leader=1, replicas=(1, 0), isr=(1, 0))])
+    change = PartitionChanged(T, 0, leader=0, isr=(0,))
+    told = leadership(T, 0, epoch=1, partition_epoch=2, replicas=(1, 0))
+    assert broker.records(change) == [LeadPartitions(R0, [told])]
+    assert not broker.machine.serves
+    assert broker.machine.led(R0, [told]) == [routed(route("t", T, 0, R0, epoch=1))]
+    assert broker.machine.leader_addresses([(T, 0)]) == [f"at-{R0}"]
+    nobody = broker.records(PartitionChanged(T, 0, leader=NO_LEADER))
+    assert unrouted((T, 0)) in nobody
     assert broker.machine.serves
 
 
