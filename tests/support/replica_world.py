@@ -367,12 +367,6 @@ class ReplicaWorld:
 
     # ---- looking -------------------------------------------------------------------------
 
-    def records(
-        self, broker_id: int, partition: int = 0
-    ) -> list[tuple[int, bytes | None, bytes | None]]:
-        """(offset, key, value) of every record that a replica holds."""
-        return contents(self.replica(broker_id, partition).log)
-
     def raw(self, broker_id: int, partition: int = 0) -> bytes:
         """The batches that a replica holds."""
         return raw_log(self.replica(broker_id, partition))
