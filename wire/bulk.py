@@ -68,7 +68,11 @@ def _bulk_records(body: bytes, count: int, base_offset: int) -> Generator[BulkRe
         z_size = body[position]
         position += 1
         if z_size > 127:
-            z_size, position = read_long(body, position, z_size)
+            if (high := body[position]) < 128:  # two bytes: the usual case
+                z_size += (high << 7) - 128
+                position += 1
+            else:
+                z_size, position = read_long(body, position, z_size)
         end = position + (z_size >> 1)
         position += 1  # the attributes
         while body[position] > 127:  # the time
@@ -76,7 +80,11 @@ def _bulk_records(body: bytes, count: int, base_offset: int) -> Generator[BulkRe
         z_delta = body[position + 1]
         position += 2
         if z_delta > 127:
-            z_delta, position = read_long(body, position, z_delta)
+            if (high := body[position]) < 128:
+                z_delta += (high << 7) - 128
+                position += 1
+            else:
+                z_delta, position = read_long(body, position, z_delta)
         z_key = body[position]
         position += 1
         if z_key > 127:

@@ -174,3 +174,16 @@ def test_a_custom_assignor_may_give_every_partition_to_every_member() -> None:
     found = ToAll().assign(members(2, subscribed), subscribed)
     assert short(found) == {"C0": "t0p0 t0p1", "C1": "t0p0 t0p1"}
     check("to-all", found, {"C0", "C1"}, subscribed, shares_partitions=True)
+
+
+@pytest.mark.parametrize("assignor", ALL)
+def test_consumers_in_one_group_are_a_queue_each_in_its_own_group_publish_subscribe(
+    assignor: type[Assignor],
+) -> None:
+    """Each partition, so each record, goes to one of a group; in groups of one, to all."""
+    subscribed = topics(t0=4)
+    one_group = assignor().assign(members(4, subscribed), subscribed)
+    assert sizes(one_group) == [1, 1, 1, 1]
+    assert len(set(short(one_group).values())) == 4
+    for alone in members(4, subscribed):
+        assert sizes(assignor().assign([alone], subscribed)) == [4]
