@@ -1,0 +1,319 @@
+"""confluent-kafka's clients, with everything they do recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from time import monotonic
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.checker.operations import (
+    Action,
+    Assign,
+    Batch,
+    Begin,
+    Change,
+    End,
+    FinalRead,
+    Outcome,
+    Partition,
+    Poll,
+    Rebalance,
+    Seek,
+    Send,
+    Span,
+    Start,
+    Subscribe,
+)
+from tests.checker.recorder import Recorder, payload_of, value_of
+
+_NEVER_WRITTEN = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals that every attempt would have met. All others are unknown: what librdkafka gives up or
+purges may have been sent before."""
+_PASSING = frozenset(
+    {
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TRANSPORT,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+"""What librdkafka reports and then mends by itself."""
+_COMMIT_PASSING = _PASSING | {
+    KafkaError._NO_OFFSET,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+"""Commits that a rebalance or a moving coordinator refuses: somebody reads those records again."""
+_GATHER_S = 0.2
+
+
+class RecordingProducer:
+    """A producer. One thread sends; records end in `poll`, `flush` and `close`."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        process: str,
+        settings: Mapping[str, str],
+        *,
+        record_bytes: int = 0,
+    ) -> None:
+        """`record_bytes`: to which length values are filled up."""
+        self.process = process
+        self.transaction: str | None = None
+        """The open one."""
+        self._recorder = recorder
+        self._record_bytes = record_bytes
+        self._producer = Producer({"acks": "all", "enable.idempotence": "true", **settings})
+        self._unanswered: dict[str, Send] = {}
+        self._transactions = 0
+
+    def __len__(self) -> int:
+        """Records sent that have not ended."""
+        return len(self._unanswered)
+
+    def send(self, partition: Partition, value: str, key: str | None = None) -> bool:
+        """Send a record; returns False, with nothing sent, while the client's queue is full."""
+        send = Send(
+            self.process,
+            partition,
+            value,
+            self._recorder.now_ns(),
+            0,
+            Outcome.UNKNOWN,
+            transaction=self.transaction,
+            key=key,
+        )
+        try:
+            self._producer.produce(
+                partition[0],
+                payload_of(value, self._record_bytes),
+                key=key,
+                partition=partition[1],
+                on_delivery=partial(self._ended, send),
+            )
+        except BufferError:
+            return False
+        self._unanswered[value] = send
+        return True
+
+    def poll(self, timeout_s: float = 0.0) -> None:
+        """Take what was answered."""
+        self._producer.poll(timeout_s)
+
+    def flush(self, timeout_s: float) -> int:
+        """Wait for all answers; returns how many are still missing."""
+        return self._producer.flush(timeout_s)
+
+    def init_transactions(self, timeout_s: float) -> None:
+        """Take over the transactional id; raises KafkaException."""
+        self._producer.init_transactions(timeout_s)
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._transactions += 1
+        self._producer.begin_transaction()
+        self.transaction = f"{self.process}/{self._transactions}"
+        self._recorder.add(Begin(self.process, self._recorder.now_ns(), self.transaction))
+
+    def commit(self, timeout_s: float) -> Outcome:
+        """Try to commit; one that failed is to be aborted, one that is unknown tried again."""
+        return self._end(Action.COMMIT, self._producer.commit_transaction, timeout_s)
+
+    def abort(self, timeout_s: float) -> Outcome:
+        """Try to abort."""
+        return self._end(Action.ABORT, self._producer.abort_transaction, timeout_s)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Wait for answers; what is still without one then has an unknown outcome."""
+        self._producer.flush(timeout_s)
+        for send in list(self._unanswered.values()):
+            self._record(send, Outcome.UNKNOWN, None)
+        if self.transaction is not None:
+            # Nobody will ask for its commit any more; an earlier attempt is on record.
+            now_ns = self._recorder.now_ns()
+            ended = (self.process, now_ns, now_ns, self.transaction, Action.ABORT)
+            self._recorder.add(End(*ended, Outcome.UNKNOWN))
+            self.transaction = None
+
+    def _end(self, action: Action, attempt: Callable[[float], None], timeout_s: float) -> Outcome:
+        assert self.transaction is not None, "there is an open transaction"
+        invoked_ns = self._recorder.now_ns()
+        outcome = Outcome.OK
+        try:
+            attempt(timeout_s)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            outcome = Outcome.FAILED if error.txn_requires_abort() else Outcome.UNKNOWN
+        times = invoked_ns, self._recorder.now_ns()
+        self._recorder.add(End(self.process, *times, self.transaction, action, outcome))
+        if outcome is Outcome.OK:
+            self.transaction = None
+        return outcome
+
+    def _ended(self, send: Send, error: KafkaError | None, message: Message) -> None:
+        if send.value not in self._unanswered:
+            return  # it came after `close`, where it was recorded as unknown
+        if error is None:
+            offset = message.offset()
+            known = offset if offset is not None and offset >= 0 else None
+            self._record(send, Outcome.OK, known)
+        else:
+            failed = error.code() in _NEVER_WRITTEN
+            self._record(send, Outcome.FAILED if failed else Outcome.UNKNOWN, None)
+
+    def _record(self, send: Send, outcome: Outcome, offset: int | None) -> None:
+        del self._unanswered[send.value]
+        send.outcome, send.offset = outcome, offset
+        send.completed_ns = self._recorder.now_ns()
+        self._recorder.add(send)
+
+
+class RecordingConsumer:
+    """A consumer: of partitions that it is assigned, or as a member of a group."""
+
+    def __init__(self, recorder: Recorder, process: str, settings: Mapping[str, str]) -> None:
+        self.process = process
+        self.failures: list[str] = []
+        """Errors that librdkafka does not mend by itself."""
+        self._recorder = recorder
+        self._read_committed = settings.get("isolation.level") != "read_uncommitted"
+        self._consumer = Consumer(
+            {
+                "group.id": process,
+                "enable.auto.commit": "false",
+                "enable.partition.eof": "true",
+                "auto.offset.reset": "error",
+                "fetch.wait.max.ms": "100",
+                **settings,
+            }
+        )
+        self._ends: dict[Partition, int] = {}
+        """Where it last met the end of a partition."""
+
+    def assign(self, starts: Mapping[Partition, int]) -> None:
+        """Read these partitions, each from an offset."""
+        self._recorder.add(
+            Assign(self.process, self._recorder.now_ns(), [Start(*one) for one in starts.items()])
+        )
+        self._ends.clear()
+        self._consumer.assign([TopicPartition(*key, at) for key, at in starts.items()])
+
+    def subscribe(self, topics: list[str]) -> None:
+        """Join the group."""
+        self._recorder.add(Subscribe(self.process, self._recorder.now_ns(), topics))
+        self._consumer.subscribe(
+            topics,
+            on_assign=partial(self._rebalanced, Change.ASSIGNED),
+            on_revoke=partial(self._rebalanced, Change.REVOKED),
+            on_lost=partial(self._rebalanced, Change.LOST),
+        )
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on from an offset."""
+        self._recorder.add(Seek(self.process, self._recorder.now_ns(), partition, offset))
+        self._consumer.seek(TopicPartition(*partition, offset))
+
+    def poll(
+        self, timeout_s: float = _GATHER_S, records: int = 500, transaction: str | None = None
+    ) -> int:
+        """Take records; returns how many came."""
+        invoked_ns = self._recorder.now_ns()
+        batches: dict[Partition, Batch] = {}
+        count = 0
+        for message in self._consumer.consume(records, timeout_s):
+            count += self._take(message, batches)
+        if batches:
+            times = invoked_ns, self._recorder.now_ns()
+            found = list(batches.values())
+            self._recorder.add(Poll(self.process, *times, found, self._read_committed, transaction))
+        return count
+
+    def commit(self) -> None:
+        """Commit the positions of this member; what a rebalance forbids is left to the next."""
+        try:
+            self._consumer.commit(asynchronous=False)
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+            if error.code() not in _COMMIT_PASSING:
+                raise
+
+    def read_to_the_end(self, partitions: Iterable[Partition], timeout_s: float) -> None:
+        """The final read: from the first offset to the end as it is now, every partition.
+
+        Raises TimeoutError where the end is not reached in time.
+        """
+        deadline = monotonic() + timeout_s
+        invoked_ns = self._recorder.now_ns()
+        spans = []
+        for partition in partitions:
+            marks = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout_s)
+            if marks is None:
+                raise TimeoutError(f"no answer where {partition} begins and ends")
+            spans.append(Span(partition, *marks))
+        self.assign({span.partition: span.start for span in spans})
+        while late := [span for span in spans if self._ends.get(span.partition, -1) < span.end]:
+            if monotonic() > deadline:
+                raise TimeoutError(
+                    f"the final read has not reached the end of {late} within {timeout_s:g} s: "
+                    f"{self.failures[-3:]}"
+                )
+            self.poll()
+        self._recorder.add(FinalRead(self.process, invoked_ns, self._recorder.now_ns(), spans))
+
+    def close(self) -> None:
+        """Leave."""
+        self._consumer.close()
+
+    def _take(self, message: Message, batches: dict[Partition, Batch]) -> bool:
+        """Take a message; returns whether it is a record."""
+        error = message.error()
+        partition = (message.topic() or "", message.partition() or 0)
+        offset = message.offset()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                assert offset is not None
+                self._ends[partition] = offset
+            elif error.code() not in _PASSING:
+                self.failures.append(str(error))
+            return False
+        assert offset is not None
+        assert offset != OFFSET_INVALID
+        _, offsets, values = batches.setdefault(partition, (partition, [], []))
+        offsets.append(offset)
+        values.append(value_of(message.value()))
+        return True
+
+    def _rebalanced(
+        self, change: Change, consumer: Consumer, partitions: list[TopicPartition]
+    ) -> None:
+        keys = [(one.topic, one.partition) for one in partitions]
+        self._recorder.add(Rebalance(self.process, self._recorder.now_ns(), change, keys))

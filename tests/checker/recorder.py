@@ -1,0 +1,83 @@
+"""Histories on their way to a file. Any thread may add operations."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Self
+
+from tests.checker.lines import encode
+from tests.checker.operations import Operation
+
+_LINES_MAX = 1_000
+_FLUSH_NS = 1_000_000_000
+
+
+class Recorder:
+    """One file of one process; several such files make one history.
+
+    Whole lines are written, at the latest with the first operation after a second: what a killed
+    process did just before its end is missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file = path.open("w", encoding="utf-8")
+        self._lock = Lock()
+        self._lines: list[str] = []
+        self._flushed_ns = self._last_ns = time.monotonic_ns()
+
+    def now_ns(self) -> int:
+        """The time; later than all times given before, so that the order of calls is kept."""
+        with self._lock:
+            self._last_ns = max(self._last_ns + 1, time.monotonic_ns())
+            return self._last_ns
+
+    def add(self, operation: Operation) -> None:
+        """Record an operation that has ended."""
+        line = encode(operation) + "\n"
+        with self._lock:
+            self._lines.append(line)
+            now_ns = time.monotonic_ns()
+            if len(self._lines) >= _LINES_MAX or now_ns - self._flushed_ns > _FLUSH_NS:
+                self._write()
+                self._flushed_ns = now_ns
+
+    def flush(self) -> None:
+        """Bring all that was added to the file."""
+        with self._lock:
+            self._write()
+
+    def close(self) -> None:
+        """Flush, and record no more."""
+        self.flush()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _write(self) -> None:
+        self._file.write("".join(self._lines))
+        self._file.flush()
+        self._lines.clear()
+
+
+def payload_of(value: str, record_bytes: int) -> bytes:
+    """A record's bytes: the value, filled up with spaces."""
+    return value.encode().ljust(record_bytes)
+
+
+def value_of(payload: bytes | None) -> str:
+    """The value in a record's bytes."""
+    assert payload is not None, "recorded values are never null"
+    return payload.rstrip(b" ").decode()
