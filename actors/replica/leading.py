@@ -202,18 +202,18 @@ class LeaderProgress:
         """Other in-sync replicas than now, if there should be, and none are under way."""
         if self._pending is not None or now_ms < self._quiet_until_ms:
             return None
-        joining = [
-            one
-            for one, state in self._followers.items()
-            if one not in self.isr and state.log_end_offset >= max(high_watermark, self.epoch_start)
-        ]
-        lagging = [
-            one
-            for one, state in self._followers.items()
-            if one in self.isr
-            and state.log_end_offset != log_end_offset
+        level_from = max(high_watermark, self.epoch_start)
+        lags = {
+            one: state.log_end_offset != log_end_offset
             and now_ms - state.caught_up_ms > self._lag_ms_max
+            for one, state in self._followers.items()
+        }
+        joining = [  # not who would have to leave again at once
+            one
+            for one, state in self._followers.items()
+            if one not in self.isr and state.log_end_offset >= level_from and not lags[one]
         ]
+        lagging = [one for one in lags if one in self.isr and lags[one]]
         if not joining and not lagging:
             return None
         members = [one for one in (*self.isr, *joining) if one not in lagging]

@@ -334,6 +334,22 @@ def test_who_keeps_up_with_what_there_was_does_not_lag() -> None:
         assert machine.handle(TimePassed(now_ms)) == []
 
 
+def test_who_left_for_lagging_stays_out_until_level_even_where_the_high_watermark_stands() -> None:
+    machine = leading(5, isr=(ME, LEFT), min_isr=2)
+    fetch(machine, LEFT, 5, 0)
+    machine.handle(Appended(6, 10))
+    gone = Proposal(3, 7, ((ME, "a"),))
+    late_ms = 10 + LAG_MS + 1
+    assert fetch(machine, LEFT, 5, 20) == []
+    assert machine.handle(TimePassed(late_ms)) == [Propose(gone)]
+    machine.handle(IsrAltered(gone, 3, 8, (ME,)))
+    assert fetch(machine, LEFT, 5, late_ms) == []
+    assert machine.handle(TimePassed(late_ms + 1)) == []
+    assert fetch(machine, LEFT, 6, late_ms + 2) == [
+        Propose(Proposal(3, 8, ((ME, "a"), (LEFT, "a"))))
+    ]
+
+
 def test_an_idle_follower_is_level_for_ever() -> None:
     machine = leading(0)
     fetch(machine, LEFT, 0)
