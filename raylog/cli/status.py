@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +16,10 @@ from raylog.cli.progress import within
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus, ChildStatus
+    from raylog.actors.ports import PartitionStatus
     from raylog.cli.cluster_record import ClusterRecord
     from raylog.cli.local_cluster import Standing
+    from raylog.client import PartitionReplicas, QuorumView
 
 _CLIENT_TIMEOUT_MS = 5_000
 _RAY_TIMEOUT_S = 30
@@ -33,6 +36,10 @@ class ClusterStatus:
     bootstrap: list[str]
     actors: list[Row]
     partitions: list[Row]
+    quorum: list[Row]
+    """Copies of the metadata log; none if nobody told."""
+    health: dict[str, int]
+    """How many partitions lack something."""
     failures: list[str]
     """What did not answer, and why."""
 
@@ -53,6 +60,8 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
                 "bootstrap": found.bootstrap,
                 "actors": found.actors,
                 "partitions": found.partitions,
+                "quorum": found.quorum,
+                "health": found.health,
                 "failures": found.failures,
             }
         )
@@ -61,18 +70,51 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
         print_done(failure)
     typer.echo(f"cluster {found.cluster_id} at {','.join(found.bootstrap)}")
     print_table(
+        "metadata quorum",
+        ["broker#", "role", "epoch#", "end#", "lag#", "seen"],
+        [(*list(row.values())[:-1], _ago(row["last_contact_ms"])) for row in found.quorum],
+    )
+    print_table(
         "actors",
         ["role", "broker#", "pid#", "state", "restarts#", "partitions#", "node", "name"],
         [list(row.values()) for row in found.actors],
     )
     print_table(
         "partitions",
-        ["topic", "partition#", "leader#", "epoch#", "in sync", "first#", "end#", "size#"],
         [
-            (*list(row.values())[:7], human_bytes(int(str(row["size_bytes"]))))
+            "topic",
+            "partition#",
+            "leader#",
+            "epoch#",
+            "replicas",
+            "in sync",
+            "first#",
+            "end#",
+            "size#",
+        ],
+        [
+            (*list(row.values())[:8], human_bytes(int(str(row["size_bytes"]))))
             for row in found.partitions
         ],
     )
+    typer.echo(_health_line(found.health))
+
+
+def _health_line(health: dict[str, int]) -> str:
+    """What is wrong with partitions, and where to see it."""
+    if not health["under_replicated"] and not health["unavailable"]:
+        return f"all {health['partitions']} partitions have leaders and all replicas in sync"
+    return (
+        f"{health['under_replicated']} of {health['partitions']} partitions are under-replicated, "
+        f"{health['unavailable']} have no leader: raylog topics describe --under-replicated"
+    )
+
+
+def _ago(at_ms: object) -> str | None:
+    """How long ago a moment was."""
+    if not isinstance(at_ms, int) or at_ms < 0:
+        return None
+    return f"{max(0.0, time.time() - at_ms / 1000):.1f} s ago"
 
 
 def read_status(data: Path) -> ClusterStatus:
@@ -89,13 +131,16 @@ def read_status(data: Path) -> ClusterStatus:
             EXIT_UNREACHABLE,
         )
     stands = standing(record)
-    in_sync, unreachable = _in_sync(record)
+    told = _told(record)
     return ClusterStatus(
         record.cluster_id,
         record.bootstrap,
         _actor_rows(stands),
-        _partition_rows(stands.brokers, in_sync),
-        [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()] + unreachable,
+        _partition_rows(stands.brokers, told.replicas),
+        _quorum_rows(told.quorum),
+        _health(told.replicas),
+        [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()]
+        + told.failures,
     )
 
 
@@ -167,46 +212,78 @@ def _role_of(name: str) -> tuple[str, int | None]:
     return role, int(rest[0]) if rest else None
 
 
-InSync = dict[tuple[str, int], tuple[int, list[int]]]
+@dataclass(slots=True)
+class _Told:
+    """What brokers tell clients."""
+
+    replicas: list[PartitionReplicas] = field(default_factory=list)
+    quorum: QuorumView | None = None
+    failures: list[str] = field(default_factory=list)
 
 
-def _in_sync(record: ClusterRecord) -> tuple[InSync, list[str]]:
-    """Leader and in-sync replicas of each partition, as clients are told; or why not."""
+def _told(record: ClusterRecord) -> _Told:
+    """Replicas of each partition and the metadata quorum, or why they are not told."""
     from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
+    from raylog.wire.errors import KafkaError
 
     settings = ClientSettings(
         parse_bootstrap(record.bootstrap), operation_timeout_ms=_CLIENT_TIMEOUT_MS
     )
+    told = _Told()
     try:
         with BlockingClient(record.bootstrap, settings) as client:
-            topics = client.metadata().topics
-    except ClientError as failure:
-        return {}, [str(failure)]
+            told.replicas = sorted(client.describe_partitions().values(), key=lambda one: one.key)
+            told.quorum = client.describe_quorum()
+    except (ClientError, KafkaError) as failure:
+        told.failures.append(str(failure))
+    return told
+
+
+def _quorum_rows(quorum: QuorumView | None) -> list[Row]:
+    """Each copy of the metadata log, voters first."""
+    if quorum is None:
+        return []
+    copies = [("voter", one) for one in quorum.voters] + [("observer", o) for o in quorum.observers]
+    return [
+        {
+            "broker": one.broker_id,
+            "role": "leader" if role == "voter" and one.broker_id == quorum.leader else role,
+            "epoch": quorum.epoch,
+            "log_end_offset": one.log_end_offset if one.log_end_offset >= 0 else None,
+            "lag": quorum.lag(one),
+            "last_contact_ms": one.last_contact_ms,
+        }
+        for role, one in copies
+    ]
+
+
+def _health(replicas: list[PartitionReplicas]) -> dict[str, int]:
     return {
-        (name, index): (view.leader, list(view.isr))
-        for name, topic in topics.items()
-        for index, view in topic.partitions.items()
-    }, []
+        "partitions": len(replicas),
+        "under_replicated": sum(one.is_under_replicated for one in replicas),
+        "unavailable": sum(one.leader < 0 for one in replicas),
+    }
 
 
-def _partition_rows(brokers: list[BrokerStatus], in_sync: InSync) -> list[Row]:
-    """Each partition as its leader has it; those without a leader at the end."""
-    led = {
+def _partition_rows(brokers: list[BrokerStatus], replicas: list[PartitionReplicas]) -> list[Row]:
+    """Each partition as its leader has it."""
+    led: dict[tuple[str, int], PartitionStatus] = {
         (at.topic, at.partition): at
         for broker in brokers
         for at in broker.partitions
         if at.is_leader
     }
     rows: list[Row] = []
-    for (topic, partition), (leader, isr) in sorted(in_sync.items()):
-        at = led.get((topic, partition))
+    for one in replicas:
+        at = led.get(one.key)
         rows.append(
             {
-                "topic": topic,
-                "partition": partition,
-                "leader": leader if leader >= 0 else None,
+                "topic": one.topic,
+                "partition": one.partition,
+                "leader": one.leader if one.leader >= 0 else None,
                 "leader_epoch": at.leader_epoch if at else None,
-                "isr": isr,
+                "replicas": list(one.replicas),
+                "isr": sorted(one.isr),
                 "log_start_offset": at.log_start_offset if at else None,
                 "high_watermark": at.high_watermark if at else None,
                 "size_bytes": at.size_bytes if at else -1,

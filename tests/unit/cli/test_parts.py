@@ -2,6 +2,7 @@
 
 import io
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,15 @@ from raylog.cli.failures import CommandFailed, explain
 from raylog.cli.local_cluster import count_brokers
 from raylog.cli.output import human_bytes
 from raylog.cli.produce import read_lines
-from raylog.cli.status import _actor_rows, _partition_rows
+from raylog.cli.status import (
+    _actor_rows,
+    _ago,
+    _health,
+    _health_line,
+    _partition_rows,
+    _quorum_rows,
+)
+from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
 from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
 
@@ -186,6 +195,33 @@ def test_actors_and_partitions_are_put_together() -> None:
         ("gateway", 1, "running", 1, 0),
         ("replica", 1, "spare", 2, 0),
     ]
-    (led, leaderless) = _partition_rows([broker], {("t", 0): (1, [1]), ("t", 1): (-1, [])})
+    replicas = [
+        PartitionReplicas("t", 0, 1, 0, (1,), (1,)),
+        PartitionReplicas("t", 1, -1, 0, (1, 2), ()),
+    ]
+    (led, leaderless) = _partition_rows([broker], replicas)
     assert (led["leader"], led["high_watermark"], led["size_bytes"]) == (1, 5, 100)
     assert (leaderless["leader"], leaderless["high_watermark"]) == (None, None)
+    health = _health(replicas)
+    assert health == {"partitions": 2, "under_replicated": 1, "unavailable": 1}
+    assert "1 of 2 partitions are under-replicated" in _health_line(health)
+    assert "all 1 partitions" in _health_line(_health(replicas[:1]))
+
+
+def test_the_metadata_quorum_as_rows() -> None:
+    quorum = QuorumView(
+        1,
+        4,
+        98,
+        [QuorumMember(1, 100, 5, 5), QuorumMember(2, 90, 4, -1)],
+        [QuorumMember(3, -1, -1, -1)],
+    )
+    rows = _quorum_rows(quorum)
+    assert [(row["role"], row["lag"]) for row in rows] == [
+        ("leader", 0),
+        ("voter", 10),
+        ("observer", None),
+    ]
+    assert _quorum_rows(None) == []
+    assert _ago(-1) is None
+    assert str(_ago(int(time.time() * 1000))).endswith(" s ago")
