@@ -73,7 +73,7 @@ class GatewayActor:
         self.selects_replicas = self.settings.raw(SELECTOR_KEY) in RACK_AWARE
         self.topic_metadata = TopicMetadata()
         self.deadlines = Deadlines(runtime)
-        self.controller = ControllerClient(runtime, cluster_id)
+        self.controller = ControllerClient(runtime, cluster_id, self.cluster)
         self.coordinators = CoordinatorLinks(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._name = name

@@ -1,12 +1,14 @@
-"""Asking the Controller, with a deadline, through its restarts."""
+"""Asking the Controller, with a deadline, through its restarts and from one to the next."""
 
 from __future__ import annotations
 
+import asyncio  # noqa: TID251 - part of the gateway's shell: a call is given up for another
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from raylog.actors.gateway.answers import attempt_async
+from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.names import controller_name
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import NotController, RequestTimedOut
@@ -20,11 +22,16 @@ TIMEOUT_MAX_MS = 300_000
 
 
 class ControllerClient:
-    """The Controller as a gateway sees it."""
+    """The Controller as a gateway sees it: the one that the metadata names."""
 
-    def __init__(self, runtime: Runtime, cluster_id: str) -> None:
+    def __init__(self, runtime: Runtime, cluster_id: str, cluster: ClusterView) -> None:
         self._runtime = runtime
-        self._name = controller_name(cluster_id)
+        self._cluster_id = cluster_id
+        self._cluster = cluster
+
+    @property
+    def _name(self) -> str:
+        return self._cluster.image.controller or controller_name(self._cluster_id)
 
     async def ask(self, method: str, argument: object, timeout_ms: int) -> Any:
         """Call a method, again if the Controller restarts meanwhile; one without argument by None.
@@ -38,9 +45,7 @@ class ControllerClient:
         while True:
             left = deadline - self._runtime.monotonic_ms()
             try:
-                return await self._runtime.call(
-                    self._name, method, *arguments, timeout_ms=max(1, int(left))
-                )
+                return await self._call(method, arguments, max(1, int(left)))
             except (PeerLost, NotController) as absent:
                 if left <= RETRY_MS:
                     raise RequestTimedOut(
@@ -50,6 +55,34 @@ class ControllerClient:
             except PeerTimeout as late:
                 raise RequestTimedOut(str(late)) from late
             await self._runtime.sleep(RETRY_MS / 1000)
+
+    async def _call(self, method: str, arguments: tuple[object, ...], timeout_ms: int) -> Any:
+        """One call; raises PeerLost when another controller comes meanwhile.
+
+        One that is cut off or held up would not answer, or its answer would not count.
+        """
+        name = self._name
+        calling = asyncio.ensure_future(
+            self._runtime.call(name, method, *arguments, timeout_ms=timeout_ms)
+        )
+        left_behind = False
+
+        def changed() -> None:
+            nonlocal left_behind
+            if self._name != name and not left_behind:
+                left_behind = True
+                calling.cancel()
+
+        unwatch = self._cluster.on_change(changed)
+        try:
+            return await calling
+        except asyncio.CancelledError:
+            if not left_behind:
+                calling.cancel()
+                raise
+            raise PeerLost(f"another controller came before {method} was answered") from None
+        finally:
+            unwatch()
 
     async def outcomes(
         self,

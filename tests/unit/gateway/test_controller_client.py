@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.metadata.records import LeaderChanged
 from raylog.wire.errors import InvalidRequest, NotController, RequestTimedOut
-from tests.support.gateway_world import World, never, run, settle
+from tests.support.gateway_world import FakeController, World, never, run, settle
 
 
 async def while_time_passes(world: World, work: Awaitable[Any], ms: float) -> Any:
@@ -81,5 +82,47 @@ def test_a_refusal_is_passed_on_at_once() -> None:
             "work", None, 5_000, lambda code, message: [(code, message)]
         )
         assert outcomes == [(int(InvalidRequest.code), "nonsense")]
+
+    run(scenario)
+
+
+def test_another_controller_is_asked_as_soon_as_the_metadata_names_it() -> None:
+    async def scenario(world: World) -> None:
+        hung = asyncio.get_running_loop().create_future()
+
+        async def hangs() -> Any:
+            return await hung
+
+        world.controller.script["work"] = lambda _argument: hangs()
+        rival = FakeController()
+        rival.script["work"] = lambda argument: argument + 1
+        world.runtime.peers["rival"] = rival
+        task = asyncio.ensure_future(world.gateway.controller.ask("work", 1, 30_000))
+        await settle()
+        await world.topic("any")
+        assert not task.done()
+        await world.apply(LeaderChanged(5, "rival"))
+        await world.runtime.advance(100)
+        assert await task == 2
+        assert hung.cancelled()
+        assert await world.gateway.controller.ask("work", 5, 1_000) == 6
+
+    run(scenario)
+
+
+def test_a_caller_that_gives_up_ends_the_call() -> None:
+    async def scenario(world: World) -> None:
+        hung = asyncio.get_running_loop().create_future()
+
+        async def hangs() -> Any:
+            return await hung
+
+        world.controller.script["work"] = lambda _argument: hangs()
+        task = asyncio.ensure_future(world.gateway.controller.ask("work", 1, 30_000))
+        await settle()
+        task.cancel()
+        await settle()
+        assert task.cancelled()
+        assert hung.cancelled()
 
     run(scenario)
