@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
 
 import msgpack
 
@@ -31,16 +30,12 @@ class AssignorProcesses:
     def run(self, task: AssignTask) -> Assignment | PluginError:
         """Carry out a task; blocks up to its time limit. Failures are returned, not raised."""
         try:
-            answer = self._ask(task)
-            if "error" in answer:
-                raise InvalidAssignment(answer["error"])
-            found = {
-                member_id: MemberAssignment(partitions, user_data)
-                for member_id, (partitions, user_data) in answer["assignment"].items()
-            }
-            return checked(task, found, shares_partitions=answer["shares_partitions"])
+            found, shares_partitions = _found(task, self._ask(task))
+            return checked(task, found, shares_partitions=shares_partitions)
         except PluginError as failure:
             return failure
+        except OSError as failure:
+            return InvalidAssignment(f"assignor {task.name!r}: no process for it: {failure}")
 
     @property
     def running(self) -> int:
@@ -54,8 +49,8 @@ class AssignorProcesses:
             for process in self._running:
                 _kill(process)
 
-    def _ask(self, task: AssignTask) -> dict[str, Any]:
-        """Start the process, hand it the task and read its answer."""
+    def _ask(self, task: AssignTask) -> bytes:
+        """Start the process, hand it the task and read its answer. Raises OSError, too."""
         request = request_of(
             task.name, task.members, task.topics, path=sys.path, timeout_ms=task.timeout_ms
         )
@@ -72,13 +67,7 @@ class AssignorProcesses:
             raise InvalidAssignment(
                 f"assignor {task.name!r}: its process ended with code {process.returncode}"
             )
-        try:
-            answer: dict[str, Any] = msgpack.unpackb(output)
-        except ValueError:
-            raise InvalidAssignment(
-                f"assignor {task.name!r}: its process ended without an answer"
-            ) from None
-        return answer
+        return output
 
     def _process(self, task: AssignTask) -> subprocess.Popen[bytes]:
         """A new process, in a session of its own so that all it starts can be ended with it."""
@@ -99,6 +88,28 @@ class AssignorProcesses:
         with self._lock:
             self._running.discard(process)
             _kill(process)
+
+
+def _found(task: AssignTask, output: bytes) -> tuple[Assignment, bool]:
+    """What a process answered, and whether its assignor shares partitions.
+
+    A plug-in may have written anything to where the answer is expected.
+    """
+    try:
+        answer = msgpack.unpackb(output)
+        if "error" in answer:
+            raise InvalidAssignment(str(answer["error"]))
+        found = {
+            member_id: MemberAssignment(
+                {topic: list(some) for topic, some in partitions.items()}, bytes(user_data)
+            )
+            for member_id, (partitions, user_data) in answer["assignment"].items()
+        }
+        return found, bool(answer["shares_partitions"])
+    except (ValueError, TypeError, KeyError, AttributeError) as failure:
+        raise InvalidAssignment(
+            f"assignor {task.name!r}: its process ended without an answer"
+        ) from failure
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -42,13 +42,17 @@ from raylog.wire.errors import (
     NotCoordinator,
     UnknownServerError,
 )
+from raylog.wire.internal.offsets import OffsetCommitKey
 
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
 DEADLINE_GRACE_MS = 1_000
 """How much longer than the append may take its answer is waited for."""
 APPEND_RECORDS_MAX = 1_000
-"""An append that has so many takes no more steps: the event loop is not to wait for its bytes."""
+"""An append that has so many takes no more: the event loop is not to wait for its bytes.
+
+Records of one step stay together, but for committed offsets, each of which stands on its own.
+"""
 RETRY_S = (0.1, 5.0)
 """First and longest wait before a load is tried again."""
 SWEEP_GROUPS = 500
@@ -180,10 +184,7 @@ class ShardHost:
 
     def _carry_out(self, step: Step) -> None:
         if step.records:
-            queue = self._queue
-            if not queue or len(queue[-1].records) >= APPEND_RECORDS_MAX:
-                queue.append(_Append())
-            queue[-1].records.extend(step.records)
+            self._enqueue(step.records)
             self._schedule_flush()
         for group_id, key, at_ms in step.timers:
             if at_ms is None:
@@ -197,6 +198,20 @@ class ShardHost:
             else:
                 self._reply(answer.token, answer.response)
         self._stepped()
+
+    def _enqueue(self, found: list[GroupRecord]) -> None:
+        """Put a step's records into the last append, or into new ones where it is full."""
+        queue = self._queue
+        start = 0
+        while start < len(found):
+            if not queue or len(queue[-1].records) >= APPEND_RECORDS_MAX:
+                queue.append(_Append())
+            last = queue[-1].records
+            end = min(len(found), start + APPEND_RECORDS_MAX - len(last))
+            while end < len(found) and not isinstance(found[end].key, OffsetCommitKey):
+                end += 1
+            last.extend(found[start:end])
+            start = end
 
     def _reply(self, token: int, response: Any) -> None:
         _, reply = self._waiting.pop(token)

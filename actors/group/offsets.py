@@ -215,7 +215,10 @@ def _resolve(
 
 
 def _is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
-    return metadata is not None and len(metadata) > metadata_bytes_max
+    """Kafka counts as Java does, in units of UTF-16."""
+    if not metadata:
+        return False
+    return len(metadata.encode("utf-16-be", "surrogatepass")) > 2 * metadata_bytes_max
 
 
 def _committed(

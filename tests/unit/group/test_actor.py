@@ -422,6 +422,20 @@ def test_a_large_append_is_not_made_larger(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_one_steps_offsets_are_several_appends_and_its_answer_waits_for_the_last(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        asked = committing({0: 1})
+        (topic,) = asked.topics
+        topic.partitions = topic.partitions * (2 * APPEND_RECORDS_MAX + 5)
+        assert code(await world.ask(asked, 9)) == "NONE"
+        assert world.log.batches == [APPEND_RECORDS_MAX, APPEND_RECORDS_MAX, 5]
+
+    run(scenario, tmp_path)
+
+
 def test_many_groups_are_swept_some_at_a_time(tmp_path: Path) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()

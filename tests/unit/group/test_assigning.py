@@ -151,6 +151,13 @@ class Odd(Assignor):
         sys.exit(0)
     def dies(self, members):
         os.abort()
+    def scribbles(self, members):
+        for fd in range(3, 20):
+            try:
+                os.write(fd, b"7")
+            except OSError:
+                pass
+        os._exit(0)
     def eats_memory(self, members):
         return [bytearray(1 << 28) for _ in range(64)]
     def gives_a_list(self, members):
@@ -191,6 +198,7 @@ def test_a_plugin_runs_in_a_process_and_may_print() -> None:
         ("raises", "assignor 'odd' raised ValueError: seven"),
         ("exits", "its process ended without an answer"),
         ("dies", "its process ended with code -6"),
+        ("scribbles", "its process ended without an answer"),
         ("eats_memory", "raised MemoryError"),
         ("gives_a_list", "returned list instead of a dict"),
         ("gives_pairs", "returned str: list instead of str: MemberAssignment"),
@@ -219,6 +227,16 @@ def test_a_plugin_that_does_not_end_is_killed(what: str) -> None:
 
 
 @pytest.mark.usefixtures("odd")
+def test_where_no_process_can_be_started_the_task_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def popen(*_: object, **_more: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("subprocess.Popen", popen)
+    failure = AssignorProcesses().run(task("to_first"))
+    assert isinstance(failure, InvalidAssignment)
+    assert "'odd': no process for it: [Errno 11] Resource temporarily" in str(failure)
+
+
 def test_closing_ends_what_runs() -> None:
     processes = AssignorProcesses()
     outcomes: list[object] = []

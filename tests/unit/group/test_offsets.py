@@ -143,6 +143,8 @@ def test_long_metadata_is_refused() -> None:
     answer = world.ask(committing({0: 1}, metadata="four"), BY_NAME)
     assert codes(answer) == [("t", 0, ErrorCode.OFFSET_METADATA_TOO_LARGE)]
     assert codes(world.ask(committing({0: 1}, metadata="one"), BY_NAME)) == [("t", 0, 0)]
+    two_pairs = world.ask(committing({0: 1}, metadata="😀😀"), BY_NAME)  # four units in Java
+    assert codes(two_pairs) == [("t", 0, ErrorCode.OFFSET_METADATA_TOO_LARGE)]
 
 
 @pytest.mark.parametrize(
