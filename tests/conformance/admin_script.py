@@ -53,6 +53,7 @@ from raylog.wire.messages.offset_for_leader_epoch import (
 from raylog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raylog.wire.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from raylog.wire.records import Record, encode_batch
+from tests.conformance.replica_script import brokers, elections, reassignments
 
 TIMEOUT_MS = 10_000
 TOPIC, BROKER, GROUP = 2, 4, 32
@@ -90,6 +91,8 @@ def script() -> Iterator[Step]:
     yield from _growing()
     yield from _pages()
     yield from _cluster()
+    for label, request, every in (*elections(), *reassignments(), *brokers()):
+        yield Step(label, lambda _ids, request=request: request, every)  # type: ignore[misc]  # bound now
     yield from _deleting()
 
 
