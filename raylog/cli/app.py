@@ -6,7 +6,19 @@ import sys
 
 import typer
 
-from raylog.cli import brokers, configs, consume, down, groups, plugins, produce, status, topics, up
+from raylog.cli import (
+    brokers,
+    configs,
+    consume,
+    down,
+    groups,
+    plugins,
+    produce,
+    sim,
+    status,
+    topics,
+    up,
+)
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
@@ -43,6 +55,7 @@ app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
+app.command(name="sim")(sim.sim)
 
 
 def run() -> None:

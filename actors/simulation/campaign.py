@@ -1,0 +1,87 @@
+"""Seeds one after the other for as long as there is time; a later campaign goes on from there."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from raylog.actors.simulation.run import Report, run_seed
+
+FAILURES_MAX = 200
+"""Failures of which the first violation is kept."""
+_SAVE_EVERY_S = 20.0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What all campaigns on one state file have done."""
+
+    next_seed: int = 0
+    seeds: int = 0
+    seconds: float = 0.0
+    simulated_s: float = 0.0
+    steps: int = 0
+    acknowledged: int = 0
+    checks: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Seed to the first violation."""
+
+    def add(self, report: Report, seconds: float) -> None:
+        """Take in one seed."""
+        self.next_seed = max(self.next_seed, report.seed + 1)
+        self.seeds += 1
+        self.seconds += seconds
+        self.simulated_s += report.simulated_s
+        self.steps += report.steps
+        self.acknowledged += report.acknowledged
+        self.checks = dict(Counter(self.checks) + Counter(report.counts))
+        if not report.passed and len(self.failures) < FAILURES_MAX:
+            self.failures[str(report.seed)] = report.violations[0][:300]
+
+    def lines(self) -> Iterator[str]:
+        """The tally for people, each failure with the line that repeats it."""
+        hours = self.simulated_s / 3600
+        yield (
+            f"{self.seeds} seeds, {len(self.failures)} failed; {hours:.1f} h simulated in "
+            f"{self.seconds / 60:.1f} min, {self.acknowledged} acknowledged records, "
+            f"{sum(self.checks.values())} checks of {len(self.checks)} properties"
+        )
+        for seed, violation in self.failures.items():
+            yield f"  raylog sim --seed {seed}    # {violation}"
+
+
+def load(path: Path) -> Tally:
+    """The tally so far; an empty one if there is none."""
+    if not path.exists():
+        return Tally()
+    return Tally(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def save(tally: Tally, path: Path) -> None:
+    """Replace the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(asdict(tally), indent=1, sort_keys=True), encoding="utf-8")
+    os.replace(draft, path)
+
+
+def campaign(path: Path, seconds: float, say: Callable[[str], None]) -> Tally:
+    """Run seeds for some seconds of real time, from the first one that has not been run."""
+    tally = load(path)
+    end = time.monotonic() + seconds
+    saved = time.monotonic()
+    while (began := time.monotonic()) < end:
+        report = run_seed(tally.next_seed)
+        tally.add(report, time.monotonic() - began)
+        if not report.passed:
+            say(f"seed {report.seed}: {report.violations[0]}")
+        if not report.passed or time.monotonic() - saved > _SAVE_EVERY_S:
+            save(tally, path)
+            saved = time.monotonic()
+    save(tally, path)
+    return tally

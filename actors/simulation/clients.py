@@ -1,0 +1,257 @@
+"""Clients of the simulation: producers that retry as real ones do, readers that never trust.
+
+What they were told goes into the ledger of the partition, against which every later answer and the
+end of the simulation are checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from raylog.actors.ports import TopicId
+from raylog.actors.replica.api import ProduceAnswer
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.port import Fetched
+from raylog.actors.simulation.properties import Checks, Property
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.wire.errors import (
+    CorruptMessage,
+    DecodeError,
+    DuplicateSequenceNumber,
+    KafkaError,
+    NotEnoughReplicas,
+    OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
+)
+from raylog.wire.records import Record, check_crc, decode_batch, encode_batch, iter_batches
+
+CALL_TIMEOUT_MS = 2_500
+PRODUCE_TIMEOUT_MS = 2_000
+_LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What is known to clients of one partition."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+    acks: int
+    seen: dict[int, bytes] = field(default_factory=dict)
+    """Every record that anybody read, by offset."""
+    acknowledged: dict[bytes, int] = field(default_factory=dict)
+    """Values to offsets; -1 where the broker did not tell."""
+    refused: set[bytes] = field(default_factory=set)
+    """Values that were never appended."""
+    sequences: dict[int, list[bytes]] = field(default_factory=dict)
+    """By producer id, what an idempotent producer sent, in order."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.topic}-{self.partition}"
+
+
+class Client:
+    """A client of one partition on a machine of its own."""
+
+    def __init__(self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int) -> None:
+        self.ledger = ledger
+        self.checks = checks
+        self.random = Random(f"{cluster.world.random.random()} {number}")  # noqa: S311 - must repeat
+        self.runtime = SimRuntime(cluster.world, machine=f"client-{number}")
+        self._cluster = cluster
+        self._leader = -1
+        self.stopping = False
+        self.stopped = False
+
+    async def ask(self, method: str, *args: Any) -> Any:
+        """Ask the partition's leader; raises what it answers, or that it is lost."""
+        if self._leader < 0:
+            await self._look_up()
+        port = self._cluster.port_of(self._leader)
+        try:
+            if port is None:
+                raise PeerLost("nobody listens there")
+            key = (self.ledger.topic_id, self.ledger.partition)
+            return await self.runtime.call(
+                port.ref, method, *key, *args, timeout_ms=CALL_TIMEOUT_MS
+            )
+        except _LOST:
+            self._leader = -1
+            raise
+
+    async def _look_up(self) -> None:
+        """Ask any broker who leads."""
+        any_broker = self.random.randrange(len(self._cluster.machines))
+        port = self._cluster.port_of(any_broker)
+        if port is None:
+            raise PeerLost("nobody listens there")
+        key = (self.ledger.topic_id, self.ledger.partition)
+        leader = await self.runtime.call(port.ref, "leader_of", *key, timeout_ms=CALL_TIMEOUT_MS)
+        if leader < 0:
+            raise PeerLost("no leader is known")
+        self._leader = leader
+
+
+class Producer(Client):
+    """Sends one batch after the other."""
+
+    def __init__(
+        self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int, *, idempotent: bool
+    ) -> None:
+        super().__init__(cluster, checks, ledger, number)
+        self._producer_id = 1000 + number if idempotent else -1
+        self._number = number
+        self._sent = 0
+        self._sequence = 0
+        if idempotent:
+            ledger.sequences[self._producer_id] = []
+
+    async def run(self, pause_s: float) -> None:
+        """Write until told to stop."""
+        while not self.stopping:
+            await self.write()
+            await self.runtime.sleep(self.random.uniform(0, pause_s))
+        self.stopped = True
+
+    async def write(self) -> bool:
+        """Write one batch of some records; whether it was acknowledged."""
+        values = self._values()
+        batch = self._batch(values)
+        if self._producer_id >= 0:
+            return await self._insist(values, batch)
+        return await self._try(values, batch)
+
+    async def write_once(self) -> bool:
+        """Write one batch, waiting for all in-sync replicas; raises what becomes of it else."""
+        values = self._values()
+        answer = await self.ask("produce", self._batch(values), -1, PRODUCE_TIMEOUT_MS)
+        self._acknowledged(values, answer.base_offset)
+        return True
+
+    def _values(self) -> list[bytes]:
+        values = [
+            b"%d/%d %s" % (self._number, self._sent + at, b"." * self.random.randrange(40))
+            for at in range(self.random.choice((1, 1, 2, 3)))
+        ]
+        self._sent += len(values)
+        return values
+
+    def _batch(self, values: list[bytes]) -> bytes:
+        now_ms = self.runtime.now_ms()
+        records = [Record(at, now_ms, None, value, []) for at, value in enumerate(values)]
+        if self._producer_id < 0:
+            return encode_batch(records)
+        return encode_batch(
+            records,
+            producer_id=self._producer_id,
+            producer_epoch=0,
+            base_sequence=self._sequence,
+        )
+
+    async def _insist(self, values: list[bytes], batch: bytes) -> bool:
+        """Send the same batch until it is acknowledged."""
+        ledger = self.ledger
+        ledger.sequences[self._producer_id] += values
+        self._sequence += len(values)
+        while True:
+            try:
+                answer = await self._send(batch)
+            except DuplicateSequenceNumber:
+                self._acknowledged(values, -1)
+                return True
+            except OutOfOrderSequenceNumber as refused:
+                self.checks.hold(Property.SEQUENCE_ACCEPTED, ledger.acks == 1, refused)
+                await self._wait()
+            except _LOST:
+                await self._wait()
+            else:
+                self.checks.hold(Property.SEQUENCE_ACCEPTED, True)
+                self._acknowledged(values, answer.base_offset)
+                return True
+
+    async def _try(self, values: list[bytes], batch: bytes) -> bool:
+        """Send a batch some times; it may be written each time."""
+        surely_refused = True
+        for _ in range(5):
+            try:
+                answer = await self._send(batch)
+            except NotEnoughReplicas:
+                await self._wait()
+            except _LOST:
+                surely_refused = False
+                await self._wait()
+            else:
+                self._acknowledged(values, answer.base_offset)
+                return True
+        if surely_refused:
+            self.ledger.refused.update(values)
+        return False
+
+    async def _send(self, batch: bytes) -> ProduceAnswer:
+        answer: ProduceAnswer = await self.ask(
+            "produce", batch, self.ledger.acks, PRODUCE_TIMEOUT_MS
+        )
+        return answer
+
+    async def _wait(self) -> None:
+        await self.runtime.sleep(self.random.uniform(0.05, 0.2))
+
+    def _acknowledged(self, values: list[bytes], base_offset: int) -> None:
+        for at, value in enumerate(values):
+            self.ledger.acknowledged[value] = -1 if base_offset < 0 else base_offset + at
+
+
+class Reader(Client):
+    """Reads a partition from its start, again and again from where it was."""
+
+    def __init__(self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int) -> None:
+        super().__init__(cluster, checks, ledger, number)
+        self.offset = 0
+        self.corrupt_reads = 0
+
+    async def run(self, pause_s: float) -> None:
+        """Read until told to stop."""
+        while not self.stopping:
+            try:
+                await self.poll()
+            except OffsetOutOfRange:
+                await self.runtime.sleep(0.1)  # the leader has not all that was read, or not yet
+            except _LOST:
+                await self.runtime.sleep(self.random.uniform(0.05, 0.2))
+            await self.runtime.sleep(self.random.uniform(0, pause_s))
+        self.stopped = True
+
+    async def poll(self) -> int:
+        """Read once; the high watermark that was told."""
+        got: Fetched = await self.ask("fetch", self.offset)
+        self.take(got)
+        return got.high_watermark
+
+    def take(self, got: Fetched) -> None:
+        """Check what was read."""
+        hold = self.checks.hold
+        name = self.ledger.name
+        seen = self.ledger.seen
+        for header, batch in iter_batches(got.data):
+            try:
+                check_crc(batch, header)
+            except (CorruptMessage, DecodeError) as damaged:
+                hold(Property.READS_SOUND, False, name, header.base_offset, damaged)
+                raise
+            hold(Property.READS_SOUND, True)
+            contiguous = header.base_offset <= self.offset < header.next_offset
+            hold(Property.READS_CONTIGUOUS, contiguous, name, self.offset, header)
+            committed = header.next_offset <= got.high_watermark
+            hold(Property.READS_COMMITTED, committed, name, header, got.high_watermark)
+            for record in decode_batch(batch):
+                value = record.value or b""
+                before = seen.setdefault(record.offset, value)
+                same = before == value
+                hold(Property.ONE_VALUE_AN_OFFSET, same, name, record.offset, before, value)
+            self.offset = header.next_offset

@@ -1,0 +1,107 @@
+"""A cluster on simulated machines: started, looked at, asked for topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from raylog.actors.broker.actor import BrokerActor
+from raylog.actors.cluster import plan_cluster, start_cluster
+from raylog.actors.controller.api import CreateTopics, NewTopic
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from raylog.actors.ports import TopicId
+from raylog.actors.replica.actor import ReplicaActor
+from raylog.actors.runtime.base import PeerLost, PeerTimeout
+from raylog.actors.simulation.port import Port
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.world import Machine, Resident, World
+from raylog.wire.errors import ErrorCode, KafkaError
+
+SETTINGS = {
+    "replica.actors.max": "1",
+    "replica.actors.spare": "0",
+    "replica.lag.time.max.ms": "3000",
+    "min.insync.replicas": "2",
+}
+CALL_TIMEOUT_MS = 3_000
+
+
+class Cluster:
+    """The cluster of one simulation, as its operator and its clients see it."""
+
+    def __init__(self, world: World, brokers: int, settings: dict[str, str]) -> None:
+        self.world = world
+        self.runtime = SimRuntime(world)
+        self.machines = [world.add_machine(f"machine-{number}") for number in range(brokers)]
+        self.plan = plan_cluster(
+            Path("/simulated"),
+            self.runtime,
+            host="127.0.0.1",
+            ports=[9092] * brokers,
+            settings={**SETTINGS, **settings},
+            nodes=[machine.name for machine in self.machines],
+        )
+
+    async def start(self) -> None:
+        """Start every broker and wait until all serve."""
+        await start_cluster(self.runtime, self.plan)
+
+    async def create(self, name: str, partitions: int, replicas: int) -> TopicId:
+        """Make a topic, asking again until it is there."""
+        asked = CreateTopics([NewTopic(name, partitions, replicas)])
+        while True:
+            for resident in self.of_role(CONTROLLER):
+                try:
+                    [outcome] = await self.runtime.call(
+                        resident.ref.name, "create_topics", asked, timeout_ms=CALL_TIMEOUT_MS
+                    )
+                except (PeerLost, PeerTimeout, KafkaError):
+                    continue
+                if outcome.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                    return TopicId(outcome.topic_id)
+            await self.runtime.sleep(0.1)
+
+    # ---- who lives -----------------------------------------------------------------------
+
+    def of_role(self, *roles: str) -> list[Resident]:
+        """Living, ready actors of some roles."""
+        return [one for one in self.world.residents() if one.spec.role in roles and one.ready]
+
+    def port_of(self, broker_id: int) -> Resident | None:
+        """The gateway that clients reach at a broker's address."""
+        machine = self.machines[broker_id]
+        found = [one for one in self.of_role(GATEWAY) if one.machine is machine]
+        return found[0] if found else None
+
+    def brokers(self) -> Iterator[tuple[int, BrokerActor]]:
+        """Living brokers."""
+        for one in self.of_role(BROKER):
+            yield one.spec.args["broker_id"], one.actor
+
+    def replicas(self) -> Iterator[tuple[int, ReplicaActor]]:
+        """Living replica processes with their broker's id."""
+        for one in self.of_role(REPLICA):
+            yield one.spec.args["broker_id"], one.actor
+
+    def machine_of(self, broker_id: int) -> Machine:
+        """Where a broker lives."""
+        return self.machines[broker_id]
+
+    def images(self) -> Iterator[MetadataImage]:
+        """What living gateways know."""
+        for one in self.of_role(GATEWAY):
+            if isinstance(one.actor, Port):
+                yield one.actor.view.image
+
+    def controller_images(self) -> list[MetadataImage]:
+        """The metadata of controllers that take themselves for the serving one."""
+        actors = [one.actor for one in self.of_role(CONTROLLER)]
+        return [actor._term.machine.image for actor in actors if actor._term is not None]
+
+    def newest_image(self) -> MetadataImage:
+        """The metadata of who knows most; decisions that are not committed yet are in it."""
+        return max(
+            [*self.controller_images(), *self.images(), MetadataImage()],
+            key=lambda image: (image.controller_epoch, image.offset),
+        )

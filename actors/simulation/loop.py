@@ -1,0 +1,175 @@
+"""An event loop in virtual time that knows which process a callback belongs to.
+
+The clock jumps to the next timer instead of waiting. Callbacks of a process that has ended are
+dropped, as those of a killed process are: no `finally` runs. Those of a paused one wait until it
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+STEPS_MAX = 3_000_000
+"""Callbacks of one simulation; more are an endless loop."""
+
+
+class SimulationStuck(Exception):
+    """Nothing is left to happen, or too much happens, and somebody waits."""
+
+
+class Process:
+    """What lives and dies together: an actor, as the loop sees it."""
+
+    __slots__ = ("alive", "context", "name", "parked", "paused")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.paused = False
+        self.parked: list[asyncio.Handle] = []
+        self.context = Context()
+        self.context.run(_PROCESS.set, self)
+
+
+_PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+OUTSIDE = Context()
+"""Where callbacks run that belong to no process: the network's, the test's."""
+
+
+def current_process() -> Process | None:
+    """The process whose code runs now."""
+    return _PROCESS.get()
+
+
+def process_of(handle: asyncio.Handle) -> Process | None:
+    """The process that a callback belongs to."""
+    context: Context = handle._context  # type: ignore[attr-defined]  # asyncio gives no other way
+    return context.get(_PROCESS)
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop of one simulation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = 0
+        self._now_s = 0.0
+        self._soon: list[asyncio.Handle] = []
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = itertools.count()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self._now_s
+
+    def call_soon(  # type: ignore[override]  # typeshed's types of the arguments are variadic
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run `callback` after what is due already."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._soon.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]  # as above
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run `callback` at a virtual time."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
+        return handle
+
+    def call_later(  # type: ignore[override]  # as above
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Run `callback` after some virtual seconds."""
+        return self.call_at(self._now_s + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are passed over when their time comes."""
+
+    def create_task(
+        self,
+        coro: Any,
+        *,
+        name: object = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[Any]:
+        """Make a task; it is kept, so that the code of a killed process never runs on."""
+        task: asyncio.Task[Any] = asyncio.Task(
+            coro, loop=self, name=None if name is None else str(name), context=context
+        )
+        self._tasks.append(task)
+        return task
+
+    def _run_once(self) -> None:
+        """Run all that is due, or let the clock jump to the next timer."""
+        if not self._soon:
+            self._advance()
+        due, self._soon = self._soon, []
+        self.steps += len(due)
+        if self.steps > STEPS_MAX:
+            raise SimulationStuck(f"{self.steps} steps by second {self._now_s:.3f}")
+        for handle in due:
+            if handle._cancelled:
+                continue
+            process = handle._context.get(_PROCESS)  # type: ignore[attr-defined]  # as above
+            if process is not None and (process.paused or not process.alive):
+                if process.alive:
+                    process.parked.append(handle)
+            else:
+                handle._run()
+
+    def _advance(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not timers:
+            raise SimulationStuck("no timer is left and somebody waits")
+        self._now_s = max(self._now_s, timers[0][0])
+        while timers and timers[0][0] <= self._now_s:
+            self._soon.append(heapq.heappop(timers)[2])
+
+    def go_on(self, process: Process) -> None:
+        """Let a paused process run what has become due meanwhile."""
+        process.paused = False
+        parked, process.parked = process.parked, []
+        self._soon += parked
+
+    def end(self) -> None:
+        """Let go of what has not ended; its code does not run on in any way that matters."""
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio's own switch
+                coroutine = task.get_coro()
+                if coroutine is not None:
+                    with contextlib.suppress(Exception):  # what its `finally` finds is no more
+                        coroutine.close()
+        self._tasks.clear()
+        self._soon.clear()
+        self._timers.clear()
+        self.close()
+
+
+def run_in_virtual_time(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run `main` to its end; raises SimulationStuck when nothing can happen any more."""
+    loop = SimLoop()
+    try:
+        return loop.run_until_complete(main(loop))
+    finally:
+        loop.end()

@@ -1,0 +1,185 @@
+"""What lies between simulated machines: delays, cuts that heal, calls and answers that get lost.
+
+Messages within one machine take microseconds and are never lost. A link keeps the order of its
+messages; a cut holds them back until it heals or the link breaks, as TCP would. A call's question
+or answer may be lost; the question may come twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+from raylog.actors.simulation.loop import OUTSIDE, SimLoop
+
+Direction = tuple[str, str]
+"""From machine, to machine."""
+
+
+CLIENT = "client"
+"""Machines so named hold clients, whose requests come over connections: never twice."""
+
+
+class Fate(Enum):
+    """What becomes of a call's question or answer."""
+
+    ARRIVES = 1
+    LOST = 2
+    TWICE = 3
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is; probabilities of one message."""
+
+    lost: float = 0.0
+    twice: float = 0.0
+    broken: float = 0.0
+    """That a link breaks on a request."""
+
+
+@dataclass(slots=True)
+class _Way:
+    """One direction between two machines."""
+
+    base_s: float
+    slow: float = 1.0
+    cut: bool = False
+    held: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Network:
+    """All directions between all machines."""
+
+    def __init__(self, loop: SimLoop, random: Random) -> None:
+        self.weather = Weather()
+        self._loop = loop
+        self._random = random
+        self._ways: dict[Direction, _Way] = {}
+
+    def _way(self, source: str, target: str) -> _Way:
+        way = self._ways.get((source, target))
+        if way is None:
+            way = self._ways[source, target] = _Way(self._random.uniform(0.0001, 0.002))
+        return way
+
+    def delay_s(self, source: str, target: str) -> float:
+        """How long the next message takes."""
+        if source == target:
+            return 0.00002 + self._random.random() * 0.0001
+        way = self._way(source, target)
+        return way.base_s * way.slow * (0.5 + self._random.random())
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing comes through now."""
+        return source != target and self._way(source, target).cut
+
+    def cut(self, source: str, target: str) -> None:
+        """Let nothing through in one direction."""
+        self._way(source, target).cut = True
+
+    def slow_down(self, source: str, target: str, factor: float) -> None:
+        """Have messages take longer."""
+        self._way(source, target).slow = factor
+
+    def mend(self, source: str, target: str) -> None:
+        """Let messages through again, held back ones first."""
+        way = self._way(source, target)
+        way.cut, way.slow = False, 1.0
+        held, way.held = way.held, []
+        for go_on in held:
+            go_on()
+
+    def heal(self) -> None:
+        """Let everything through everywhere."""
+        self.weather = Weather()
+        for source, target in tuple(self._ways):
+            self.mend(source, target)
+
+    def fate(self, source: str, target: str) -> Fate:
+        """What becomes of the next call's message."""
+        if source == target:
+            return Fate.ARRIVES
+        weather = self.weather
+        if self._way(source, target).cut and self._random.random() < 0.7:
+            return Fate.LOST
+        if weather.lost or weather.twice:
+            drawn = self._random.random()
+            if drawn < weather.lost:
+                return Fate.LOST
+            if drawn < weather.lost + weather.twice and not source.startswith(CLIENT):
+                return Fate.TWICE
+        return Fate.ARRIVES
+
+    def breaks(self, source: str, target: str) -> bool:
+        """Whether a link breaks now."""
+        broken = self.weather.broken
+        return source != target and broken > 0 and self._random.random() < broken
+
+    def send(
+        self, source: str, target: str, deliver: Callable[[], None], context: Context = OUTSIDE
+    ) -> None:
+        """Have one message arrive, later if the way is cut; messages may overtake each other."""
+
+        def arrive() -> None:
+            if self.is_cut(source, target):
+                self._way(source, target).held.append(again)
+            else:
+                self._loop.call_soon(deliver, context=context)
+
+        def again() -> None:
+            delay_s = self.delay_s(source, target)
+            if source == target:
+                self._loop.call_later(delay_s, deliver, context=context)
+            else:
+                self._loop.call_later(delay_s, arrive, context=OUTSIDE)
+
+        again()
+
+    def hold(self, source: str, target: str, go_on: Callable[[], None]) -> None:
+        """Have `go_on` run when the way is mended."""
+        self._way(source, target).held.append(go_on)
+
+
+class Lane:
+    """One direction of a link: messages arrive in order, and none while the way is cut."""
+
+    __slots__ = ("_context", "_due", "_last_s", "_loop", "_network", "_source", "_target")
+
+    def __init__(
+        self, loop: SimLoop, network: Network, source: str, target: str, context: Context
+    ) -> None:
+        self._loop = loop
+        self._network = network
+        self._source = source
+        self._target = target
+        self._context = context
+        """Whose callback the arrival is."""
+        self._last_s = 0.0
+        self._due: deque[Callable[[], None]] = deque()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing comes through now."""
+        return self._network.is_cut(self._source, self._target)
+
+    def put(self, deliver: Callable[[], None]) -> None:
+        """Have `deliver` run after a delay, not before what was put earlier."""
+        delay_s = self._network.delay_s(self._source, self._target)
+        self._last_s = max(self._last_s, self._loop.time() + delay_s)
+        self._due.append(deliver)
+        self._loop.call_at(self._last_s, self._next, context=OUTSIDE)
+
+    def _next(self) -> None:
+        if self._network.is_cut(self._source, self._target):
+            self._network.hold(self._source, self._target, self._next)
+        elif self._due:
+            self._loop.call_soon(self._due.popleft(), context=self._context)
+
+    def close(self) -> None:
+        """Nothing more arrives."""
+        self._due.clear()

@@ -1,0 +1,212 @@
+"""Looks at the actors of a simulation while they run: after their steps, and at checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from raylog.actors.controller.api import MetadataUpdate
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import Record
+from raylog.actors.names import BROKER
+from raylog.actors.ports import PartitionKey
+from raylog.actors.replica.machine import LeadershipChanged, PartitionMachine, Truncated
+from raylog.actors.replica.partition import Partition
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.properties import Checks, Property
+from raylog.actors.simulation.world import Resident
+from raylog.wire.records import iter_batches
+
+_STEP = "handle"
+
+
+@dataclass(slots=True)
+class _Known:
+    """What a replica's machine was before its last step."""
+
+    machine: PartitionMachine
+    high_watermark: int
+    leader_epoch: int
+
+
+class Observer:
+    """Checks what can be seen from outside, without changing the run."""
+
+    def __init__(self, cluster: Cluster, checks: Checks) -> None:
+        self._cluster = cluster
+        self._hold = checks.hold
+        self._machines: dict[int, _Known] = {}
+        self._leaders: dict[tuple[PartitionKey, int], int] = {}
+        self._starts: dict[int, tuple[Partition, int]] = {}
+        self._committed: dict[int, Record] = {}
+        self._images: dict[str, int] = {}
+        self._promised: dict[str, int] = {}
+        cluster.world.observers.append(self._answered)
+
+    # ---- after every step of a replica -----------------------------------------------------
+
+    @contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Have every step of every replica's machine looked at."""
+        original: Callable[[PartitionMachine, Any], Any] = PartitionMachine.handle
+
+        def handle(machine: PartitionMachine, event: Any) -> Any:
+            effects = original(machine, event)
+            self._stepped(machine, event)
+            return effects
+
+        setattr(PartitionMachine, _STEP, handle)
+        try:
+            yield
+        finally:
+            setattr(PartitionMachine, _STEP, original)
+
+    def _stepped(self, machine: PartitionMachine, event: object) -> None:
+        hold = self._hold
+        high_watermark, epoch = machine.high_watermark, machine.leader_epoch
+        hold(
+            Property.HIGH_WATERMARK_HELD,
+            high_watermark <= machine.log_end_offset,
+            high_watermark,
+            machine.log_end_offset,
+        )
+        known = self._machines.get(id(machine))
+        if known is None:
+            self._machines[id(machine)] = _Known(machine, high_watermark, epoch)
+        else:
+            hold(
+                Property.HIGH_WATERMARK_FORWARD,
+                high_watermark >= known.high_watermark or isinstance(event, Truncated),
+                f"broker {machine.broker_id}: {known.high_watermark} became {high_watermark}",
+            )
+            hold(Property.EPOCHS_FORWARD, epoch >= known.leader_epoch, known.leader_epoch, epoch)
+            known.high_watermark, known.leader_epoch = high_watermark, epoch
+        if isinstance(event, LeadershipChanged) and machine.is_leader:
+            told = event.leadership
+            key = ((told.topic_id, told.partition), epoch)
+            leader = self._leaders.setdefault(key, machine.broker_id)
+            hold(Property.ONE_LEADER_AN_EPOCH, leader == machine.broker_id, key, leader)
+
+    # ---- what actors answer each other -------------------------------------------------------
+
+    def _answered(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
+        if method == "follow":
+            self._followed(answer)
+
+    def _followed(self, update: MetadataUpdate) -> None:
+        """Records that were given out are committed."""
+        if update.from_offset < 0:
+            return
+        for at, record in enumerate(update.records, update.from_offset):
+            before = self._committed.setdefault(at, record)
+            self._hold(Property.METADATA_ONCE, before == record, at, before, record)
+
+    # ---- at checkpoints --------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Look at every living actor."""
+        for broker_id, replica in self._cluster.replicas():
+            for partition in replica._partitions.values():
+                self._look_at(broker_id, partition)
+        for one in self._cluster.of_role(BROKER):
+            self._look_at_broker(one)
+        self._compare_replicas()
+
+    def _look_at(self, broker_id: int, partition: Partition) -> None:
+        start = partition.log.log_start_offset
+        _, before = self._starts.setdefault(id(partition), (partition, start))
+        self._hold(Property.LOG_START_FORWARD, start >= before, broker_id, partition.topic)
+        self._starts[id(partition)] = partition, start
+
+    def _look_at_broker(self, resident: Resident) -> None:
+        image: MetadataImage = resident.actor._machine.image
+        before = self._images.get(resident.ref.instance, 0)
+        self._hold(Property.METADATA_PREFIX, image.offset >= before, resident.ref.name)
+        self._images[resident.ref.instance] = image.offset
+        voter = resident.actor._voter
+        if voter is not None:
+            name = f"{resident.machine.name} {resident.machine.disk.boots}"
+            promised = voter.state().promised_epoch
+            known = self._promised.get(resident.machine.name, 0)
+            self._hold(Property.CONTROLLER_PROMISED, promised >= known, name, known, promised)
+            self._promised[resident.machine.name] = promised
+
+    def _open(self) -> dict[PartitionKey, dict[int, Partition]]:
+        """Living replicas of each partition, by broker."""
+        found: dict[PartitionKey, dict[int, Partition]] = {}
+        for broker_id, replica in self._cluster.replicas():
+            for key, partition in replica._partitions.items():
+                found.setdefault(key, {})[broker_id] = partition
+        return found
+
+    def _compare_replicas(self, *, whole: bool = False) -> None:
+        image = self._cluster.newest_image()
+        for key, replicas in self._open().items():
+            state = image.partition(*key)
+            if state is None:
+                continue
+            leader = replicas.get(state.leader)
+            if leader is None or not leader.machine.is_leader:
+                continue
+            if leader.machine.leader_epoch != state.leader_epoch:
+                continue
+            for broker_id in state.isr:
+                follower = replicas.get(broker_id)
+                if follower is not None and follower.machine.incarnation == (
+                    state.incarnations.get(broker_id, "")
+                ):
+                    self._compare(leader, follower, whole=whole)
+
+    def _compare(self, leader: Partition, follower: Partition, *, whole: bool) -> None:
+        high_watermark = leader.high_watermark
+        end = follower.log.log_end_offset
+        name = f"{leader.topic}-{leader.key[1]} on broker {follower.machine.broker_id}"
+        self._hold(Property.ISR_HOLDS_COMMITTED, end >= high_watermark, name, end, high_watermark)
+        if whole and follower is not leader and end >= high_watermark:
+            ours = self._bytes_of(leader, high_watermark)
+            theirs = self._bytes_of(follower, high_watermark)
+            same = ours == theirs
+            self._hold(Property.REPLICAS_EQUAL, same, name, len(ours), len(theirs))
+
+    def compare_all(self) -> None:
+        """Compare every byte of what is committed."""
+        self._compare_replicas(whole=True)
+
+    def _bytes_of(self, partition: Partition, high_watermark: int) -> bytes:
+        """What a replica holds below a high watermark."""
+        log = partition.log
+        machine = self._cluster.machine_of(partition.machine.broker_id)
+        data = b"".join(
+            machine.disk.contents(f"{log.directory}/{segment.name}")[: segment.size]
+            for segment in log._segments
+        )
+        end = 0
+        for header, batch in iter_batches(data):
+            if header.next_offset > high_watermark:
+                break
+            end += len(batch)
+        return data[:end]
+
+    def compare_voters(self) -> None:
+        """Voters hold the same entries as far as both go and as far as anything was given out."""
+        committed = max(self._committed, default=-1) + 1
+        logs = [
+            one.actor._voter._log
+            for one in self._cluster.of_role(BROKER)
+            if one.actor._voter is not None
+        ]
+        entries = [
+            {entry.offset: entry for entry in log.entries if entry.next_offset <= committed}
+            for log in logs
+        ]
+        for one, other in pairwise(entries):
+            for offset in one.keys() & other.keys():
+                same = one[offset] == other[offset]
+                self._hold(Property.VOTERS_AGREE, same, offset, one[offset], other[offset])
+        complete = sum(log.next_offset >= committed for log in logs)
+        voters = len(self._cluster.newest_image().voters)
+        if len(logs) == voters:
+            self._hold(Property.VOTERS_AGREE, 2 * complete > voters, complete, voters)

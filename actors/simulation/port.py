@@ -1,0 +1,139 @@
+"""Stand-ins for what owns sockets: the gateway, and the port that a broker holds."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, NamedTuple
+
+from raylog.actors.broker.actor import BrokerActor
+from raylog.actors.gateway.cluster import ClusterView, OpenRoute
+from raylog.actors.names import BROKER, GATEWAY, GROUP
+from raylog.actors.ports import RouteUpdate, TopicId
+from raylog.actors.replica.api import (
+    FETCH,
+    PRODUCE,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+    ProduceAnswer,
+    ProducePart,
+    produced,
+)
+from raylog.actors.roles import role_class
+from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.simulation.world import ActorClass
+from raylog.wire.errors import ErrorCode, KafkaStorageError, error_of
+
+FETCH_BYTES = 1 << 20
+
+
+class Fetched(NamedTuple):
+    """What a reader gets of one partition."""
+
+    high_watermark: int
+    log_start_offset: int
+    data: bytes
+
+
+class Port:
+    """A gateway without sockets: clients of the simulation call it."""
+
+    def __init__(self, runtime: Runtime, *, name: str, broker_id: int, **_: object) -> None:
+        self.view = ClusterView(runtime, broker_id)
+        self._runtime = runtime
+        self._name = name
+        self._sessions = itertools.count(1)
+
+    async def start(self) -> None:
+        """Nothing is to be prepared."""
+
+    async def stop(self) -> None:
+        """Close the links."""
+        self.view.close()
+
+    async def ping(self) -> dict[str, Any]:
+        """Who is here."""
+        return {"name": self._name}
+
+    async def apply_metadata(self, from_offset: int, to_offset: int, records: list[Any]) -> None:
+        """Take in metadata."""
+        await self.view.apply_metadata(from_offset, to_offset, records)
+
+    async def apply_routes(self, update: RouteUpdate) -> None:
+        """Take in routes."""
+        await self.view.apply_routes(update)
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Nobody links to a gateway."""
+
+    def link_lost(self, peer: int) -> None:
+        """Nobody links to a gateway."""
+
+    # ---- for clients ---------------------------------------------------------------------
+
+    async def leader_of(self, topic_id: TopicId, partition: int) -> int:
+        """The leader's broker id as this broker knows it; -1 for none."""
+        topic = self.view.image.topics.get(topic_id)
+        return -1 if topic is None else topic.partitions[partition].leader
+
+    def _route(self, topic_id: TopicId, partition: int) -> OpenRoute:
+        return self.view.route(self.view.topic(topic_id), partition)
+
+    async def produce(
+        self, topic_id: TopicId, partition: int, batch: bytes, acks: int, timeout_ms: int
+    ) -> ProduceAnswer:
+        """Write one batch; raises what the replica refuses it with."""
+        route = self._route(topic_id, partition)
+        part = ProducePart(topic_id, partition, route.leader_epoch, len(batch))
+        [outcome] = await route.link.ask(PRODUCE, (acks, timeout_ms, [part]), [batch])
+        return produced(outcome)
+
+    async def fetch(self, topic_id: TopicId, partition: int, offset: int) -> Fetched:
+        """Read from an offset on; raises what the replica refuses it with."""
+        route = self._route(topic_id, partition)
+        epoch = route.leader_epoch
+        interest = Interest(topic_id, partition, offset, FETCH_BYTES, epoch, -1)
+        session = next(self._sessions)
+        ask = FetchAsk(session, True, True, 0, FETCH_BYTES, 0, False, [interest], [])
+        [answer] = await route.link.ask(FETCH, ask)
+        part = FetchedPartition(*answer)
+        if part.error_code:
+            raise error_of(ErrorCode(part.error_code), "refused by the replica")
+        data = b""
+        if part.length:
+            data = self._read(f"{route.directory}/{part.segment_id}", part)
+        return Fetched(part.high_watermark, part.log_start_offset, data)
+
+    def _read(self, path: str, part: FetchedPartition) -> bytes:
+        """What a map of the file would show."""
+        disk = self._runtime.disk
+        try:
+            fd = disk.open(path)
+            try:
+                data = disk.pread(fd, part.length, part.position)
+            finally:
+                disk.close(fd)
+        except OSError as failure:
+            raise KafkaStorageError(f"{path} cannot be read: {failure}") from failure
+        if len(data) != part.length:
+            raise KafkaStorageError(f"{path} ends early")
+        return data
+
+
+class PortlessBroker(BrokerActor):
+    """A broker that holds no port: there are no sockets here."""
+
+    def _hold_port(self, *, adopting: bool) -> None:
+        """Every simulated broker has its port to itself."""
+
+
+class Unused(Port):
+    """An actor that is started and never asked."""
+
+
+_STAND_INS: dict[str, ActorClass] = {GATEWAY: Port, BROKER: PortlessBroker, GROUP: Unused}
+
+
+def simulated_role(role: str) -> ActorClass:
+    """The class of a role: the real one but for those that own sockets."""
+    return _STAND_INS.get(role) or role_class(role)

@@ -1,0 +1,56 @@
+"""What must hold in every simulation, and how often each of it was looked at."""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+
+
+class Property(StrEnum):
+    """A property by name; the value says it in words."""
+
+    ACKNOWLEDGED_KEPT = "a record acknowledged with acks=all is there in the end, where it was told"
+    ONE_VALUE_AN_OFFSET = "an offset has one value, whoever reads it, whenever"
+    SEQUENCE_WHOLE = "an idempotent producer's records are there once each, in order, without gaps"
+    SEQUENCE_ACCEPTED = "an idempotent producer is never told of a sequence that is out of order"
+    REFUSED_ABSENT = "a record refused before the append is not there"
+    READS_COMMITTED = "readers get nothing at or above the high watermark"
+    READS_CONTIGUOUS = "readers skip nothing and see nothing twice"
+    READS_SOUND = "readers get batches whose checksum is right"
+    HIGH_WATERMARK_FORWARD = "a replica's high watermark never moves back in one opening of its log"
+    HIGH_WATERMARK_HELD = "a replica's high watermark is not above its log end"
+    EPOCHS_FORWARD = "a replica's leader epoch never moves back in one opening of its log"
+    ONE_LEADER_AN_EPOCH = "a leader epoch has one leader"
+    LOG_START_FORWARD = "a replica's log start never moves back in one opening of its log"
+    ISR_HOLDS_COMMITTED = "every in-sync replica holds all below the leader's high watermark"
+    REPLICAS_EQUAL = "in-sync replicas are byte-equal below the high watermark"
+    METADATA_ONCE = "a committed metadata record never changes"
+    METADATA_PREFIX = "a broker's metadata never goes back, and nothing is left out of it"
+    CONTROLLER_PROMISED = "a voter promises a controller epoch once, and only higher ones after it"
+    TOPIC_KEPT = "an acknowledged topic is there in the end"
+    VOTERS_AGREE = "voters hold the same records below what was committed"
+    SERVED_AGAIN = "everything is served again soon after the faults stop"
+    UNBROKEN = "no actor ends by a broken invariant"
+
+
+class PropertyViolated(Exception):
+    """A property does not hold: the simulation has found a mistake."""
+
+
+class Checks:
+    """Counts what is checked; the first thing that does not hold ends the run."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[Property] = Counter(dict.fromkeys(Property, 0))
+        self.violations: list[str] = []
+
+    def hold(self, one: Property, holds: bool, *details: object) -> None:
+        """Count a check; `details` describe what was found instead."""
+        self.counts[one] += 1
+        if not holds:
+            self.violations.append(f"{one.name}: {' '.join(map(str, details))}")
+
+    def raise_violations(self) -> None:
+        """Raise PropertyViolated if anything did not hold."""
+        if self.violations:
+            raise PropertyViolated("; ".join(self.violations[:3]))

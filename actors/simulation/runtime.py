@@ -1,0 +1,275 @@
+"""The runtime of one simulated actor, or of a client outside."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    BackgroundTask,
+    Link,
+    PeerLost,
+    PeerTimeout,
+    Timer,
+)
+from raylog.actors.simulation.link import SimLink
+from raylog.actors.simulation.loop import OUTSIDE
+from raylog.actors.simulation.network import Fate
+from raylog.actors.simulation.world import EPOCH_MS, OUTSIDER, Machine, Resident, World
+
+T = TypeVar("T")
+
+
+class SimRuntime:
+    """Clock, chance, calls and links of one actor; without one, of who stands outside."""
+
+    def __init__(
+        self, world: World, resident: Resident | None = None, *, machine: str = OUTSIDER
+    ) -> None:
+        self._world = world
+        self._resident = resident
+        name = machine if resident is None else resident.ref.name
+        self._name = name
+        self._machine: Machine = (
+            Machine(machine, world.outside.disk) if resident is None else resident.machine
+        )
+        self._context = OUTSIDE if resident is None else resident.process.context
+        self.random = Random(f"{world.random.random()} {name}")  # noqa: S311 - must repeat
+        self.instance = OUTSIDER if resident is None else resident.ref.instance
+        self.disk = self._machine.disk
+
+    # ---- time ----------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        """The wall clock of the machine, which may jump."""
+        return EPOCH_MS + int(self.monotonic_ms()) + self._machine.clock_offset_ms
+
+    def monotonic_ms(self) -> float:
+        """Virtual time."""
+        return self._world.loop.time() * 1000
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`."""
+        return self._world.loop.call_later(delay_ms / 1000, callback)
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
+        """Run a background task; an exception that leaves it ends the actor."""
+        task = self._world.loop.create_task(coroutine, name=name)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            return
+        failure = task.exception()
+        if failure is not None:
+            self._world.broken(self._name, failure)
+
+    async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
+        """Run the function after a delay, at once."""
+        world = self._world
+        await asyncio.sleep(0.00005 + world.random.random() * 0.001)
+        world.note("blocking", self._name, getattr(function, "__qualname__", "?"))
+        return function(*args)
+
+    async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
+        """The same: a simulation cannot leave a thread behind."""
+        return await self.run_blocking(function, *args)
+
+    # ---- actors --------------------------------------------------------------------------
+
+    async def spawn(self, spec: ActorSpec) -> ActorRef:
+        """Start an actor, which takes a while."""
+        world = self._world
+        await asyncio.sleep(world.random.uniform(0.01, 0.3))
+        machine = self._machine
+        if spec.node_id is not None:
+            machine = world.machines[spec.node_id]
+        if not machine.up:
+            raise PeerLost(f"{machine.name} is down")
+        return await world.begin(spec, machine)
+
+    async def find(self, name: str) -> ActorRef:
+        """The live actor of that name; raises ActorGone."""
+        return self._world.resident(name).ref
+
+    async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
+        """Call a method: question and answer take a while, each may be lost."""
+        call = _Call(self._world, self._machine.name, self._context, method, args)
+        timer = self._world.loop.call_later(timeout_ms / 1000, call.give_up, timeout_ms)
+        self._world.note("call", self._name, peer if isinstance(peer, str) else peer.name, method)
+        try:
+            resident = self._world.resident(peer)
+        except ActorGone as gone:
+            call.settle_soon(PeerLost(str(gone)))
+        else:
+            call.send(resident)
+        try:
+            return await call.answer
+        finally:
+            timer.cancel()
+
+    async def kill(self, peer: ActorRef) -> None:
+        """End the actor's process as a crash would."""
+        await asyncio.sleep(0.001)
+        if self._lives(peer):
+            self._world.kill(peer.name)
+
+    async def dismiss(self, peer: ActorRef) -> None:
+        """End an actor that has stopped."""
+        if self._lives(peer):
+            self._world.dismiss(peer.name)
+
+    def _lives(self, peer: ActorRef) -> bool:
+        try:
+            self._world.resident(peer)
+        except ActorGone:
+            return False
+        return True
+
+    async def end_for_good(self, name: str) -> None:
+        """End the actor of that name; gone is fine."""
+        self._world.end_for_good(name)
+
+    def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
+        """Run `on_lost(peer)` once when the actor is gone."""
+        world = self._world
+        context = self._context
+        watch = _Watch(lambda: on_lost(peer))
+
+        def fire() -> None:
+            world.loop.call_later(world.random.uniform(0.0001, 0.02), watch.fire, context=context)
+
+        try:
+            world.resident(peer).watchers[fire] = None
+        except ActorGone:
+            fire()
+        return watch
+
+    async def connect(self, peer: ActorRef | str) -> Link:
+        """Open a link to an actor; raises PeerLost."""
+        world = self._world
+        try:
+            resident = world.resident(peer)
+        except ActorGone as gone:
+            raise PeerLost(str(gone)) from gone
+        here, there = self._machine.name, resident.machine.name
+        network = world.network
+        await asyncio.sleep(network.delay_s(here, there) + network.delay_s(there, here))
+        if network.is_cut(here, there) or network.is_cut(there, here):
+            await asyncio.sleep(world.random.uniform(0.1, 3))
+            raise PeerLost(f"nobody answers at {resident.ref.name}")
+        if not resident.process.alive:
+            raise PeerLost(f"{resident.ref.name} ended")
+        return SimLink(world, self._resident, resident)
+
+
+class _Call:
+    """One call under way."""
+
+    __slots__ = ("_args", "_context", "_here", "_method", "_world", "answer")
+
+    def __init__(
+        self, world: World, here: str, context: Any, method: str, args: tuple[Any, ...]
+    ) -> None:
+        self._world = world
+        self._here = here
+        self._context = context
+        self._method = method
+        self._args = args
+        self.answer: asyncio.Future[Any] = world.loop.create_future()
+
+    def give_up(self, timeout_ms: int) -> None:
+        """The deadline is over; the call may yet take effect."""
+        if not self.answer.done():
+            late = PeerTimeout(f"{self._method} took over {timeout_ms} ms")
+            self.answer.set_exception(late)
+
+    def settle_soon(self, failure: BaseException) -> None:
+        """The caller learns after a moment that there is no answer."""
+        delay_s = self._world.random.uniform(0.0001, 0.01)
+        self._world.loop.call_later(delay_s, self._fail, failure, context=self._context)
+
+    def _fail(self, failure: BaseException) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(failure)
+
+    def send(self, resident: Resident) -> None:
+        """Have the question arrive, perhaps twice, perhaps never."""
+        there = resident.machine.name
+        network = self._world.network
+        fate = network.fate(self._here, there)
+        if fate is Fate.LOST:
+            self._world.note("lost", self._method)
+            self._lose()
+            return
+        for _ in range(2 if fate is Fate.TWICE else 1):
+            network.send(self._here, there, lambda: self._arrive(resident))
+
+    def _lose(self) -> None:
+        """The connection breaks: the caller learns it then, or gives up before."""
+        delay_s = self._world.random.choice((0.01, 0.3, 3.0)) * self._world.random.random()
+        lost = PeerLost("the connection broke")
+        self._world.loop.call_later(delay_s, self._fail, lost, context=self._context)
+
+    def _arrive(self, resident: Resident) -> None:
+        if not resident.process.alive or resident.actor is None:
+            self.settle_soon(PeerLost(f"{resident.ref.name} ended"))
+            return
+        world = self._world
+        resident.calls[self.settle_soon] = None
+        task = world.loop.create_task(
+            getattr(resident.actor, self._method)(*self._args), context=resident.process.context
+        )
+        task.add_done_callback(lambda ended: self._answered(resident, ended), context=OUTSIDE)
+
+    def _answered(self, resident: Resident, ended: asyncio.Task[Any]) -> None:
+        resident.calls.pop(self.settle_soon, None)
+        failure = PeerLost("cancelled") if ended.cancelled() else ended.exception()
+        world = self._world
+        world.note("answered", resident.ref.name, self._method, type(failure).__name__)
+        if failure is None:
+            for observe in world.observers:
+                observe(self._method, self._args, ended.result())
+        there = resident.machine.name
+        if world.network.fate(there, self._here) is Fate.LOST:
+            self._lose()
+            return
+
+        def deliver() -> None:
+            if self.answer.done():
+                return
+            if failure is None:
+                self.answer.set_result(ended.result())
+            else:
+                self.answer.set_exception(failure)
+
+        world.network.send(there, self._here, deliver, self._context)
+
+
+class _Watch:
+    """A one-shot callback that can be called off."""
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._callback: Callable[[], None] | None = callback
+
+    def fire(self) -> None:
+        """Run the callback, once."""
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def cancel(self) -> None:
+        """Call it off."""
+        self._callback = None

@@ -1,0 +1,324 @@
+"""Machines, the processes on them, and what ends or holds up either.
+
+A killed process ends as by SIGKILL: none of its code runs on, what it wrote stays, its links break,
+who waits for its answers is told that it is lost. What the runtime restarts comes back after a
+while: on their machine, or (a controller) on another when that is down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from raylog.actors.names import host_of
+from raylog.actors.runtime.base import Actor, ActorGone, ActorRef, ActorSpec, PeerLost, Runtime
+from raylog.actors.simulation.disk import SimDisk
+from raylog.actors.simulation.link import SimLink
+from raylog.actors.simulation.loop import OUTSIDE, Process, SimLoop, current_process, process_of
+from raylog.actors.simulation.network import Network
+
+log = logging.getLogger(__name__)
+ActorClass = Callable[..., Actor]
+EPOCH_MS = 1_700_000_000_000
+"""Wall-clock time at which every simulation begins."""
+OUTSIDER = "outside"
+"""The machine of who belongs to no machine: always reachable, never failing."""
+_NOTES_MAX = 512
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """One node: a disk, a clock and processes."""
+
+    name: str
+    disk: SimDisk
+    clock_offset_ms: int = 0
+    up: bool = True
+    held: dict[str, ActorSpec] = field(default_factory=dict)
+    """Actors that are restarted here and nowhere else."""
+
+
+@dataclass(slots=True, eq=False)
+class Resident:
+    """One living actor."""
+
+    spec: ActorSpec
+    ref: ActorRef
+    process: Process
+    machine: Machine
+    actor: Any = None
+    runtime: Any = None
+    ready: bool = False
+    links: dict[SimLink, None] = field(default_factory=dict)
+    """Links from it and to it."""
+    calls: dict[Callable[[BaseException], None], None] = field(default_factory=dict)
+    """Who waits for its answers."""
+    watchers: dict[Callable[[], None], None] = field(default_factory=dict)
+
+
+class World:
+    """Everything that one simulation consists of."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        seed: int,
+        role_class: Callable[[str], ActorClass],
+        make_runtime: Callable[[World, Resident], Runtime],
+    ) -> None:
+        self.loop = loop
+        self.random = Random(seed)  # noqa: S311 - a simulation must repeat
+        self.network = Network(loop, Random(f"{seed} network"))  # noqa: S311 - the same
+        self.machines: dict[str, Machine] = {}
+        self.numbers = itertools.count(1)
+        self.failures: list[str] = []
+        """Actors that a broken invariant ended."""
+        self.timeline: list[str] = []
+        """What was done to the cluster, for people."""
+        self.observers: list[Callable[[str, tuple[Any, ...], Any], None]] = []
+        """Told of the method, arguments and answer of every call that an actor answered."""
+        self._role_class = role_class
+        self._make_runtime = make_runtime
+        self._residents: dict[str, Resident] = {}
+        self._hash = hashlib.blake2b(digest_size=32)
+        self._notes: list[str] = []
+        self.outside = Machine(OUTSIDER, SimDisk(Random(f"{seed} {OUTSIDER}")))  # noqa: S311
+        loop.set_exception_handler(self._exception)
+
+    # ---- the trace -----------------------------------------------------------------------
+
+    def note(self, *what: object) -> None:
+        """Add an event to the trace."""
+        self._notes.append(f"{self.loop.time():.6f} {what}")
+        if len(self._notes) > _NOTES_MAX:
+            self._hash_notes()
+
+    def _hash_notes(self) -> None:
+        self._hash.update("\n".join(self._notes).encode())
+        self._notes.clear()
+
+    @property
+    def trace(self) -> str:
+        """A hash over all that has happened."""
+        self._hash_notes()
+        return self._hash.hexdigest()
+
+    def tell(self, text: str) -> None:
+        """Add to the timeline, and so to the trace."""
+        self.timeline.append(f"{self.loop.time():9.3f} s  {text}")
+        self.note("told", text)
+
+    # ---- machines ------------------------------------------------------------------------
+
+    def add_machine(self, name: str) -> Machine:
+        """A new machine with an empty disk."""
+        disk = SimDisk(Random(f"{self.random.random()} {name}"))  # noqa: S311 - must repeat
+        machine = self.machines[name] = Machine(name, disk)
+        return machine
+
+    def machine_of(self, resident: Resident | None) -> str:
+        """Name of the machine of an actor, or of who is none."""
+        return OUTSIDER if resident is None else resident.machine.name
+
+    def stop_machine(self, machine: Machine, *, power: bool) -> None:
+        """End all processes of a machine; with `power` what was not synced is lost, too."""
+        machine.up = False
+        for resident in self.on(machine):
+            self.kill(resident.ref.name, restart=resident.spec.node_id is None)
+        if power:
+            machine.disk.lose_power()
+
+    def start_machine(self, machine: Machine) -> None:
+        """Let the machine's actors come back."""
+        machine.up = True
+        for spec in machine.held.values():
+            self._restart_soon(spec, machine)
+
+    def on(self, machine: Machine) -> list[Resident]:
+        """Who lives on a machine."""
+        return [one for one in self._residents.values() if one.machine is machine]
+
+    # ---- actors --------------------------------------------------------------------------
+
+    def residents(self) -> list[Resident]:
+        """Who lives, in the order of their starts."""
+        return list(self._residents.values())
+
+    def resident(self, peer: ActorRef | str) -> Resident:
+        """The living actor of a ref, name or link address; raises ActorGone."""
+        if isinstance(peer, ActorRef):
+            found = self._residents.get(peer.name)
+            if found is not None and found.ref.instance == peer.instance:
+                return found
+        else:
+            found = self._residents.get(peer) or next(
+                (one for one in self._residents.values() if one.ref.address == peer), None
+            )
+            if found is not None:
+                return found
+        raise ActorGone(f"no actor {peer if isinstance(peer, str) else peer.name} lives here")
+
+    def own(self) -> Resident | None:
+        """The actor whose code runs now."""
+        process = current_process()
+        return None if process is None else self._residents.get(process.name)
+
+    def begin(self, spec: ActorSpec, machine: Machine) -> asyncio.Future[ActorRef]:
+        """Start an actor; the future ends when it is ready or has failed."""
+        started: asyncio.Future[ActorRef] = self.loop.create_future()
+        if spec.name in self._residents:
+            started.set_exception(ValueError(f"an actor named {spec.name} lives already"))
+            return started
+        host = host_of(spec.name)
+        if host != spec.name and host not in self._residents:
+            started.set_exception(PeerLost(f"no actor {host} lives here"))
+            return started
+        instance = f"sim-{next(self.numbers)}"
+        ref = ActorRef(spec.name, spec.role, f"sim:{instance}", 1, machine.name, instance)
+        process = Process(spec.name)
+        resident = Resident(spec, ref, process, machine)
+        self._residents[spec.name] = resident
+        if spec.restarts and spec.node_id is not None:
+            machine.held[spec.name] = spec
+
+        def lost(failure: BaseException) -> None:
+            if not started.done():
+                started.set_exception(failure)
+
+        resident.calls[lost] = None
+        self.note("spawn", spec.name)
+        task = self.loop.create_task(self._bring_up(resident), context=process.context)
+
+        def brought_up(ended: asyncio.Task[None]) -> None:
+            resident.calls.pop(lost, None)
+            self._brought_up(resident, ended, started)
+
+        task.add_done_callback(brought_up, context=OUTSIDE)
+        return started
+
+    async def _bring_up(self, resident: Resident) -> None:
+        resident.runtime = self._make_runtime(self, resident)
+        spec = resident.spec
+        resident.actor = self._role_class(spec.role)(resident.runtime, **spec.args)
+        await resident.actor.start()
+
+    def _brought_up(
+        self, resident: Resident, ended: asyncio.Task[None], started: asyncio.Future[ActorRef]
+    ) -> None:
+        failure = ended.exception()
+        if failure is not None:
+            self.dismiss(resident.ref.name)
+            if not started.done():
+                started.set_exception(failure)
+        else:
+            resident.ready = True
+            if not started.done():
+                started.set_result(resident.ref)
+
+    def kill(self, name: str, *, restart: bool = True) -> None:
+        """End an actor as SIGKILL does, with all who live in its process."""
+        for other in self._housemates(name):
+            self._end(self._residents.pop(other), restart=restart)
+
+    def dismiss(self, name: str) -> None:
+        """End one actor; who else lives in its process goes on."""
+        resident = self._residents.pop(name, None)
+        if resident is not None:
+            self._end(resident, restart=False)
+
+    def _housemates(self, name: str) -> list[str]:
+        """Who lives in the process of an actor, itself among them."""
+        host = host_of(name)
+        return [one for one in self._residents if host_of(one) == host]
+
+    def _end(self, resident: Resident, *, restart: bool) -> None:
+        self.note("end", resident.ref.name)
+        resident.process.alive = False
+        resident.process.parked.clear()
+        resident.machine.disk.release(resident.process)
+        lost = PeerLost(f"{resident.ref.name} ended")
+        for tell in resident.calls:
+            tell(lost)
+        for link in tuple(resident.links):
+            link.break_off()
+        for watcher in resident.watchers:
+            watcher()
+        spec = resident.spec
+        if restart and spec.restarts:
+            self._restart_soon(spec, resident.machine)
+
+    def _restart_soon(self, spec: ActorSpec, machine: Machine) -> None:
+        delay_s = self.random.uniform(0.1, 1.5) if machine.up else self.random.uniform(3, 10)
+        self.loop.call_later(delay_s, self._restart, spec, machine, context=OUTSIDE)
+
+    def _restart(self, spec: ActorSpec, machine: Machine) -> None:
+        if spec.name in self._residents:
+            return
+        if not machine.up:
+            if spec.node_id is not None:
+                return  # with its machine
+            others = [one for one in self.machines.values() if one.up]
+            if not others:
+                self._restart_soon(spec, machine)
+                return
+            machine = self.random.choice(others)
+        self.begin(spec, machine).add_done_callback(
+            lambda ended: self._restarted(spec, machine, ended)
+        )
+
+    def _restarted(
+        self, spec: ActorSpec, machine: Machine, ended: asyncio.Future[ActorRef]
+    ) -> None:
+        failure = ended.exception()
+        if failure is None:
+            return
+        self.tell(f"{spec.name} does not start: {failure}")
+        if not isinstance(failure, ValueError) and machine.up:
+            self._restart_soon(spec, machine)
+
+    def end_for_good(self, name: str) -> None:
+        """End an actor that shall not come back."""
+        for machine in self.machines.values():
+            machine.held.pop(name, None)
+        self.dismiss(name)
+
+    def pause(self, resident: Resident, seconds: float) -> None:
+        """Have a process stand still for a while, as SIGSTOP does."""
+        for name in self._housemates(resident.ref.name):
+            one = self._residents[name]
+            one.process.paused = True
+            self.loop.call_later(seconds, self.go_on, one, context=OUTSIDE)
+
+    def go_on(self, resident: Resident) -> None:
+        """Let a process go on."""
+        if resident.process.paused:
+            self.note("goes on", resident.ref.name)
+            self.loop.go_on(resident.process)
+
+    # ---- failures ------------------------------------------------------------------------
+
+    def broken(self, name: str, failure: BaseException) -> None:
+        """An invariant was broken in an actor: it ends."""
+        if not isinstance(failure, OSError):  # a disk that fails may end who needs it
+            self.failures.append(f"{name}: {type(failure).__name__}: {failure}")
+        log.critical("%s ended itself", name, exc_info=failure)
+        self.tell(f"{name} ended itself: {type(failure).__name__}: {failure}")
+        self.kill(name)
+
+    def _exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback raised; a task whose failure nobody asked for is none."""
+        handle, failure = context.get("handle"), context.get("exception")
+        if handle is None or failure is None:
+            return
+        process = process_of(handle)
+        self.broken(OUTSIDER if process is None else process.name, failure)
+
+    def start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task of nobody's process."""
+        return self.loop.create_task(coroutine, name=name, context=OUTSIDE.copy())
