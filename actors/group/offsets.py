@@ -162,10 +162,11 @@ def commit(
     known: list[tuple[str, OffsetCommitRequestTopic]] = []
     for topic in request.topics:
         name, code = _resolve(step.image, asked.version, topic)
-        good, bad = _by_existence(step.image.topic(name), topic)
+        existing = step.image.topic(name)
+        good, bad = _by_existence(existing, topic)
         if good.partitions:
             known.append((name, good))
-        if bad or step.image.topic(name) is None:
+        if bad or existing is None:
             unknown.append(_committed(topic, [(index, code) for index in bad]))
     failure = _failure_of(check) if known else None
     appended = len(step.records)
@@ -189,8 +190,10 @@ def _by_existence(
 ) -> tuple[OffsetCommitRequestTopic, list[int]]:
     """The part of a request about partitions that exist, and the numbers of the others."""
     count = 0 if topic is None else len(topic.partitions)
-    good = [one for one in asked.partitions if 0 <= one.partition_index < count]
     bad = [one.partition_index for one in asked.partitions if not 0 <= one.partition_index < count]
+    if not bad:
+        return asked, bad
+    good = [one for one in asked.partitions if 0 <= one.partition_index < count]
     return OffsetCommitRequestTopic(name=asked.name, topic_id=asked.topic_id, partitions=good), bad
 
 

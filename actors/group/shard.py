@@ -122,9 +122,10 @@ class Shard:
             for group_id, topics in tuple(self.offsets.groups.items()):
                 gone = {name: topics[name] for name in deleted if name in topics}
                 offsets.forget(step, group_id, offsets.all_partitions(gone))
+        names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):
-                group.metadata_changed(step, {*deleted, *changed})
+                group.metadata_changed(step, names)
 
     def assignment_is_ready(self, step: Step, group_id: str) -> None:
         """What an assignor worked out elsewhere is there."""
