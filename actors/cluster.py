@@ -7,6 +7,7 @@ broker ids, voters) is kept; only a directory that is new is given an identity.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig
 from raylog.wire.uuids import random_uuid, to_base64
 
+log = logging.getLogger(__name__)
+VOTERS_MAX = 3
+"""Copies of the metadata log in a new cluster that has as many brokers; else there is one."""
 READY_TIMEOUT_MS = 60_000
 CALL_TIMEOUT_MS = 5_000
 STOP_TIMEOUT_MS = 90_000
@@ -85,7 +89,9 @@ def plan_cluster(
         first = next(iter(known.values()))
         return ClusterPlan(first.cluster_id, brokers, first.voters)
     cluster_id = to_base64(random_uuid(runtime.random))
-    return ClusterPlan(cluster_id, brokers, ((ids[0], to_base64(random_uuid(runtime.random))),))
+    voters = ids[: VOTERS_MAX if len(ids) >= VOTERS_MAX else 1]
+    directories = tuple((one, to_base64(random_uuid(runtime.random))) for one in voters)
+    return ClusterPlan(cluster_id, brokers, directories)
 
 
 def identities(data: Path) -> dict[int, Identity]:
@@ -169,8 +175,23 @@ async def stop_cluster(
             failures[broker_id] = str(failure)
 
     await asyncio.gather(*(tell("shutdown", broker_id) for broker_id in broker_ids))
-    await runtime.end_for_good(controller_name(cluster_id))
+    for name in await _controllers(runtime, cluster_id, broker_ids):
+        await runtime.end_for_good(name)
     await asyncio.gather(*(tell("stop", broker_id) for broker_id in broker_ids))
     for broker_id in broker_ids:
         await runtime.end_for_good(broker_name(cluster_id, broker_id))
     return failures
+
+
+async def _controllers(
+    runtime: Runtime, cluster_id: str, broker_ids: Sequence[int]
+) -> dict[str, None]:
+    """The names of controllers that the brokers know of."""
+    names = dict.fromkeys([controller_name(cluster_id)])
+    for broker_id in broker_ids:
+        name = broker_name(cluster_id, broker_id)
+        try:
+            names[await runtime.call(name, "controller", timeout_ms=CALL_TIMEOUT_MS)] = None
+        except (PeerLost, PeerTimeout) as gone:
+            log.info("broker %d cannot say who the controller is: %s", broker_id, gone)
+    return names

@@ -16,8 +16,13 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 
 
 def controller_name(cluster_id: str) -> str:
-    """The cluster's controller."""
+    """The cluster's controller, as it is named while nothing has befallen it."""
     return f"{cluster_id}/{CONTROLLER}"
+
+
+def rival_name(cluster_id: str, broker_id: int, number: int) -> str:
+    """A controller that a broker starts because the present one is silent."""
+    return f"{controller_name(cluster_id)}/{broker_id}.{number}"
 
 
 def broker_name(cluster_id: str, broker_id: int) -> str:

@@ -25,12 +25,14 @@ from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
+from raylog.actors.broker.succession import Succession
 from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     AlterPartitions,
     BrokerHeartbeat,
+    BrokerHeartbeatAnswer,
     Follow,
     IsrChange,
     IsrOutcome,
@@ -38,8 +40,14 @@ from raylog.actors.controller.api import (
     RegisterBroker,
 )
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, broker_name, controller_name
+from raylog.actors.metadata.voting import (
+    NewEpoch,
+    VoterAppend,
+    VoterAppended,
+    VoterLog,
+    VoterState,
+)
+from raylog.actors.names import BROKER, GATEWAY, broker_name
 from raylog.actors.ports import LogDirStatus, PartitionKey
 from raylog.actors.runtime.base import (
     ActorGone,
@@ -54,6 +62,7 @@ from raylog.wire.errors import (
     BrokerNotAvailable,
     InvalidRequest,
     KafkaError,
+    NotController,
     StaleBrokerEpoch,
 )
 from raylog.wire.uuids import random_uuid, to_base64
@@ -178,6 +187,8 @@ class BrokerActor:
                 MetadataLog(self._data.metadata, self._runtime.disk),
                 self._runtime.run_blocking,
                 fsync=fsync,
+                clock_ms=self._runtime.monotonic_ms,
+                heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
             )
 
     def _make_family(self) -> None:
@@ -200,6 +211,16 @@ class BrokerActor:
             pool,
             topics_directory=str(self._data.topics),
             incarnation=self._incarnation,
+        )
+        self._succession = Succession(
+            self._runtime,
+            self._controller,
+            cluster_id=self._cluster_id,
+            broker_id=self._broker_id,
+            broker_ids=self._broker_ids,
+            settings=self._settings.given,
+            heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
+            voters=self._voter_ids,
         )
         self._family = Family(
             self._runtime,
@@ -226,7 +247,7 @@ class BrokerActor:
             held = await self._family.adopt(survivors)
             self._family.start_gateways(self._listening)
             if self._voter is not None:
-                await self._ensure_controller()
+                await self._succession.begin()
             await self._register()
         except KafkaError as refused:
             log.error("broker %d cannot serve: %s", self._broker_id, refused)
@@ -235,6 +256,7 @@ class BrokerActor:
             return
         while self._machine.image.offset <= self._broker_epoch:
             self._taken_in(await self._follow())
+        self._family.caught_up()
         statuses = [status for _, open_there in held for status in open_there]
         strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
         if strays:
@@ -293,37 +315,31 @@ class BrokerActor:
         """Have the controller move leadership away, while it answers."""
         if self._broker_epoch < 0 or not self._settings.flag("controlled.shutdown.enable"):
             return
-        asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, -1, wants_shutdown=True)
         deadline_ms = self._runtime.monotonic_ms() + HAND_OVER_MS
         while self._runtime.monotonic_ms() < deadline_ms:
             try:
-                answer = await self._controller.heartbeat(asked, CALL_TIMEOUT_MS)
+                answer = await self._heartbeat(-1, wants_shutdown=True)
             except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
-                log.warning("stopping without the controller: %s", failure)
-                return
-            if answer.should_shut_down:
-                return
+                if not self._succession.is_shared or isinstance(failure, StaleBrokerEpoch):
+                    log.warning("stopping without the controller: %s", failure)
+                    return
+                await self._ensure_controller()
+            else:
+                if answer.should_shut_down:
+                    return
             await self._runtime.sleep(0.05)
 
     # ---- the cluster ---------------------------------------------------------------------
 
     async def _ensure_controller(self) -> None:
-        """Start the controller if this broker holds the metadata log and nobody plays that part."""
-        if self._voter is None or self._is_ending:
-            return
-        name = controller_name(self._cluster_id)
-        try:
-            await self._runtime.find(name)
-        except ActorGone:
-            args = {
-                "cluster_id": self._cluster_id,
-                "broker_ids": self._broker_ids,
-                "settings": self._settings.given,
-            }
-            try:
-                await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, restarts=True))
-            except (PeerLost, PeerTimeout, ValueError) as failure:
-                log.info("another broker may have started the controller: %s", failure)
+        """See to it that there is a controller, and that this broker knows it."""
+        may_start = self._voter is not None and not self._is_ending
+        await self._succession.missed(may_start=may_start)
+
+    def _voter_ids(self) -> list[int]:
+        """Brokers that hold the metadata log, as far as this one knows."""
+        known = self._machine.image.voters or self._data.identity.voters
+        return [broker_id for broker_id, _ in known]
 
     async def _register(self) -> None:
         asked = RegisterBroker(
@@ -354,7 +370,8 @@ class BrokerActor:
         self._family.carry_out(self._machine.registered())
 
     async def _follow(self) -> MetadataUpdate:
-        asked = Follow(self._broker_id, self._machine.image.offset, FOLLOW_WAIT_MS)
+        image = self._machine.image
+        asked = Follow(self._broker_id, image.offset, FOLLOW_WAIT_MS, image.controller_epoch)
         update: MetadataUpdate = await self._controller.insist(
             "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
         )
@@ -372,22 +389,33 @@ class BrokerActor:
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
         while not self._is_ending:
             settled = self._machine.is_settled
-            offset = self._machine.image.offset if settled else -1
-            asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset)
             try:
-                await self._controller.heartbeat(asked, CALL_TIMEOUT_MS)
+                await self._heartbeat(self._machine.image.offset if settled else -1)
             except StaleBrokerEpoch as stale:
                 log.warning("registering anew: %s", stale)
                 await self._register_anew()
-            except (PeerLost, ActorGone) as lost:
+            except (PeerLost, PeerTimeout, ActorGone, NotController) as lost:
                 log.info("no controller answers: %s", lost)
                 await self._ensure_controller()
-            except (PeerTimeout, KafkaError) as failure:
+            except KafkaError as failure:
                 log.info("heartbeat: %s", failure)
             self._beat.clear()
             timer = self._runtime.call_later(interval_ms, self._beat.set)
             await self._beat.wait()
             timer.cancel()
+
+    async def _heartbeat(
+        self, offset: int, *, wants_shutdown: bool = False
+    ) -> BrokerHeartbeatAnswer:
+        """One heartbeat; between controller and voter it stands for the lease as well."""
+        asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset, wants_shutdown)
+        if self._voter is not None:
+            asked = self._voter.signed(asked)
+        answer = await self._controller.heartbeat(asked, self._succession.answer_within_ms)
+        self._succession.heard()
+        if self._voter is not None:
+            self._voter.heard(answer)
+        return answer
 
     def _progressed(self) -> None:
         """Something moved: see whether the broker serves now, or may ask to be unfenced."""
@@ -413,9 +441,9 @@ class BrokerActor:
         """How far this broker's copy of the metadata log goes."""
         return self._require_voter().state()
 
-    async def voter_new_epoch(self, epoch: int) -> VoterState:
+    async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
         """Promise a controller epoch."""
-        return await self._require_voter().new_epoch(epoch)
+        return await self._require_voter().new_epoch(asked)
 
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
         """Part of the metadata log."""
@@ -425,9 +453,13 @@ class BrokerActor:
         """Write to the metadata log."""
         return await self._require_voter().append(asked)
 
-    async def voter_install(self, epoch: int, snapshot: LogSnapshot) -> None:
+    async def voter_install(self, epoch: int, snapshot: LogSnapshot, controller: str) -> None:
         """Replace the beginning of the metadata log by a snapshot."""
-        await self._require_voter().install(epoch, snapshot)
+        await self._require_voter().install(epoch, snapshot, controller)
+
+    async def controller(self) -> str:
+        """The name of the controller that this broker follows."""
+        return self._controller.name
 
     def _require_voter(self) -> Voter:
         if self._voter is None:

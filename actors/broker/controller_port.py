@@ -1,25 +1,31 @@
-"""The way to the controller: calls that are repeated until it answers, in order."""
+"""The way to the controller: calls that are repeated until it answers, in order.
+
+The voters know who it is: each remembers whom it has promised its latest epoch. They are asked when
+the controller is silent or says that it does not serve.
+"""
 
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for an answer over a link
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from raylog.actors.controller.api import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatAnswer
-from raylog.actors.names import controller_name
+from raylog.actors.metadata.voting import VoterState
+from raylog.actors.names import broker_name, controller_name
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import KafkaError, StaleBrokerEpoch
+from raylog.wire.errors import KafkaError, NotController, StaleBrokerEpoch
 
 log = logging.getLogger(__name__)
 RETRY_MS = (10, 500)
 """First and longest wait before a call is repeated."""
+LOCATE_TIMEOUT_MS = 1_000
 
 
 class ControllerPort:
-    """Calls the controller by name; has it started when there is none.
+    """Calls the controller by name; `ensure` has it found, or started, when it does not answer.
 
     Every request is safe to repeat (`controller.api`), so a lost answer is no matter.
     """
@@ -28,15 +34,69 @@ class ControllerPort:
         self, runtime: Runtime, cluster_id: str, ensure: Callable[[], Awaitable[None]]
     ) -> None:
         self.name = controller_name(cluster_id)
+        self._cluster_id = cluster_id
         self._runtime = runtime
         self._ensure = ensure
         self._reports: deque[tuple[str, Any]] = deque()
         self._reporting = False
         self._link: Link | None = None
+        self._epoch = 0
+        """The highest that a voter was seen to have promised."""
+        self._calls: set[asyncio.Future[Any]] = set()
 
     async def call(self, method: str, *args: Any, timeout_ms: int) -> Any:
-        """One call; raises PeerLost or PeerTimeout, or a KafkaError of the controller's."""
-        return await self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
+        """One call; raises PeerLost or PeerTimeout, or a KafkaError of the controller's.
+
+        PeerLost also when another controller is found meanwhile: the answer of the one that was
+        asked may never come, or not count.
+        """
+        calling = asyncio.ensure_future(
+            self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
+        )
+        self._calls.add(calling)
+        try:
+            return await calling
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if caller is None or caller.cancelling():
+                calling.cancel()
+                raise
+            raise PeerLost(f"another controller has come before {method} was answered") from None
+        finally:
+            self._calls.discard(calling)
+
+    async def locate(self, voters: Iterable[int]) -> bool:
+        """Ask voters, by broker id, who the controller is; whether it is another than before."""
+        asked = [
+            self._runtime.call(
+                broker_name(self._cluster_id, voter), "voter_state", timeout_ms=LOCATE_TIMEOUT_MS
+            )
+            for voter in voters
+        ]
+        latest: VoterState | None = None
+        for state in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(state, VoterState):
+                if latest is None or state.promised_epoch > latest.promised_epoch:
+                    latest = state
+            elif not isinstance(state, PeerLost | PeerTimeout | KafkaError):
+                assert isinstance(state, BaseException), "a voter answers its state"
+                raise state
+        if latest is None or latest.promised_epoch <= self._epoch or not latest.controller:
+            return False
+        self._epoch = latest.promised_epoch
+        return self.turn_to(latest.controller)
+
+    def turn_to(self, name: str) -> bool:
+        """Call this controller from now on; False if it is the one already."""
+        if name == self.name:
+            return False
+        log.info("the controller is %s now", name)
+        self.name = name
+        self.close()
+        self._link = None
+        for calling in tuple(self._calls):
+            calling.cancel()
+        return True
 
     async def heartbeat(self, asked: BrokerHeartbeat, timeout_ms: int) -> BrokerHeartbeatAnswer:
         """One heartbeat, over a link: an idle broker's only steady traffic should cost little.
@@ -80,6 +140,9 @@ class ControllerPort:
                 return await self.call(method, *args, timeout_ms=timeout_ms)
             except (PeerLost, PeerTimeout, ActorGone) as failure:
                 log.info("%s by the controller: %s", method, failure)
+                await self._ensure()
+            except NotController as deposed:
+                log.debug("%s by the controller: %s", method, deposed)
                 await self._ensure()
             except KafkaError as refused:
                 if not refused.code.retriable:

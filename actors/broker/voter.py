@@ -2,6 +2,12 @@
 
 A controller epoch is promised once and for all: whoever comes with a lower one is refused, so that
 of two controllers only the later can write. Nothing is answered before it is synced.
+
+Where there are several voters, one that has heard its controller within the lease lets no rival of
+it come up: heard is an append, or an answer to the heartbeat of this voter's broker. A copy without
+any promise is blank: its directory is new. It takes no part until a controller has seen that all
+copies are empty, which is how a cluster begins; a directory that was lost comes back blank too, and
+what it had promised and held must not be forgotten by a majority.
 """
 
 from __future__ import annotations
@@ -10,9 +16,22 @@ import asyncio  # noqa: TID251 - part of the broker's shell: writes wait for one
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
-from raylog.wire.errors import FencedLeaderEpoch, KafkaStorageError
+from raylog.actors.metadata.voting import (
+    NewEpoch,
+    VoterAppend,
+    VoterAppended,
+    VoterLog,
+    VoterState,
+    lease_ms,
+)
+from raylog.wire.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaStorageError,
+    NotController,
+)
 
 RunBlocking = Callable[..., Awaitable[Any]]
 FETCH_BYTES = 8 * 1024 * 1024
@@ -30,6 +49,8 @@ class Voter:
         run_blocking: RunBlocking,
         *,
         fsync: bool,
+        clock_ms: Callable[[], float],
+        heartbeat_interval_ms: int,
     ) -> None:
         self._broker_id = broker_id
         self._directory_id = directory_id
@@ -37,6 +58,12 @@ class Voter:
         self._log = log
         self._run_blocking = run_blocking
         self._fsync = fsync
+        self._clock_ms = clock_ms
+        self._lease_ms = lease_ms(heartbeat_interval_ms)
+        self._heard_ms: float | None = None
+        """When the controller that was promised the epoch was heard last."""
+        self._last_answer_ms = -1.0
+        """When it had sent its last answer, on its own clock."""
         self._failure: str | None = None
         self._writing = asyncio.Lock()
 
@@ -50,19 +77,60 @@ class Voter:
             last_epoch=self._log.last_epoch,
             next_offset=self._log.next_offset,
             start_offset=self._log.snapshot.offset,
+            controller=self._log.promised_controller,
         )
 
-    async def new_epoch(self, epoch: int) -> VoterState:
-        """Promise to refuse lower epochs; raises FencedLeaderEpoch if a rival was promised one."""
+    @property
+    def promised_epoch(self) -> int:
+        """The epoch below which controllers are refused."""
+        return self._log.promised_epoch
+
+    def signed(self, asked: BrokerHeartbeat) -> BrokerHeartbeat:
+        """A heartbeat of this voter's broker that tells whom it follows, and since when."""
+        return asked._replace(
+            promised_epoch=self._log.promised_epoch, heard_ms=self._last_answer_ms
+        )
+
+    def heard(self, answer: BrokerHeartbeatAnswer) -> None:
+        """A controller has answered this voter's broker: if it is the one promised, its lease runs.
+
+        The controller learns that from the next heartbeat, which returns when the answer was sent.
+        """
+        if answer.controller_epoch == self._log.promised_epoch:
+            self._heard_ms = self._clock_ms()
+            self._last_answer_ms = answer.sent_ms
+
+    async def new_epoch(self, asked: NewEpoch) -> VoterState:
+        """Promise to refuse lower epochs.
+
+        Raises FencedLeaderEpoch if a rival was promised a higher one, NotController while the
+        present controller's lease runs, InvalidRequest from a blank copy.
+        """
         async with self._writing:
             self._require_sound()
-            if epoch <= self._log.promised_epoch:
+            promised = self._log.promised_epoch
+            if asked.epoch <= promised:
                 raise FencedLeaderEpoch(
-                    f"controller epoch {self._log.promised_epoch} is promised, {epoch} is too low"
+                    f"controller epoch {promised} is promised, {asked.epoch} is too low"
                 )
-            self._log.promise(epoch)
-            await self._sync()
+            self._check_lease(asked.controller)
+            if not asked.founds:
+                self._require_history()
+            await self._promise(asked.epoch, asked.controller)
             return self.state()
+
+    def _check_lease(self, controller: str) -> None:
+        """A name that comes again is a controller that the runtime has restarted."""
+        if len(self.voters) == 1 or self._heard_ms is None:
+            return
+        silent_ms = self._clock_ms() - self._heard_ms
+        if silent_ms < self._lease_ms and controller != self._log.promised_controller:
+            raise NotController(f"{self._log.promised_controller} was heard {silent_ms:.0f} ms ago")
+
+    async def _promise(self, epoch: int, controller: str) -> None:
+        self._log.promise(epoch, controller)
+        self._heard_ms, self._last_answer_ms = None, -1.0
+        await self._sync()
 
     def fetch(self, epoch: int, offset: int) -> VoterLog:
         """The log from an offset on; below the entries, the snapshot and what follows it."""
@@ -77,7 +145,7 @@ class Voter:
         """Write entries behind what the controller and this copy agree on, and sync them."""
         async with self._writing:
             self._require_sound()
-            self._require_current(asked.epoch)
+            await self._follow(asked.epoch, asked.controller)
             if self._log.epoch_before(asked.previous_offset) != asked.previous_epoch:
                 return VoterAppended(False, self._agreed_at_most(asked))
             fresh = self._unknown(asked.entries)
@@ -88,11 +156,11 @@ class Voter:
             end = asked.entries[-1].next_offset if asked.entries else asked.previous_offset
             return VoterAppended(True, end)
 
-    async def install(self, epoch: int, snapshot: LogSnapshot) -> None:
+    async def install(self, epoch: int, snapshot: LogSnapshot, controller: str = "") -> None:
         """Put a snapshot in place of the entries below it."""
         async with self._writing:
             self._require_sound()
-            self._require_current(epoch)
+            await self._follow(epoch, controller)
             if snapshot.offset <= self._log.snapshot.offset:
                 return
             try:
@@ -115,6 +183,24 @@ class Voter:
     def _agreed_at_most(self, asked: VoterAppend) -> int:
         """Where to try next: before the entry that differs, or at this copy's end."""
         return min(asked.previous_offset - 1, self._log.next_offset)
+
+    async def _follow(self, epoch: int, controller: str) -> None:
+        """Take a controller's word, and nobody's any more whom it has replaced.
+
+        It may have won without this voter: then the promise is given now, or an older controller
+        could still come and take away what this one has written.
+        """
+        self._require_current(epoch)
+        self._require_history()
+        if epoch > self._log.promised_epoch:
+            await self._promise(epoch, controller)
+        self._heard_ms = self._clock_ms()
+
+    def _require_history(self) -> None:
+        if self.state().is_blank:
+            raise InvalidRequest(
+                f"the metadata log of broker {self._broker_id} is blank: its directory is new"
+            )
 
     def _require_current(self, epoch: int) -> None:
         if epoch < self._log.promised_epoch:

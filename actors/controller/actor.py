@@ -3,7 +3,8 @@
 A decision's records are replayed at once and answered once a majority of voters has synced them;
 decisions made meanwhile go into the next append together. If that fails nobody knows what counts:
 everything waiting is answered NotController, and the controller begins again with a new epoch and
-the log as the voters have it.
+the log as the voters have it. Where there are several voters it answers only while a majority of
+them follows it; one that finds another in its place ends itself.
 """
 
 from __future__ import annotations
@@ -46,9 +47,11 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
+from raylog.actors.controller.quorum import QuorumLost, RivalLeads, VoterQuorum
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, decode_record, encode_record
+from raylog.actors.metadata.voting import lease_ms
+from raylog.actors.names import controller_name
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.wire.errors import InvalidRequest, KafkaError, NotController
 
@@ -57,6 +60,8 @@ R = TypeVar("R")
 RECENT_RECORDS_MAX = 20_000
 """Records kept for followers; who lags further gets a snapshot."""
 FOLLOW_RECORDS_MAX = 10_000
+RIVAL_ATTEMPTS = 2
+"""Refusals for another controller's sake, a lease apart, after which this one ends."""
 RETRY_MS = (20, 1_000)
 """First and longest wait before trying to take over again."""
 
@@ -78,8 +83,8 @@ class _Term:
     more: asyncio.Event = field(default_factory=asyncio.Event)
     followers: dict[asyncio.Future[None], None] = field(default_factory=dict)
     """Done when anything is committed."""
-    follower_offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Broker id to (offset asked for, when in ms)."""
+    seen: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Broker id to (metadata applied, when it said so, when that was all), in ms, -1 never."""
 
 
 class ControllerActor:
@@ -92,11 +97,14 @@ class ControllerActor:
         cluster_id: str,
         broker_ids: list[int],
         settings: dict[str, str],
+        name: str = "",
     ) -> None:
+        self._name = name or controller_name(cluster_id)
         self._runtime = runtime
         self._cluster_id = cluster_id
         self._broker_ids = broker_ids
         self._settings = BrokerSettings(settings)
+        self._lease_ms = lease_ms(self._settings.number("broker.heartbeat.interval.ms"))
         self._term: _Term | None = None
 
     async def start(self) -> None:
@@ -134,21 +142,34 @@ class ControllerActor:
     # ---- leading -------------------------------------------------------------------------
 
     async def _lead_forever(self) -> None:
-        wait_ms = RETRY_MS[0]
+        wait_ms, refused = RETRY_MS[0], 0
         while True:
             try:
                 term = await self._take_over()
-                wait_ms = RETRY_MS[0]
+                wait_ms, refused = RETRY_MS[0], 0
                 await self._write_forever(term)
+            except RivalLeads as rival:
+                refused += 1
+                self._resign(str(rival))
+                if refused > RIVAL_ATTEMPTS:
+                    await self._retire()
+                    return
+                wait_ms = self._lease_ms
             except QuorumLost as lost:
                 log.info("the controller of %s does not serve: %s", self._cluster_id, lost)
                 self._resign(str(lost))
-            await self._runtime.sleep(wait_ms / 1000)
+            # Two that come up at once and take the epoch from one another soon differ in step.
+            await self._runtime.sleep(self._runtime.random.uniform(0.5, 1) * wait_ms / 1000)
             wait_ms = min(wait_ms * 2, RETRY_MS[1])
+
+    async def _retire(self) -> None:
+        """Another controller serves, and voters start the next one when it does not."""
+        log.info("%s ends: another controller serves", self._name)
+        await self._runtime.end_for_good(self._name)
 
     async def _take_over(self) -> _Term:
         """Win an epoch, load the log, write the epoch's first records; then serve."""
-        quorum = VoterQuorum(self._runtime, self._cluster_id, self._broker_ids)
+        quorum = VoterQuorum(self._runtime, self._cluster_id, self._broker_ids, self._name)
         await quorum.take_over()
         machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
         snapshot, entries = quorum.adopted
@@ -157,7 +178,7 @@ class ControllerActor:
             machine.replay(map(decode_record, entry.records))
         term = _Term(machine, quorum)
         term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
-        first = machine.took_over(quorum.epoch, quorum.voters, self._session_ms())
+        first = machine.took_over(quorum.epoch, quorum.voters, self._session_ms(), self._name)
         self._append(term, first)
         await self._write(term)
         self._term = term
@@ -214,9 +235,17 @@ class ControllerActor:
     # ---- deciding ------------------------------------------------------------------------
 
     def _serving(self) -> _Term:
-        if self._term is None:
-            raise NotController(f"no controller serves the cluster {self._cluster_id} yet")
-        return self._term
+        term = self._term
+        if term is not None and self._unsupported_ms(term) > self._lease_ms:
+            self._resign("a majority of the voters has not been heard for too long")
+            term = None
+        if term is None:
+            raise NotController(f"this controller of the cluster {self._cluster_id} does not serve")
+        return term
+
+    def _unsupported_ms(self, term: _Term) -> float:
+        """For how long no majority is known to follow."""
+        return self._runtime.monotonic_ms() - term.quorum.supported_ms
 
     def _append(self, term: _Term, records: list[Record]) -> None:
         """Replay records and have them written."""
@@ -251,6 +280,7 @@ class ControllerActor:
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
         while True:
             await self._runtime.sleep(interval_ms / 1000)
+            self._check_lease()
             while self._term is not None:
                 now_ms, machine = self._session_ms(), self._term.machine
                 expired = machine.brokers.expire(now_ms).records
@@ -259,6 +289,17 @@ class ControllerActor:
                 self._append(self._term, balanced)
                 if not (expired or balanced):
                     break
+
+    def _check_lease(self) -> None:
+        """Ask the voters before the lease ends, if their brokers' heartbeats do not come."""
+        term = self._term
+        if term is None:
+            return
+        unsupported_ms = self._unsupported_ms(term)
+        if term.quorum.is_deposed or unsupported_ms > self._lease_ms:
+            self._resign("the voters follow another controller, or none")
+        elif unsupported_ms > self._lease_ms / 2:
+            term.quorum.probe()
 
     def _session_ms(self) -> int:
         """The clock of sessions: a step of the wall clock must not end them."""
@@ -274,11 +315,21 @@ class ControllerActor:
     async def heartbeat(self, asked: BrokerHeartbeat) -> BrokerHeartbeatAnswer:
         """Keep a broker's session."""
         term = self._serving()
+        epoch = term.quorum.epoch
+        if asked.promised_epoch > epoch:
+            self._resign(f"controller epoch {asked.promised_epoch} is promised")
+            raise NotController(f"controller epoch {epoch} is over")
+        if asked.promised_epoch == epoch:
+            term.quorum.supported(asked.broker_id, asked.heard_ms)
+        if asked.offset >= 0:
+            self._saw(term, asked.broker_id, asked.offset)
         decision = term.machine.brokers.heartbeat(asked, self._session_ms(), term.committed)
         if decision.records:
             self._append(term, decision.records)
             await self._committed(term, term.machine.image.offset)
-        return decision.response
+        return decision.response._replace(
+            controller_epoch=epoch, sent_ms=self._runtime.monotonic_ms()
+        )
 
     async def partitions_opened(self, asked: PartitionsOpened) -> None:
         """Count new openings of partition logs."""
@@ -335,10 +386,14 @@ class ControllerActor:
     async def follow(self, asked: Follow) -> MetadataUpdate:
         """Committed metadata from an offset on; waits for some if there is none."""
         term = self._serving()
-        term.follower_offsets[asked.broker_id] = (asked.offset, self._runtime.now_ms())
+        if asked.controller_epoch > term.quorum.epoch:
+            self._resign(f"controller epoch {asked.controller_epoch} has begun")
+            raise NotController(f"controller epoch {term.quorum.epoch} is over")
+        self._saw(term, asked.broker_id, asked.offset)
         term.machine.brokers.followed(asked.broker_id, asked.offset)
         if asked.offset == term.committed:
             await self._news(term, asked.max_wait_ms)
+            self._serving()
         first = term.machine.image.offset - len(term.recent)
         if first <= asked.offset <= term.committed:
             end = min(term.committed, asked.offset + FOLLOW_RECORDS_MAX)
@@ -347,6 +402,12 @@ class ControllerActor:
         offset, records = term.machine.image.offset, term.machine.image.snapshot()
         await self._committed(term, offset)
         return MetadataUpdate(-1, offset, records)
+
+    def _saw(self, term: _Term, broker_id: int, offset: int) -> None:
+        """A broker says how much metadata it has applied."""
+        now_ms = self._runtime.now_ms()
+        caught_up_ms = now_ms if offset >= term.committed else _seen(term, broker_id)[2]
+        term.seen[broker_id] = (offset, now_ms, caught_up_ms)
 
     async def _news(self, term: _Term, max_wait_ms: int) -> None:
         """Wait until something is committed, but not for long."""
@@ -367,12 +428,12 @@ class ControllerActor:
         voters = [QuorumReplica(*one) for one in term.quorum.progress()]
         voter_ids = {one.broker_id for one in voters}
         observers = [
-            QuorumReplica(broker.broker_id, broker.directory_id, *_progress(term, broker.broker_id))
+            QuorumReplica(broker.broker_id, broker.directory_id, *_seen(term, broker.broker_id))
             for broker in term.machine.image.brokers.values()
             if broker.broker_id not in voter_ids
         ]
         return QuorumDescription(
-            leader_id=voters[0].broker_id,
+            leader_id=max(voters, key=lambda one: one.log_end_offset).broker_id,
             leader_epoch=term.quorum.epoch,
             high_watermark=term.committed,
             voters=voters,
@@ -380,8 +441,8 @@ class ControllerActor:
         )
 
 
-def _progress(term: _Term, broker_id: int) -> tuple[int, int]:
-    return term.follower_offsets.get(broker_id, (-1, -1))
+def _seen(term: _Term, broker_id: int) -> tuple[int, int, int]:
+    return term.seen.get(broker_id, (-1, -1, -1))
 
 
 def _finish(future: asyncio.Future[None]) -> None:

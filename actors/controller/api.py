@@ -80,6 +80,10 @@ class BrokerHeartbeat(NamedTuple):
     offset: int
     """Metadata applied so far (exclusive)."""
     wants_shutdown: bool = False
+    promised_epoch: int = -1
+    """Of the metadata log that the broker holds; -1 if it is no voter."""
+    heard_ms: float = -1
+    """`sent_ms` of the last answer of the controller of that epoch."""
 
 
 @distinct
@@ -90,6 +94,9 @@ class BrokerHeartbeatAnswer(NamedTuple):
     should_shut_down: bool
     offset: int
     """Committed end of the metadata log."""
+    controller_epoch: int = -1
+    sent_ms: float = -1
+    """When this was sent, on the controller's own clock: a voter's next heartbeat returns it."""
 
 
 @distinct
@@ -99,6 +106,8 @@ class Follow(NamedTuple):
     broker_id: int
     offset: int
     max_wait_ms: int
+    controller_epoch: int = -1
+    """The highest that the broker knows: a controller of a lower one is not to be followed."""
 
 
 @distinct
@@ -395,6 +404,8 @@ class QuorumReplica(NamedTuple):
     log_end_offset: int
     last_contact_ms: int
     """Wall-clock time, -1 unknown."""
+    caught_up_ms: int = -1
+    """Wall-clock time at which it held all there was, -1 never seen so."""
 
 
 @distinct

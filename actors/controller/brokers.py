@@ -137,7 +137,7 @@ class BrokerControl:
         if asked.wants_shutdown:
             records, leaves = self._shut_down(broker)
             fenced = fenced or leaves
-        elif fenced and asked.offset > asked.broker_epoch:
+        elif fenced and not broker.shutting_down and asked.offset > asked.broker_epoch:
             records.append(BrokerUnfenced(asked.broker_id, asked.broker_epoch))
             records.extend(self._partitions.broker_back(asked.broker_id))
             fenced = False
@@ -154,10 +154,11 @@ class BrokerControl:
             return [], False
         gone = list(self._partitions.broker_gone(broker.broker_id))
         others = [one for one in self._image.live_brokers() if one is not broker]
+        leaving = BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
         if not (gone and others):
-            return [BrokerFenced(broker.broker_id, broker.broker_epoch), *gone], True
+            return [leaving, BrokerFenced(broker.broker_id, broker.broker_epoch), *gone], True
         self._handed_over[broker.broker_id] = self._image.offset + 1 + len(gone)
-        return [BrokerShuttingDown(broker.broker_id, broker.broker_epoch), *gone], False
+        return [leaving, *gone], False
 
     def _all_know(self, offset: int) -> bool:
         """Whether all live brokers have applied what is below an offset."""

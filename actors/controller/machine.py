@@ -64,11 +64,15 @@ class ControllerMachine:
         self.image.apply_all(records)
 
     def took_over(
-        self, controller_epoch: int, voters: tuple[tuple[int, str], ...], now_ms: int
+        self,
+        controller_epoch: int,
+        voters: tuple[tuple[int, str], ...],
+        now_ms: int,
+        controller: str = "",
     ) -> list[Record]:
         """The first records of this controller's epoch; on a new cluster, its beginning."""
         self.brokers.took_over(now_ms)
-        records: list[Record] = [LeaderChanged(controller_epoch)]
+        records: list[Record] = [LeaderChanged(controller_epoch, controller)]
         if not self.image.cluster_id:
             records.append(ClusterNamed(self._cluster_id))
             records.append(VotersChanged(voters))

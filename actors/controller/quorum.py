@@ -6,6 +6,9 @@ controller, a quorum fences it):
   (last epoch, then length) is adopted: it holds everything that ever counted.
 - An entry counts once a majority has synced it, and nothing older than the new epoch's first entry
   counts before that one does.
+- Between several voters the controller serves only while a majority of them has heard it within
+  the lease (`metadata.voting.lease_ms`): for as long these let no other win an epoch. Heartbeats of
+  the voters' brokers tell; only when they do not come, an append without entries asks.
 - A voter whose log differs is cut back to where it agrees and brought level; one that lags behind
   the entries kept here gets the snapshot first.
 """
@@ -14,15 +17,22 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - the controller's shell: voters are asked side by side
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
+from raylog.actors.metadata.voting import (
+    NewEpoch,
+    VoterAppend,
+    VoterAppended,
+    VoterLog,
+    VoterState,
+)
 from raylog.actors.names import broker_name
 from raylog.actors.runtime.base import ActorGone, BackgroundTask, PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import FencedLeaderEpoch, KafkaError
+from raylog.wire.errors import FencedLeaderEpoch, KafkaError, NotController
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -35,6 +45,10 @@ class QuorumLost(Exception):
     """No majority of voters answers, or one of them knows a later controller."""
 
 
+class RivalLeads(QuorumLost):
+    """No majority, for another controller's lease runs."""
+
+
 @dataclass(slots=True)
 class _Voter:
     """A voter as the controller follows it."""
@@ -45,6 +59,10 @@ class _Voter:
     """Where to send from; everything below is synced there once an append was answered."""
     synced_offset: int = -1
     last_contact_ms: int = -1
+    caught_up_ms: int = -1
+    """When it held all there was, by the wall clock; -1 never."""
+    supported_ms: float = -math.inf
+    """Until when, and for the lease after it, it lets no rival win: on the clock of sessions."""
     sender: BackgroundTask | None = None
     failed: bool = False
     """Whether its last sender gave up; the next append tries again."""
@@ -87,14 +105,18 @@ class _Adopted:
 class VoterQuorum:
     """The majority of the voters, asked through the brokers that host them."""
 
-    def __init__(self, runtime: Runtime, cluster_id: str, broker_ids: Iterable[int]) -> None:
+    def __init__(
+        self, runtime: Runtime, cluster_id: str, broker_ids: Iterable[int], name: str = ""
+    ) -> None:
         self._runtime = runtime
         self._cluster_id = cluster_id
         self._broker_ids = tuple(broker_ids)
+        self._name = name
         self._voters: list[_Voter] = []
         self._log = _Adopted()
         self._progressed = asyncio.Event()
         self._fenced = False
+        self._refused_by_lease = False
         self.epoch = 0
 
     @property
@@ -112,12 +134,50 @@ class VoterQuorum:
         """Offset after the last entry."""
         return self._log.next_offset
 
-    def progress(self) -> list[tuple[int, str, int, int]]:
-        """(broker id, directory id, log end offset, last contact in ms) of every voter."""
+    def progress(self) -> list[tuple[int, str, int, int, int]]:
+        """(broker id, directory id, log end offset, last contact, last caught up) of each voter.
+
+        Times are in ms by the wall clock, -1 unknown.
+        """
         return [
-            (one.broker_id, one.directory_id, one.next_offset, one.last_contact_ms)
+            (
+                one.broker_id,
+                one.directory_id,
+                one.next_offset,
+                one.last_contact_ms,
+                one.caught_up_ms,
+            )
             for one in self._voters
         ]
+
+    # ---- the lease -----------------------------------------------------------------------
+
+    @property
+    def supported_ms(self) -> float:
+        """When a majority was last known to follow this controller; always now for one voter."""
+        if len(self._voters) == 1:
+            return self._runtime.monotonic_ms()
+        times = sorted((one.supported_ms for one in self._voters), reverse=True)
+        return times[len(times) // 2]
+
+    def supported(self, broker_id: int, at_ms: float) -> None:
+        """A voter has heard this controller at that time or later, on this controller's clock."""
+        for voter in self._voters:
+            if voter.broker_id == broker_id:
+                voter.supported_ms = max(voter.supported_ms, at_ms)
+                voter.last_contact_ms = self._runtime.now_ms()
+                if voter.synced_offset == self._log.next_offset:
+                    voter.caught_up_ms = voter.last_contact_ms
+
+    def probe(self) -> None:
+        """Ask the voters whether they still follow."""
+        for voter in self._voters:
+            self._start_sending(voter, at_least_once=True)
+
+    @property
+    def is_deposed(self) -> bool:
+        """Whether a voter has refused this controller for a later one."""
+        return self._fenced
 
     # ---- taking over ---------------------------------------------------------------------
 
@@ -129,21 +189,28 @@ class VoterQuorum:
             raise QuorumLost("no voter answers")
         members = dict(known.voters)
         present = [one for one in states if members.get(one.broker_id) == one.directory_id]
+        founds = len(present) == len(members) and all(one.next_offset == 0 for one in present)
+        if not founds:
+            present = [one for one in present if not one.is_blank]
         self._require_majority(len(present), len(members))
         epoch = max(state.promised_epoch for state in present) + 1
+        asked = NewEpoch(epoch, self._name, founds)
+        asked_ms = self._runtime.monotonic_ms()
+        self._refused_by_lease = False
         promised = await self._gathered(
             [state.broker_id for state in present],
-            lambda one: self._call(one, "voter_new_epoch", epoch),
+            lambda one: self._call(one, "voter_new_epoch", asked),
         )
-        self._require_majority(len(promised), len(members))
+        self._require_majority(len(promised), len(members), all_of_them=founds)
         self.epoch = epoch
-        self._fenced = False
         longest = max(promised, key=lambda state: state.recency)
         self._log = await self._fetched(longest)
         self._voters = [
             _Voter(broker_id, directory_id, self._log.next_offset)
             for broker_id, directory_id in known.voters
         ]
+        for state in promised:
+            self.supported(state.broker_id, asked_ms)
 
     async def _fetched(self, voter: VoterState) -> _Adopted:
         """A voter's whole log."""
@@ -175,23 +242,28 @@ class VoterQuorum:
         self._log.entries.extend(entries)
         target = self._log.next_offset
         for voter in self._voters:
-            if voter.sender is None:
-                voter.failed = False
-                voter.sender = self._runtime.start(self._send(voter), f"voter {voter.broker_id}")
+            self._start_sending(voter)
         while not self._is_majority(voter.synced_offset >= target for voter in self._voters):
             if self._fenced or not self._is_majority(not voter.failed for voter in self._voters):
                 raise QuorumLost("no majority of the voters takes the controller's records")
             self._progressed.clear()
             await self._progressed.wait()
 
-    async def _send(self, voter: _Voter) -> None:
+    def _start_sending(self, voter: _Voter, *, at_least_once: bool = False) -> None:
+        if voter.sender is None:
+            voter.failed = False
+            sending = self._send(voter, at_least_once=at_least_once)
+            voter.sender = self._runtime.start(sending, f"voter {voter.broker_id}")
+
+    async def _send(self, voter: _Voter, *, at_least_once: bool) -> None:
         """Bring a voter level with the log, however long it grows meanwhile."""
         try:
-            while voter.synced_offset < self._log.next_offset:
+            while at_least_once or voter.synced_offset < self._log.next_offset:
+                at_least_once = False
                 await self._send_once(voter)
                 self._progressed.set()
         except _LOST as lost:
-            log.warning("voter %d does not take the metadata log: %s", voter.broker_id, lost)
+            log.info("voter %d does not take the metadata log: %s", voter.broker_id, lost)
             voter.failed = True
             self._fenced = self._fenced or isinstance(lost, FencedLeaderEpoch)
         finally:
@@ -202,19 +274,21 @@ class VoterQuorum:
         """Send what a voter lacks; cut back to where it agrees if it differs."""
         snapshot = self._log.snapshot
         if voter.next_offset < snapshot.offset:
-            await self._call(voter.broker_id, "voter_install", self.epoch, snapshot)
+            await self._call(voter.broker_id, "voter_install", self.epoch, snapshot, self._name)
             voter.next_offset = snapshot.offset
         asked = VoterAppend(
             epoch=self.epoch,
             previous_epoch=self._log.epoch_before(voter.next_offset),
             previous_offset=voter.next_offset,
             entries=self._log.since(voter.next_offset),
+            controller=self._name,
         )
+        asked_ms = self._runtime.monotonic_ms()
         answer: VoterAppended = await self._call(voter.broker_id, "voter_append", asked)
-        voter.last_contact_ms = self._runtime.now_ms()
         if answer.matched:
             voter.next_offset = voter.synced_offset = answer.next_offset
-        else:
+        self.supported(voter.broker_id, asked_ms)
+        if not answer.matched:
             voter.next_offset = self._log.boundary(answer.next_offset)
 
     async def install_snapshot(self, snapshot: LogSnapshot) -> None:
@@ -222,7 +296,9 @@ class VoterQuorum:
         self._log = _Adopted(snapshot, self._log.since(snapshot.offset))
         await self._gathered(
             self._voters,
-            lambda voter: self._call(voter.broker_id, "voter_install", self.epoch, snapshot),
+            lambda voter: self._call(
+                voter.broker_id, "voter_install", self.epoch, snapshot, self._name
+            ),
         )
 
     # ---- asking --------------------------------------------------------------------------
@@ -237,6 +313,7 @@ class VoterQuorum:
         answers: list[R] = []
         for outcome in outcomes:
             if isinstance(outcome, _LOST):
+                self._refused_by_lease |= isinstance(outcome, NotController)
                 log.info("a voter does not take part: %s", outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -249,7 +326,8 @@ class VoterQuorum:
         cast = list(votes)
         return sum(cast) * 2 > len(cast)
 
-    @staticmethod
-    def _require_majority(answered: int, voters: int) -> None:
-        if answered * 2 <= voters:
+    def _require_majority(self, answered: int, voters: int, *, all_of_them: bool = False) -> None:
+        if answered * 2 <= voters and self._refused_by_lease:
+            raise RivalLeads("the voters follow another controller")
+        if answered * 2 <= voters or (all_of_them and answered < voters):
             raise QuorumLost(f"{answered} of {voters} voters answer: no majority")

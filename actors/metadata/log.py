@@ -2,7 +2,7 @@
 
 | file         | contents                                                                   |
 |--------------|----------------------------------------------------------------------------|
-| `log`        | frames: promises of controller epochs, entries, cuts of entries before     |
+| `log`        | frames: promises of epochs to controllers, entries, cuts of entries before |
 | `snapshot`   | one frame `[offset, epoch, count]`, then `count` frames of one record each |
 | `*.new`      | either of them being written; renamed when complete                        |
 
@@ -69,6 +69,7 @@ class MetadataLog:
         self._directory = directory
         self._disk = disk
         self.promised_epoch = 0
+        self.promised_controller = ""
         self.snapshot = LogSnapshot(0, 0, ())
         self.entries: list[LogEntry] = []
         self._end = 0
@@ -94,11 +95,11 @@ class MetadataLog:
         """Length of the log file."""
         return self._end
 
-    def promise(self, epoch: int) -> None:
-        """Refuse lower epochs from now on."""
+    def promise(self, epoch: int, controller: str = "") -> None:
+        """Refuse epochs lower than this controller's from now on."""
         assert epoch > self.promised_epoch, "a promised epoch only rises"
-        self._write([msgpack.packb([_PROMISE, epoch])])
-        self.promised_epoch = epoch
+        self._write([msgpack.packb([_PROMISE, epoch, controller])])
+        self.promised_epoch, self.promised_controller = epoch, controller
 
     def append(self, entries: Sequence[LogEntry]) -> None:
         """Write entries at the end."""
@@ -159,7 +160,7 @@ class MetadataLog:
         """
         header = msgpack.packb([snapshot.offset, snapshot.epoch, len(snapshot.records)])
         self._disk.close(self._replace("snapshot", [header, *snapshot.records]))
-        frames = [msgpack.packb([_PROMISE, self.promised_epoch])]
+        frames = [msgpack.packb([_PROMISE, self.promised_epoch, self.promised_controller])]
         frames += [
             msgpack.packb([_ENTRY, one.offset, one.epoch, one.records])
             for one in self._entries_after(snapshot)
@@ -175,9 +176,15 @@ class MetadataLog:
         self._end = self._synced_bytes = self._disk.size(fd)
 
     def _entries_after(self, snapshot: LogSnapshot) -> list[LogEntry]:
-        """What stays beside a snapshot; nothing if the entries do not follow it."""
-        kept = self.entries[self._index_of(snapshot.offset) :]
-        return kept if not kept or kept[0].offset == snapshot.offset else []
+        """What stays beside a snapshot: the entries behind it if this log agrees with it there.
+
+        Where it does not, what follows is of a controller that lost: beside the snapshot it would
+        make the log look older than it is.
+        """
+        at = self._index_of(snapshot.offset)
+        before = self.entries[at - 1] if at else self.snapshot
+        agrees = (before.epoch, _end_of(before)) == (snapshot.epoch, snapshot.offset)
+        return self.entries[at:] if agrees else []
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -247,22 +254,30 @@ class MetadataLog:
             self._end = position + _FRAME.size + len(payload)
         if self._end < len(data):
             self._disk.ftruncate(self._fd, self._end)
+        if self.entries and self.entries[0].offset != self.snapshot.offset:
+            self.entries = self._entries_after(self.snapshot)
 
     def _load_frame(self, values: list[Any]) -> None:
         if values[0] == _PROMISE:
-            self.promised_epoch = max(self.promised_epoch, values[1])
+            self.promised_epoch, *name = values[1:]
+            self.promised_controller = name[0] if name else ""
             return
         if values[0] == _CUT:
             del self.entries[self._index_of(values[1]) :]
             return
         entry = LogEntry(values[1], values[2], tuple(values[3]))
-        if entry.next_offset <= self.snapshot.offset:
-            return
-        if entry.offset != self.next_offset:
-            raise MetadataCorrupt(
-                f"{self._directory}/log goes on at {entry.offset} after {self.next_offset}"
-            )
+        expected = self.next_offset if self.entries else min(entry.offset, self.snapshot.offset)
+        if entry.offset != expected:
+            if entry.offset != self.snapshot.offset:
+                raise MetadataCorrupt(
+                    f"{self._directory}/log goes on at {entry.offset} after {expected}"
+                )
+            self.entries = []  # behind a snapshot that was put in place when the log differed
         self.entries.append(entry)
+
+
+def _end_of(part: LogEntry | LogSnapshot) -> int:
+    return part.next_offset if isinstance(part, LogEntry) else part.offset
 
 
 def _framed(payload: bytes, synced_bytes: int) -> bytes:

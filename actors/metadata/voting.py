@@ -21,11 +21,30 @@ class VoterState(NamedTuple):
     next_offset: int
     start_offset: int
     """Where its entries begin; below it there is only the snapshot."""
+    controller: str = ""
+    """Name of the controller that was promised `promised_epoch`."""
 
     @property
     def recency(self) -> tuple[int, int]:
         """Of two copies the one with the greater recency may hold more."""
         return self.last_epoch, self.next_offset
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has never taken part: its cluster is new, or its directory is."""
+        return self.promised_epoch == 0
+
+
+@distinct
+class NewEpoch(NamedTuple):
+    """A controller asks for the promise that lower epochs are refused."""
+
+    epoch: int
+    controller: str = ""
+    """Its name."""
+    founds: bool = False
+    """Whether all voters were seen, none with a log: the cluster is new. Only then may a blank
+    copy promise anything, for otherwise it is one that was lost."""
 
 
 @distinct
@@ -46,6 +65,8 @@ class VoterAppend(NamedTuple):
     previous_offset: int
     """Epoch of the entry that ends where `entries` begin, and that offset."""
     entries: list[LogEntry]
+    controller: str = ""
+    """The controller's name."""
 
 
 @distinct
@@ -55,3 +76,12 @@ class VoterAppended(NamedTuple):
     matched: bool
     """False: the logs differ before the entries; try from `next_offset`."""
     next_offset: int
+
+
+def lease_ms(heartbeat_interval_ms: int) -> int:
+    """How long a voter that has heard its controller lets no rival of it come up.
+
+    A controller that has not been heard by a majority for as long does not serve. All brokers of a
+    cluster must have the same heartbeat interval.
+    """
+    return max(2_000, 4 * heartbeat_interval_ms)

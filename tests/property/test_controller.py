@@ -73,8 +73,8 @@ class ControllerHistory(RuleBasedStateMachine):
         assert state is not None
         if record.leader in (None, NO_LEADER, state.leader):
             return
-        holds_everything = {*state.isr, *(() if state.isr else state.elr)}
-        if record.leader in holds_everything or self.unclean(record.topic_id):
+        eligible = record.leader in state.elr and record.isr == (record.leader,)
+        if record.leader in state.isr or eligible or self.unclean(record.topic_id):
             return
         assert not (state.isr or state.elr) or self.loses_all(record, state)
         assert record.leader in state.last_known_elr

@@ -6,7 +6,13 @@ from typing import Any
 
 from raylog.actors.broker.voter import Voter
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog, VoterState
+from raylog.actors.metadata.voting import (
+    NewEpoch,
+    VoterAppend,
+    VoterAppended,
+    VoterLog,
+    VoterState,
+)
 from raylog.actors.names import BROKER, broker_name
 from raylog.actors.runtime.base import Actor, ActorSpec, LinkRequest, Runtime
 from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
@@ -26,16 +32,26 @@ def voter(
     broker_id: int = 0,
     voters: tuple[tuple[int, str], ...] = ((0, "d0"),),
     run: Callable[..., Awaitable[Any]] = at_once,
+    clock_ms: Callable[[], float] = lambda: 0.0,
 ) -> Voter:
     log = MetadataLog(Path(f"/b{broker_id}/metadata"), disk)
-    return Voter(broker_id, f"d{broker_id}", voters, log, run, fsync=True)
+    return Voter(
+        broker_id,
+        f"d{broker_id}",
+        voters,
+        log,
+        run,
+        fsync=True,
+        clock_ms=clock_ms,
+        heartbeat_interval_ms=500,
+    )
 
 
 class VoterHost:
     """An actor in a broker's place that only votes."""
 
     def __init__(self, runtime: Runtime, *, broker_id: int, disk: FaultyDisk, voters: Any) -> None:
-        self.voter = voter(disk, broker_id, voters)
+        self.voter = voter(disk, broker_id, voters, clock_ms=runtime.monotonic_ms)
         self.appends: list[VoterAppend] = []
         self.gate: Callable[[], Awaitable[None]] | None = None
         """Awaited before an append, to hold it up."""
@@ -52,8 +68,8 @@ class VoterHost:
     async def voter_state(self) -> VoterState:
         return self.voter.state()
 
-    async def voter_new_epoch(self, epoch: int) -> VoterState:
-        return await self.voter.new_epoch(epoch)
+    async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
+        return await self.voter.new_epoch(asked)
 
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
         return self.voter.fetch(epoch, offset)
@@ -64,8 +80,8 @@ class VoterHost:
         self.appends.append(asked)
         return await self.voter.append(asked)
 
-    async def voter_install(self, epoch: int, snapshot: LogSnapshot) -> None:
-        await self.voter.install(epoch, snapshot)
+    async def voter_install(self, epoch: int, snapshot: LogSnapshot, controller: str) -> None:
+        await self.voter.install(epoch, snapshot, controller)
 
 
 class VoterWorld:

@@ -207,7 +207,7 @@ def test_what_may_pass_is_tried_again_and_a_refusal_is_raised() -> None:
         controller.failures.append(InvalidRequest("never"))
         with pytest.raises(InvalidRequest, match="never"):
             await world.port.insist("hear", 8, timeout_ms=1_000)
-        assert world.ensured == 0
+        assert world.ensured == 2
 
     asyncio.run(told())
 
@@ -264,7 +264,7 @@ def test_heartbeats_go_over_a_link() -> None:
         for _ in range(2):
             answer = await world.port.heartbeat(BEAT, 1_000)
             assert answer == BrokerHeartbeatAnswer(False, False, 9)
-        assert controller.heard == [[0, 5, 7, False]] * 2
+        assert controller.heard == [[0, 5, 7, False, -1, -1]] * 2
         controller.failures.append(StaleBrokerEpoch("old"))
         with pytest.raises(StaleBrokerEpoch):
             await world.port.heartbeat(BEAT, 1_000)

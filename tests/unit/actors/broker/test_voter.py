@@ -7,9 +7,16 @@ from typing import Any, TypeVar
 
 import pytest
 
+from raylog.actors.broker.voter import Voter
+from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterLog
-from raylog.wire.errors import FencedLeaderEpoch, KafkaStorageError
+from raylog.actors.metadata.voting import NewEpoch, VoterAppend, VoterAppended, VoterLog
+from raylog.wire.errors import (
+    FencedLeaderEpoch,
+    InvalidRequest,
+    KafkaStorageError,
+    NotController,
+)
 from tests.support.disk import FaultyDisk
 from tests.support.voters import voter
 
@@ -28,17 +35,24 @@ def append(epoch: int, previous: tuple[int, int], *entries: LogEntry) -> VoterAp
     return VoterAppend(epoch, previous[0], previous[1], list(entries))
 
 
+def founded(disk: FaultyDisk, **options: Any) -> Voter:
+    """A voter that has promised epoch 1 to the controller `c`."""
+    one = voter(disk, **options)
+    one._log.promise(1, "c")
+    return one
+
+
 def test_a_promise_is_durable_and_lower_epochs_are_refused() -> None:
     disk = FaultyDisk()
 
     async def scenario() -> None:
         first = voter(disk)
-        state = await first.new_epoch(5)
+        state = await first.new_epoch(NewEpoch(5, "c", founds=True))
         assert (state.promised_epoch, state.next_offset, state.directory_id) == (5, 0, "d0")
         assert "fdatasync" in disk.calls
         for epoch in (4, 5):
             with pytest.raises(FencedLeaderEpoch, match="5 is promised"):
-                await first.new_epoch(epoch)
+                await first.new_epoch(NewEpoch(epoch, "c", founds=True))
         disk.kill()
         again = voter(disk)
         with pytest.raises(FencedLeaderEpoch):
@@ -54,7 +68,7 @@ def test_a_promise_is_durable_and_lower_epochs_are_refused() -> None:
 def test_entries_go_behind_what_is_agreed_on() -> None:
     async def scenario() -> None:
         one = voter(FaultyDisk())
-        await one.new_epoch(1)
+        await one.new_epoch(NewEpoch(1, "c", founds=True))
         assert await one.append(append(1, (0, 0), entry(0, 1), entry(1, 1))) == VoterAppended(
             True, 2
         )
@@ -68,7 +82,7 @@ def test_entries_go_behind_what_is_agreed_on() -> None:
 def test_a_gap_is_answered_with_this_copys_end() -> None:
     async def scenario() -> None:
         one = voter(FaultyDisk())
-        await one.new_epoch(1)
+        await one.new_epoch(NewEpoch(1, "c", founds=True))
         assert await one.append(append(1, (1, 9), entry(9, 1))) == VoterAppended(False, 0)
 
     run(scenario())
@@ -77,9 +91,9 @@ def test_a_gap_is_answered_with_this_copys_end() -> None:
 def test_entries_of_another_epoch_are_replaced() -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
-        one = voter(disk)
+        one = founded(disk)
         await one.append(append(1, (0, 0), entry(0, 1), entry(1, 1), entry(2, 1)))
-        await one.new_epoch(3)
+        await one.new_epoch(NewEpoch(3, "c", founds=True))
         assert await one.append(append(3, (2, 3), entry(3, 3))) == VoterAppended(False, 2)
         assert await one.append(append(3, (1, 1), entry(1, 3))) == VoterAppended(True, 2)
         disk.kill()
@@ -91,7 +105,7 @@ def test_entries_of_another_epoch_are_replaced() -> None:
 
 def test_a_controller_learns_how_far_a_copy_agrees_without_new_entries() -> None:
     async def scenario() -> None:
-        one = voter(FaultyDisk())
+        one = founded(FaultyDisk())
         await one.append(append(1, (0, 0), entry(0, 1)))
         assert await one.append(append(1, (1, 1))) == VoterAppended(True, 1)
 
@@ -100,7 +114,7 @@ def test_a_controller_learns_how_far_a_copy_agrees_without_new_entries() -> None
 
 def test_below_the_entries_there_is_the_snapshot() -> None:
     async def scenario() -> None:
-        one = voter(FaultyDisk())
+        one = founded(FaultyDisk())
         await one.append(append(1, (0, 0), *(entry(at, 1) for at in range(4))))
         snapshot = LogSnapshot(3, 1, (b"all",))
         await one.install(1, snapshot)
@@ -116,12 +130,12 @@ def test_below_the_entries_there_is_the_snapshot() -> None:
 def test_a_failed_sync_ends_the_voters_part(call: str) -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
-        one = voter(disk)
+        one = founded(disk)
         disk.fail(call, errno.EIO)
         with pytest.raises(KafkaStorageError, match="cannot be written"):
             await one.append(append(1, (0, 0), entry(0, 1)))
         with pytest.raises(KafkaStorageError):
-            await one.new_epoch(9)
+            await one.new_epoch(NewEpoch(9, "c", founds=True))
         with pytest.raises(KafkaStorageError):
             one.fetch(9, 0)
 
@@ -131,7 +145,7 @@ def test_a_failed_sync_ends_the_voters_part(call: str) -> None:
 def test_a_failed_snapshot_ends_the_voters_part() -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
-        one = voter(disk)
+        one = founded(disk)
         disk.fail("rename", errno.EIO)
         with pytest.raises(KafkaStorageError):
             await one.install(1, LogSnapshot(1, 1, (b"all",)))
@@ -144,7 +158,7 @@ def test_a_failed_snapshot_ends_the_voters_part() -> None:
 def test_a_full_disk_is_passed_on_and_passes() -> None:
     async def scenario() -> None:
         disk = FaultyDisk()
-        one = voter(disk)
+        one = founded(disk)
         disk.fail("pwritev", errno.ENOSPC)
         with pytest.raises(KafkaStorageError):
             await one.append(append(1, (0, 0), entry(0, 1)))
@@ -164,12 +178,95 @@ def test_writes_wait_for_one_another() -> None:
             order.append("end")
             return result
 
-        one = voter(FaultyDisk(), run=slowly)
+        one = founded(FaultyDisk(), run=slowly)
         await asyncio.gather(
             one.append(append(1, (0, 0), entry(0, 1))),
             one.append(append(1, (1, 1), entry(1, 1))),
-            one.new_epoch(2),
+            one.new_epoch(NewEpoch(2, "c", founds=True)),
         )
         assert order == ["begin", "end"] * 3
+
+    run(scenario())
+
+
+# ---- copies that are blank, promises that come late, the lease -------------------------------
+
+THREE = ((0, "d0"), (1, "d1"), (2, "d2"))
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+def test_a_blank_copy_takes_no_part_unless_the_cluster_is_new() -> None:
+    async def scenario() -> None:
+        one = voter(FaultyDisk())
+        assert one.state().is_blank
+        with pytest.raises(InvalidRequest, match="is blank"):
+            await one.new_epoch(NewEpoch(5, "c"))
+        with pytest.raises(InvalidRequest, match="is blank"):
+            await one.append(append(5, (0, 0), entry(0, 5)))
+        with pytest.raises(InvalidRequest, match="is blank"):
+            await one.install(5, LogSnapshot(1, 1, (b"all",)))
+        state = await one.new_epoch(NewEpoch(1, "c", founds=True))
+        assert (state.is_blank, state.controller) == (False, "c")
+
+    run(scenario())
+
+
+def test_an_append_of_a_controller_that_won_without_this_voter_is_a_promise_too() -> None:
+    async def scenario() -> None:
+        disk = FaultyDisk()
+        one = founded(disk)
+        won = append(5, (0, 0), entry(0, 5))._replace(controller="later")
+        assert await one.append(won) == VoterAppended(True, 1)
+        disk.kill()
+        again = voter(disk)
+        assert (again.state().promised_epoch, again.state().controller) == (5, "later")
+        with pytest.raises(FencedLeaderEpoch):
+            await again.append(append(4, (0, 0), entry(0, 4)))
+        await again.install(6, LogSnapshot(1, 5, (b"all",)), "latest")
+        assert (again.state().promised_epoch, again.state().controller) == (6, "latest")
+
+    run(scenario())
+
+
+def test_no_rival_comes_up_while_the_controller_is_heard() -> None:
+    async def scenario() -> None:
+        clock = Clock()
+        one = founded(FaultyDisk(), voters=THREE, clock_ms=clock)
+        await one.append(append(1, (0, 0), entry(0, 1)))
+        clock.now_ms = 1_999
+        with pytest.raises(NotController, match="c was heard 1999 ms ago"):
+            await one.new_epoch(NewEpoch(2, "rival"))
+        answer = BrokerHeartbeatAnswer(False, False, 1, controller_epoch=1, sent_ms=77)
+        one.heard(answer)
+        one.heard(answer._replace(controller_epoch=9, sent_ms=99))
+        asked = BrokerHeartbeat(0, 1, 1)
+        assert one.signed(asked) == asked._replace(promised_epoch=1, heard_ms=77)
+        clock.now_ms = 3_998
+        with pytest.raises(NotController):
+            await one.new_epoch(NewEpoch(2, "rival"))
+        clock.now_ms = 3_999
+        assert (await one.new_epoch(NewEpoch(2, "rival"))).controller == "rival"
+        assert one.signed(asked) == asked._replace(promised_epoch=2, heard_ms=-1)
+
+    run(scenario())
+
+
+def test_a_restarted_controller_need_not_wait_for_its_own_lease() -> None:
+    async def scenario() -> None:
+        one = founded(FaultyDisk(), voters=THREE)
+        await one.append(append(1, (0, 0), entry(0, 1)))
+        assert (await one.new_epoch(NewEpoch(2, "c"))).promised_epoch == 2
+        alone = founded(FaultyDisk())
+        await alone.append(append(1, (0, 0), entry(0, 1)))
+        assert (await alone.new_epoch(NewEpoch(2, "rival"))).promised_epoch == 2
 
     run(scenario())

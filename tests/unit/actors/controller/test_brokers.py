@@ -292,7 +292,8 @@ def test_the_last_broker_goes_at_once_and_is_the_leader_when_it_comes_back_clean
     gone = PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=(0,), last_known_elr=(0,))
     decision = world.heartbeat(0, leave=True)
     assert decision == Decision(
-        [BrokerFenced(0, epoch), gone], BrokerHeartbeatAnswer(True, True, world.image.offset)
+        [BrokerShuttingDown(0, epoch), BrokerFenced(0, epoch), gone],
+        BrokerHeartbeatAnswer(True, True, world.image.offset),
     )
     assert isinstance(decision, Decision)
     world.carry(decision)
@@ -336,8 +337,18 @@ def test_a_broker_that_lost_nothing_stays_eligible(changes: dict[str, object], s
 def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:
     world = Controlled(brokers=1)
     assert world.heartbeat(0, leave=True) == Decision(
-        [BrokerFenced(0, world.epochs[0])],
+        [BrokerShuttingDown(0, world.epochs[0]), BrokerFenced(0, world.epochs[0])],
         BrokerHeartbeatAnswer(True, True, world.image.offset),
+    )
+
+
+def test_a_late_heartbeat_does_not_bring_back_a_broker_that_left() -> None:
+    world = Controlled(brokers=1)
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    world.carry(leaving)
+    assert world.heartbeat(0) == Decision(
+        [], BrokerHeartbeatAnswer(True, False, world.image.offset)
     )
 
 

@@ -75,9 +75,10 @@ def test_a_successor_has_a_higher_epoch_and_the_whole_log() -> None:
 def test_a_majority_is_enough_and_a_minority_is_not() -> None:
     async def scenario() -> None:
         world = VoterWorld(3)
-        await world.up(0, 1)
+        await world.up(0, 1, 2)
         quorum = quorum_of(world)
         await quorum.take_over()
+        await world.down(2)
         await quorum.append([entry(0, 1)])
         await world.down(1)
         with pytest.raises(QuorumLost, match="no majority"):
@@ -157,9 +158,10 @@ def test_the_longest_log_of_the_majority_is_adopted() -> None:
 def test_snapshots_reach_voters_that_lag_behind_them() -> None:
     async def scenario() -> None:
         world = VoterWorld(3)
-        await world.up(0, 1)
+        await world.up(0, 1, 2)
         quorum = quorum_of(world)
         await quorum.take_over()
+        await world.down(2)
         await quorum.append([entry(at, 1) for at in range(4)])
         snapshot = LogSnapshot(3, 1, (b"all",))
         await quorum.install_snapshot(snapshot)
@@ -179,7 +181,9 @@ def test_snapshots_reach_voters_that_lag_behind_them() -> None:
 def test_a_new_directory_under_a_voters_number_is_no_voter() -> None:
     async def scenario() -> None:
         world = VoterWorld(3)
-        await world.up(0, 1)
+        await world.up(0, 1, 2)
+        await quorum_of(world).take_over()
+        await world.down(2)
         world.hosts[1].voter._directory_id = "another"
         with pytest.raises(QuorumLost, match="1 of 3"):
             await quorum_of(world).take_over()

@@ -4,6 +4,7 @@ import errno
 import random
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
@@ -207,3 +208,39 @@ def test_a_full_disk_is_an_error_and_leaves_the_log_as_it_was(disk: FaultyDisk) 
     assert log.next_offset == 1
     log.append([entry(1, 1)])
     assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+
+
+def test_entries_that_a_snapshot_contradicts_go_with_it(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(5, "c")
+    log.append([entry(at, 2) for at in range(6)])
+    snapshot = LogSnapshot(3, 4, (b"all",))
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    for one in (log, reopened(disk)):
+        assert (one.entries, one.next_offset, one.last_epoch) == ([], 3, 4)
+        assert (one.promised_epoch, one.promised_controller) == (5, "c")
+
+
+def test_a_crash_between_snapshot_and_log_leaves_no_entries_that_it_contradicts(
+    disk: FaultyDisk,
+) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(at, 2) for at in range(6)])
+    fd = disk.open(str(DIRECTORY / "log"))
+    before = disk.pread(fd, log.size_bytes, 0)
+    snapshot = LogSnapshot(3, 4, (b"all",))
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    fd = disk.open(str(DIRECTORY / "log"))
+    disk.ftruncate(fd, 0)
+    disk.pwritev(fd, [before], 0)
+    again = reopened(disk)
+    assert (again.entries, again.next_offset, again.last_epoch) == ([], 3, 4)
+    again.append([entry(3, 4)])
+    assert reopened(disk).entries == [entry(3, 4)]
+
+
+def test_promises_of_older_builds_name_nobody(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log._write([msgpack.packb([0, 3])])
+    again = reopened(disk)
+    assert (again.promised_epoch, again.promised_controller) == (3, "")

@@ -1,0 +1,126 @@
+"""When a broker that holds the metadata log starts a controller, and under which name.
+
+With one voter: whenever no actor carries the controller's name. The runtime restarts a controller
+that dies, so that is at the very beginning, and after its end for good.
+
+With several voters a controller may be silent while its name is still carried: it hangs, or is cut
+off, or its node is gone and the runtime does not know yet. A voter that has had no answer to its
+heartbeats for the lease, and then a random while so that not all start at once, starts another
+under a name never used before. Which of the two counts the voters decide.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for the runtime's answer
+import logging
+from collections.abc import Callable, Iterable
+
+from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.metadata.voting import lease_ms
+from raylog.actors.names import CONTROLLER, controller_name, rival_name
+from raylog.actors.runtime.base import ActorGone, ActorSpec, PeerLost, PeerTimeout, Runtime
+
+log = logging.getLogger(__name__)
+RIVAL_DELAY_MAX_MS = 1_000
+FIND_TIMEOUT_MS = 2_000
+HEARTBEAT_TIMEOUT_MS = 5_000
+
+
+class Succession:
+    """Sees to it that there is a controller."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        port: ControllerPort,
+        *,
+        cluster_id: str,
+        broker_id: int,
+        broker_ids: list[int],
+        settings: dict[str, str],
+        heartbeat_interval_ms: int,
+        voters: Callable[[], Iterable[int]],
+    ) -> None:
+        self._runtime = runtime
+        self._port = port
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._broker_ids = broker_ids
+        self._settings = settings
+        self._voters = voters
+        """Broker ids of the voters as they are known now."""
+        self.lease_ms = lease_ms(heartbeat_interval_ms)
+        self._asking = False
+        self._due_ms = 0.0
+        """When a controller that has not been heard until then is replaced."""
+        self.heard()
+
+    def heard(self) -> None:
+        """The controller has answered a heartbeat."""
+        delay_ms = self._runtime.random.uniform(0, RIVAL_DELAY_MAX_MS) if self.is_shared else 0
+        self._due_ms = self._runtime.monotonic_ms() + self.lease_ms + delay_ms
+
+    @property
+    def answer_within_ms(self) -> int:
+        """How long an answer to a heartbeat is waited for."""
+        return self.lease_ms if self.is_shared else HEARTBEAT_TIMEOUT_MS
+
+    async def begin(self) -> None:
+        """This voter's broker starts: find the controller, or start it."""
+        if self.is_shared:
+            await self._port.locate(self._voters())
+        if await self._is_gone(self._port.name):
+            self._port.turn_to(controller_name(self._cluster_id))
+            if await self._is_gone(self._port.name):
+                await self._start(self._port.name)
+
+    async def missed(self, *, may_start: bool) -> None:
+        """The controller does not answer, or not as one that serves.
+
+        A broker that is no voter, or is ending, only looks for it.
+        """
+        if self._asking:
+            return
+        self._asking = True
+        try:
+            if not self.is_shared:
+                if may_start and await self._is_gone(self._port.name):
+                    await self._start(self._port.name)
+            elif await self._port.locate(self._voters()):
+                self.heard()  # it has a lease's time to answer
+            elif may_start and self._runtime.monotonic_ms() >= self._due_ms:
+                self.heard()
+                number = self._runtime.random.getrandbits(32)
+                name = rival_name(self._cluster_id, self._broker_id, number)
+                self._runtime.start(self._start(name), "start a controller")
+        finally:
+            self._asking = False
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there are several voters."""
+        return len(list(self._voters())) > 1
+
+    async def _is_gone(self, name: str) -> bool:
+        """Whether no actor carries a name; not if the runtime does not say."""
+        try:
+            async with asyncio.timeout(FIND_TIMEOUT_MS / 1000 if self.is_shared else None):
+                await self._runtime.find(name)
+        except ActorGone:
+            return True
+        except TimeoutError:
+            log.info("nobody says whether %s lives", name)
+        return False
+
+    async def _start(self, name: str) -> None:
+        log.info("starting the controller %s", name)
+        args = {
+            "cluster_id": self._cluster_id,
+            "broker_ids": self._broker_ids,
+            "settings": self._settings,
+            "name": name,
+        }
+        try:
+            await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, restarts=True))
+        except (PeerLost, PeerTimeout, ValueError) as failure:
+            log.info("another broker may have started the controller: %s", failure)

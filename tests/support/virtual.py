@@ -1,0 +1,111 @@
+"""Actors of one process in virtual time, with messages that take a while and can be cut off."""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any, TypeVar
+
+from raylog.actors.runtime.base import ActorRef, Link, PeerLost, PeerTimeout
+from raylog.actors.runtime.inproc import ActorClass, InprocRuntime, InprocWorld
+
+T = TypeVar("T")
+DELAY_MAX_S = 0.005
+
+
+class _Jumping(selectors.DefaultSelector):
+    """Waits for nobody: lets the clock jump to the next timer."""
+
+    def __init__(self, jump: Callable[[float], None]) -> None:
+        super().__init__()
+        self._jump = jump
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "somebody waits and no timer is left"
+        self._jump(max(timeout, 0))
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock jumps."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+        super().__init__(_Jumping(self._jump))
+
+    def _jump(self, seconds: float) -> None:
+        self._now_s += seconds
+
+    def time(self) -> float:
+        return self._now_s
+
+
+class VirtualWorld(InprocWorld):
+    """A world in which actors can be cut off from the others."""
+
+    def __init__(self, role_class: Callable[[str], ActorClass], seed: int) -> None:
+        super().__init__(role_class)
+        self.random = Random(seed)
+        self.cut: set[str] = set()
+
+    def runtime_for(self, instance: str, name: str | None) -> InprocRuntime:
+        return VirtualRuntime(self, instance, name)
+
+    def cut_off(self, name: str) -> None:
+        """Lose all that goes to this actor or comes from it."""
+        self.cut.add(name)
+        for link in tuple(self.resident(name).links):
+            link.break_off()
+
+    def parts(self, one: str | None, other: str) -> bool:
+        """Whether the cut goes between two actors."""
+        return (one in self.cut) != (other in self.cut)
+
+
+class VirtualRuntime(InprocRuntime):
+    """Calls take a random while; across the cut they are lost."""
+
+    def __init__(self, world: VirtualWorld, instance: str, name: str | None) -> None:
+        super().__init__(world, instance, name)
+        self._virtual = world
+        self.random = Random(f"{world.random.random()} {name}")
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.monotonic_ms())
+
+    def monotonic_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1000
+
+    async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
+        await self._delay()
+        return function(*args)
+
+    async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
+        name = peer if isinstance(peer, str) else peer.name
+        await self._delay()
+        if self._virtual.parts(self._name, name):
+            await asyncio.sleep(timeout_ms / 1000)
+            raise PeerTimeout(f"{name} is cut off")
+        answer = await super().call(peer, method, *args, timeout_ms=timeout_ms)
+        await self._delay()
+        return answer
+
+    async def connect(self, peer: ActorRef | str) -> Link:
+        if self._virtual.parts(self._name, peer if isinstance(peer, str) else peer.name):
+            raise PeerLost(f"{peer} is cut off")
+        return await super().connect(peer)
+
+    async def _delay(self) -> None:
+        await asyncio.sleep(self._virtual.random.uniform(0, DELAY_MAX_S))
+
+
+def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
+    """Run `main` to its end."""
+    loop = VirtualLoop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
