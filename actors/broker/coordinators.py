@@ -125,8 +125,9 @@ class Coordinators:
         child.restarts = restarts
         self._running[ref.role] = child
         self._noted()
-        image = self._machine.image
-        child.post("apply_metadata", -1, image.offset, image.snapshot())
+        if self._machine.is_caught_up:
+            image = self._machine.image
+            child.post("apply_metadata", -1, image.offset, image.snapshot())
         routes = self._of_topic(TOPICS[ref.role], self._machine.routes())
         child.post("apply_routes", RouteUpdate(routes))
         self._moved(ref.role, ref.address)

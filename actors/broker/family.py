@@ -165,8 +165,16 @@ class Family:
             gateway.is_idle for gateway in self._gateways.values()
         )
 
+    def caught_up(self) -> None:
+        """The image is whole: from now on children hear of it. Those adopted served by theirs."""
+        self._machine.is_caught_up = True
+        image = self._machine.image
+        self.tell_metadata(MetadataUpdate(-1, image.offset, image.snapshot()))
+
     def tell_metadata(self, update: MetadataUpdate) -> None:
         """Pass metadata on to gateways and coordinators."""
+        if not self._machine.is_caught_up:
+            return
         self._coordinators.tell_metadata(update)
         for gateway in self._gateways.values():
             gateway.post(
@@ -374,8 +382,9 @@ class Family:
         gateway = Child(self._runtime, ref, self._gateway_lost)
         gateway.restarts = restarts
         self._gateways[ref.name] = gateway
-        image = self._machine.image
-        gateway.post("apply_metadata", -1, image.offset, image.snapshot(), answered=self._told)
+        if self._machine.is_caught_up:
+            image = self._machine.image
+            gateway.post("apply_metadata", -1, image.offset, image.snapshot(), answered=self._told)
         routes = RouteUpdate(added=self._machine.routes())
         gateway.post("apply_routes", routes, answered=self._told)
         for role, address in self._coordinators.addresses().items():

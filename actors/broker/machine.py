@@ -105,6 +105,8 @@ class BrokerMachine:
         incarnation: str,
     ) -> None:
         self.image = MetadataImage()
+        self.is_caught_up = False
+        """Whether the image is as new as what children of the last process were told."""
         self.partitions: dict[PartitionKey, LocalPartition] = {}
         self.pool = pool
         self.cluster_id = cluster_id

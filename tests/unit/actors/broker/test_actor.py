@@ -20,6 +20,7 @@ from raylog.actors.controller.api import (
     DeleteTopics,
     NewTopic,
 )
+from raylog.actors.metadata.records import Record
 from raylog.actors.names import REPLICA, broker_name, controller_name
 from raylog.actors.ports import PartitionStatus
 from raylog.actors.runtime.base import ActorGone
@@ -31,7 +32,7 @@ from raylog.wire.errors import (
     InvalidRequest,
     KafkaStorageError,
 )
-from tests.support.brokers import CLUSTER, NotingCluster, NotingReplica
+from tests.support.brokers import CLUSTER, NotingCluster, NotingGateway, NotingReplica
 
 Story = Callable[[NotingCluster], Awaitable[None]]
 
@@ -255,6 +256,31 @@ def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
         assert len(status.partitions) == 3
 
     tell(story, tmp_path)
+
+
+def test_adopted_children_know_their_topics_at_every_moment(tmp_path: Path) -> None:
+    known: list[int] = []
+
+    class Noting(NotingGateway):
+        async def apply_metadata(self, begin: int, end: int, records: list[Record]) -> None:
+            await super().apply_metadata(begin, end, records)
+            known.append(len(self.image.topics))
+
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path)
+        cluster.roles["gateway"] = Noting
+        await cluster.up()
+        await cluster.create(NewTopic("t", 3, 1))
+        await cluster.routes(3)
+        known.clear()
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert known
+        assert set(known) == {1}
+        await cluster.down()
+
+    asyncio.run(told())
 
 
 def test_a_replica_that_does_not_say_what_it_has_open_is_not_adopted(tmp_path: Path) -> None:
