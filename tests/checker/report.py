@@ -26,8 +26,8 @@ def show(verdict: Verdict, console: Console) -> None:
     console.print(_kinds(verdict))
     for kind, found in groupby(_by_kind(verdict.anomalies), key=lambda one: one.kind):
         _show_kind(kind, list(found), console)
-    word = "[green]no anomaly[/green]" if verdict.valid else "[red]not valid[/red]"
-    console.print(f"{word}: {len(verdict.anomalies)} anomalies")
+    count = len(verdict.anomalies)
+    console.print(f"[red]anomalies: {count:,}[/red]" if count else "[green]no anomaly[/green]")
 
 
 def _by_kind(anomalies: Iterable[Anomaly]) -> list[Anomaly]:

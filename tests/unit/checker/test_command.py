@@ -45,6 +45,7 @@ def test_anomalies_are_shown_with_their_evidence(app: typer.Typer, tmp_path: Pat
     result = run(app, tmp_path, operations)
     assert result.exit_code == 1
     assert "lost-write: 1" in result.output
+    assert "anomalies: 1" in result.output
     assert '["final","final-0"' in result.output
     as_json = run(app, tmp_path, operations, "--json")
     assert as_json.exit_code == 1
