@@ -11,10 +11,10 @@ import pytest
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.broker.identity import read_identity
 from raylog.actors.config import ResourceType
+from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
-    BrokerHeartbeat,
     ConfigAlteration,
     ConfigOp,
     DeleteTopics,
@@ -397,10 +397,13 @@ def test_a_broker_the_controller_fenced_serves_again(tmp_path: Path) -> None:
         await cluster.create(NewTopic("t", 1, 1))
         await cluster.routes(1)
         (gateway,) = cluster.gateways()
-        epoch = gateway.image.brokers[0].broker_epoch
-        leaving = BrokerHeartbeat(0, epoch, 0, wants_shutdown=True)
-        await cluster.ask_controller("heartbeat", leaving)
-        await cluster.until(lambda: gateway.image.offset > 12)
+        before = gateway.image.offset
+        controller = cluster.world.resident(controller_name(CLUSTER)).actor
+        assert isinstance(controller, ControllerActor)
+        assert controller._term is not None
+        brokers = controller._term.machine.brokers
+        controller._append(controller._term, brokers._fenced(gateway.image.brokers[0]))
+        await cluster.until(lambda: gateway.image.offset > before + 2)
         await cluster.routes(1)
         await cluster.until(lambda: not gateway.image.brokers[0].fenced)
 
