@@ -10,7 +10,7 @@ from tests.checker.lines import Decoder, encode
 
 SMALL = 5_000
 LARGE = 50_000
-LOST_EVERY = 10_000
+LOST_EVERY = 1_500
 GROWTH_MAX = 1.1
 """Of the work an operation, where there are ten times as many."""
 
@@ -27,11 +27,10 @@ def profiled(operations: int) -> tuple[Verdict, float, list[str]]:
 
 
 def test_work_grows_with_the_operations_and_lost_writes_are_found_among_many() -> None:
-    clean, few, _ = profiled(SMALL)
+    _, few, _ = profiled(SMALL)
     verdict, many, lost = profiled(LARGE)
-    assert clean.valid, clean.anomalies
     assert verdict.counts.operations >= LARGE
     assert many <= GROWTH_MAX * few
-    assert len(lost) > 1
+    assert len(lost) > 10
     assert {one.values[0] for one in verdict.of(Kind.LOST_WRITE)} == set(lost)
     assert len(verdict.anomalies) == len(lost)
