@@ -60,12 +60,13 @@ def plan_cluster(
     first_broker_id: int = 0,
     settings: Mapping[str, str] | None = None,
     nodes: Sequence[str] = (),
+    racks: Sequence[str] = (),
 ) -> ClusterPlan:
     """A plan for one broker per port (0: a free one) on `data`; brokers there already come first.
 
-    `nodes` are Ray node ids that the brokers are spread over. Raises InvalidConfig when there are
-    fewer ports than brokers, InconsistentClusterId when directories of different clusters lie
-    beside one another.
+    `nodes` are Ray node ids that the brokers are spread over, `racks` where they stand, in turn
+    (broker.rack). Raises InvalidConfig when there are fewer ports than brokers,
+    InconsistentClusterId when directories of different clusters lie beside one another.
     """
     known = identities(data)
     ids = sorted(known)
@@ -80,7 +81,11 @@ def plan_cluster(
         BrokerPlan(
             broker_id,
             data / f"{_PREFIX}{broker_id}",
-            {"listeners": f"PLAINTEXT://{host}:{port}", **(settings or {})},
+            {
+                "listeners": f"PLAINTEXT://{host}:{port}",
+                **({"broker.rack": racks[at % len(racks)]} if racks else {}),
+                **(settings or {}),
+            },
             nodes[at % len(nodes)] if nodes else None,
         )
         for at, (broker_id, port) in enumerate(zip(ids, ports, strict=True))

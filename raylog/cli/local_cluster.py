@@ -46,6 +46,8 @@ class Wanted:
     settings: dict[str, str] = field(default_factory=dict)
     nodes: int = 1
     """Ray nodes to start on this machine; the brokers are spread over them."""
+    racks: tuple[str, ...] = ()
+    """Where the brokers stand, in turn."""
     ray_address: str | None = None
     """A Ray to join instead."""
     metrics: bool = False
@@ -229,6 +231,7 @@ def _start_brokers(
         first_broker_id=wanted.first_broker_id,
         settings=wanted.settings,
         nodes=nodes,
+        racks=wanted.racks,
     )
     brokers: list[BrokerStatus] = []
     try:

@@ -53,6 +53,12 @@ def up(
     nodes: Annotated[
         int, typer.Option("--nodes", min=1, help="Ray nodes to start, all on this machine.")
     ] = 1,
+    racks: Annotated[
+        str | None,
+        typer.Option(
+            "--racks", metavar="A,B,C", help="Where the brokers stand, in turn: broker.rack."
+        ),
+    ] = None,
     ray_address: Annotated[
         str | None,
         typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray, start none."),
@@ -79,6 +85,7 @@ def up(
         first_broker_id=first_broker_id,
         settings=read_settings(config, setting),
         nodes=nodes,
+        racks=tuple(racks.split(",")) if racks else (),
         ray_address=ray_address,
         metrics=metrics,
     )

@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -41,6 +41,7 @@ class EmbeddedBroker:
 
     `settings` are broker settings in Kafka's names. Without `data` everything lives in a temporary
     directory that goes away at the end; with it a later EmbeddedBroker finds what this one had.
+    `racks` is where the brokers stand, in turn.
     `port` is the first broker's, the next ones follow; 0 takes free ports.
 
         with EmbeddedBroker() as broker:
@@ -55,12 +56,14 @@ class EmbeddedBroker:
         data: str | Path | None = None,
         port: int = 0,
         first_broker_id: int = 0,
+        racks: Sequence[str] = (),
     ) -> None:
         self._brokers = brokers
         self._settings = {**TEST_SETTINGS, **(settings or {})}
         self._data = None if data is None else Path(data)
         self._port = port
         self._first_broker_id = first_broker_id
+        self._racks = racks
         self._started: Future[list[BrokerStatus]] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -144,6 +147,7 @@ class EmbeddedBroker:
             ports=[self._port + n if self._port else 0 for n in range(count)],
             first_broker_id=self._first_broker_id,
             settings=self._settings,
+            racks=self._racks,
         )
         try:
             self._started.set_result(await start_cluster(runtime, plan))
