@@ -34,9 +34,9 @@ class Plan:
     """How large and how long a simulation is; None: drawn from the seed."""
 
     brokers: int | None = None
-    fault_s: float = 12.0
+    fault_s: float = 10.0
     replicas: int = 3
-    pause_s: float = 0.15
+    pause_s: float = 0.25
     """Longest wait of a client between two requests."""
 
 
