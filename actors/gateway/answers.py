@@ -5,13 +5,13 @@ This is where a handler's failures become error codes, by way of `actors.failure
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")
 
@@ -77,11 +77,19 @@ class PartitionAnswers:
     time is up: what is unsettled then is REQUEST_TIMED_OUT.
     """
 
-    __slots__ = ("_asked", "_context", "_done", "_open", "_response", "_timer")
+    __slots__ = ("_asked", "_context", "_done", "_in_old_words", "_open", "_response", "_timer")
 
-    def __init__(self, context: RequestContext, response: object, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        context: RequestContext,
+        response: object,
+        timeout_ms: int,
+        in_old_words: Mapping[ErrorCode, ErrorCode] | None = None,
+    ) -> None:
+        """`in_old_words` has codes that the request's version does not know, and what it knows."""
         self._context = context
         self._response = response
+        self._in_old_words = in_old_words or {}
         self._open: dict[int, PartitionAnswer] = {}
         self._asked = 0
         self._done = False
@@ -102,7 +110,7 @@ class PartitionAnswers:
         try:
             link, kind, header = question()
         except KafkaError as failure:
-            _fail(answer, failure)
+            self._fail(answer, failure)
             return
         number = self._asked = self._asked + 1
         self._open[number] = answer
@@ -114,7 +122,7 @@ class PartitionAnswers:
 
         def failed(failure: Exception) -> None:
             if self._open.pop(number, None) is not None:
-                _fail(answer, failure)
+                self._fail(answer, failure)
                 self._settle()
 
         link.request(kind, header, (), answered, failed)
@@ -132,12 +140,12 @@ class PartitionAnswers:
     def _time_is_up(self) -> None:
         late = PeerTimeout("the partition's leader did not answer in time")
         for answer in self._open.values():
-            _fail(answer, late)
+            self._fail(answer, late)
         self._open.clear()
         self._settle()
 
-
-def _fail(answer: PartitionAnswer, failure: Exception) -> None:
-    answer.error_code = int(error_code_of(failure))
-    if hasattr(answer, "error_message"):
-        answer.error_message = message_of(failure)
+    def _fail(self, answer: PartitionAnswer, failure: Exception) -> None:
+        code = error_code_of(failure)
+        answer.error_code = int(self._in_old_words.get(code, code))
+        if hasattr(answer, "error_message"):
+            answer.error_message = message_of(failure)

@@ -1,8 +1,9 @@
 """ListOffsets 1-11: offsets by timestamp or by meaning (KIP-79).
 
-v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v7 the offset of the largest timestamp
-(KIP-734), v8 and v9 what is local and what is tiered (KIP-405, KIP-1005), v11 what waits for its
-upload (KIP-1023). Left out: tiered storage, so that all is local and nothing is tiered.
+v2 isolation level (KIP-98), v4 leader epochs (KIP-320), v5 OFFSET_NOT_AVAILABLE of a leader that is
+too new to know its high watermark (KIP-207), v7 the offset of the largest timestamp (KIP-734), v8
+and v9 what is local and what is tiered (KIP-405, KIP-1005), v11 what waits for its upload
+(KIP-1023). Left out: tiered storage, so that all is local and nothing is tiered.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections import Counter
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.replica import api
-from raylog.wire.errors import InvalidRequest, UnsupportedVersion
+from raylog.wire.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -21,6 +22,8 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 
+_OFFSET_NOT_AVAILABLE_SINCE = 5
+_BEFORE = {ErrorCode.OFFSET_NOT_AVAILABLE: ErrorCode.LEADER_NOT_AVAILABLE}
 _SINCE = {
     api.LATEST_TIMESTAMP: 1,
     api.EARLIEST_TIMESTAMP: 1,
@@ -35,7 +38,10 @@ _SINCE = {
 def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
     """Ask the leader of each partition; each succeeds or fails on its own."""
     response = ListOffsetsResponse()
-    answers = PartitionAnswers(context, response, request.timeout_ms or REPLICA_TIMEOUT_MS)
+    old = context.version < _OFFSET_NOT_AVAILABLE_SINCE
+    answers = PartitionAnswers(
+        context, response, request.timeout_ms or REPLICA_TIMEOUT_MS, _BEFORE if old else None
+    )
     for topic in request.topics:
         mentions = Counter(part.partition_index for part in topic.partitions)
         asked = {part.partition_index: part for part in topic.partitions}

@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from raylog.actors.ports import TopicId
-from raylog.wire.errors import ErrorCode, OffsetOutOfRange, UnknownLeaderEpoch
+from raylog.wire.errors import (
+    ErrorCode,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
 from raylog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
@@ -104,6 +109,24 @@ def test_timestamps_with_a_meaning_came_with_versions(timestamp: int, since: int
             answer = await world.client().ask(offsets_of((0, timestamp)), version)
             expected = 0 if version >= since else ErrorCode.UNSUPPORTED_VERSION
             assert answer.topics[0].partitions[0].error_code == expected
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_a_leader_that_does_not_know_the_end_yet(version: int) -> None:
+    """KIP-207."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets_of((0, -1)), version)
+        link.take().fail(OffsetNotAvailable("the high watermark is below the epoch's start"))
+        (answer,) = client.received()
+        expected = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+        )
+        assert answer.topics[0].partitions[0].error_code == expected
 
     run(scenario)
 

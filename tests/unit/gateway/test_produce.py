@@ -208,12 +208,31 @@ def test_where_nothing_can_be_written(
     run(scenario)
 
 
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
+)
+def test_too_few_replicas_in_sync_are_told(refusal: ErrorCode, version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = lambda _request: [(int(refusal), "2 are needed, 1 is in sync")]
+        answer = await world.client().ask(produce((0, BATCH), by_id=T), version)
+        assert codes(answer) == [refusal]
+        (part,) = answer.responses[0].partition_responses
+        assert (part.base_offset, part.log_append_time_ms) == (-1, -1)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("version", [9, 10, 13])
-def test_a_client_at_the_wrong_broker_is_told_the_right_one(version: int) -> None:
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_client_at_the_wrong_broker_is_told_the_right_one(version: int, follows: bool) -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1, 2)
         await world.topic("t")
         await world.apply(PartitionChanged(T, 0, leader=2))
+        if follows:
+            await world.route("follower", (T, 0), leads=False)
         answer = await world.client().ask(produce((0, BATCH), by_id=T), version)
         assert codes(answer) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         hint = answer.responses[0].partition_responses[0].current_leader
