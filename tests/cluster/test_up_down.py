@@ -90,7 +90,9 @@ def read(bootstrap: str, count: int) -> list[int]:
 
 
 def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> None:
-    bootstrap = shell.up("--brokers", str(BROKERS), "--set", f"num.partitions={BROKERS}")
+    together = ("--set", "gateway.in.replica.process=true")
+    many = ("--set", f"num.partitions={BROKERS}")
+    bootstrap = shell.up("--brokers", str(BROKERS), *many, *together)
     assert bootstrap == f"127.0.0.1:{shell.port},127.0.0.1:{shell.port + 1}"
     shell.run("up", "--detach", code=1)
     write(bootstrap, 0, 1_000)
@@ -104,6 +106,8 @@ def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> N
         key=str,
     )
     assert all(actor["pid"] for actor in status["actors"])
+    replicas = {actor["pid"] for actor in status["actors"] if actor["role"] == "replica"}
+    assert {one["pid"] for one in status["actors"] if one["role"] == "gateway"} <= replicas
     partitions = {at["partition"]: at for at in status["partitions"]}
     assert {at["leader"] for at in partitions.values()} == {0, 1}
     assert sum(at["high_watermark"] for at in partitions.values()) == 1_000
