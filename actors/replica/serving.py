@@ -105,17 +105,23 @@ class Serving:
             self._forget(session, (topic_id, index))
         for change in ask.changes:
             interest = ReplicaInterest(*change)
-            key = (interest.topic_id, interest.partition)
-            session.interests[key] = interest
-            session.answered.discard(key)
-            partition = self._partitions.get(key)
-            if partition is not None:
-                partition.followers[session] = None
-                self._fetched(session.broker_id, partition, interest)
-            session.news.pop(key, None)
-            session.news[key] = None
+            self._take(session, interest)
         if session.news:
             self._look_at(session)
+
+    def _take(self, session: FollowerSession, interest: ReplicaInterest) -> None:
+        key = (interest.topic_id, interest.partition)
+        known = key in session.interests
+        session.interests[key] = interest
+        session.answered.discard(key)
+        session.news.pop(key, None)
+        session.news[key] = None
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.followers[session] = None
+            self._fetched(session.broker_id, partition, interest)
+            if not known:
+                self.has_figures(partition)
 
     def _forget(self, session: FollowerSession, key: PartitionKey) -> None:
         session.interests.pop(key, None)
@@ -167,7 +173,9 @@ class Serving:
         for session in tuple(partition.followers):
             interest = session.interests[partition.key]
             self._fetched(session.broker_id, partition, interest)
-        self.has_grown(partition)
+        if partition.followers:
+            self.has_grown(partition)
+            self.has_figures(partition)
 
     def _look_at(self, session: FollowerSession) -> None:
         if session.parked is None:

@@ -366,6 +366,21 @@ def test_a_follower_of_an_emptied_leader_begins_at_its_end() -> None:
     run_world(scenario)
 
 
+def test_who_comes_back_level_learns_the_high_watermark() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1)
+        await world.pass_ms(0)
+        await written
+        await world.kill(1)
+        await world.elect(2, isr=(2, 3))
+        await world.start(1)
+        await world.pass_ms(150)
+        assert world.isr() == (2, 3, 1)
+        assert world.ends() == [(1, 1)] * 3
+
+    run_world(scenario)
+
+
 def test_the_high_watermark_is_kept_over_a_restart() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         written = world.produce(1, batch(5))
