@@ -1,5 +1,6 @@
 """`python -m tests.checker FILE...`: the verdict on a history; 1 where it has anomalies."""
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -47,4 +48,5 @@ def main(
 
 
 if __name__ == "__main__":
+    gc.disable()  # nothing here is cyclic, and the collector would look at it all over and over
     typer.run(main)

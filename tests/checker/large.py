@@ -6,6 +6,7 @@ in `model.py` knows more, but its time grows with the square of the steps.
 
 from __future__ import annotations
 
+import gc
 import resource
 import tempfile
 from collections.abc import Iterator
@@ -189,4 +190,5 @@ def main(
 
 
 if __name__ == "__main__":
+    gc.disable()  # nothing here is cyclic, and the collector would look at it all over and over
     typer.run(main)
