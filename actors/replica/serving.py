@@ -7,7 +7,7 @@ next one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from raylog.actors.replica.api import ReplicaInterest, ReplicateAsk, ReplicatedP
 from raylog.actors.replica.machine import FollowerFetched
 from raylog.actors.runtime.base import Buffer, LinkRequest, Runtime, Timer
 from raylog.actors.runtime.deadlines import Deadlines, Expiring
+from raylog.storage.log import Slice
 from raylog.wire.errors import (
     ErrorCode,
     FencedLeaderEpoch,
@@ -37,6 +38,8 @@ class FollowerSession:
 
     broker_id: int
     deadlines: Deadlines
+    expired: Callable[[FollowerSession], None]
+    """Called when a request has waited for as long as it may."""
     interests: dict[PartitionKey, ReplicaInterest] = field(default_factory=dict)
     news: dict[PartitionKey, None] = field(default_factory=dict)
     """Partitions that may have records or an error for it, the longest waiting first."""
@@ -45,6 +48,7 @@ class FollowerSession:
     answered: set[PartitionKey] = field(default_factory=set)
     """Partitions that say nothing until they are named again."""
     parked: LinkRequest | None = None
+    min_bytes: int = 1
     max_bytes: int = 0
     _due: set[Expiring] | None = None
 
@@ -62,8 +66,8 @@ class FollowerSession:
         parked.reply(parts, payload)
 
     def timed_out(self) -> None:
-        """There was nothing to say: the follower hears that somebody is there."""
-        self.answer([], [])
+        """There was too little to say: the follower hears at least that somebody is there."""
+        self.expired(self)
 
     def end(self) -> None:
         """Nobody waits any more."""
@@ -87,6 +91,8 @@ class Serving:
         self._ready: dict[FollowerSession, None] = {}
         """Sessions to be looked at in the next turn."""
         self._figures_timer: Timer | None = None
+        self._loaded: dict[tuple[PartitionKey, Slice], bytes] = {}
+        """What was read in this turn."""
 
     # ---- requests ------------------------------------------------------------------------
 
@@ -95,11 +101,11 @@ class Serving:
         ask = ReplicateAsk(*request.header)
         session = self._sessions.get(request.peer)
         if session is None:
-            session = FollowerSession(ask.broker_id, self._deadlines)
+            session = FollowerSession(ask.broker_id, self._deadlines, self._answer_late)
             self._sessions[request.peer] = session
         elif session.parked is not None:
             session.answer([], [])
-        session.max_bytes = ask.max_bytes
+        session.min_bytes, session.max_bytes = ask.min_bytes, ask.max_bytes
         session.park(request, ask.max_wait_ms)
         for topic_id, index in ask.forgotten:
             self._forget(session, (topic_id, index))
@@ -189,17 +195,42 @@ class Serving:
         for session in ready:
             if session.parked is not None:
                 self._answer(session)
+        self._loaded.clear()
 
     def _tell_figures(self) -> None:
         self._figures_timer = None
         for session in tuple(self._sessions.values()):
             if session.figures and session.parked is not None:
-                self._answer(session, figures_alone=True)
+                self._answer_late(session)
 
     # ---- answers -------------------------------------------------------------------------
 
-    def _answer(self, session: FollowerSession, *, figures_alone: bool = False) -> None:
+    def _answer(self, session: FollowerSession) -> None:
         """Answer with what there is; stay parked if there is nothing worth it."""
+        parts, payload = self._gather(session)
+        enough = sum([part.length for part in parts]) >= session.min_bytes
+        if parts and (enough or not all(part.length for part in parts)):
+            self._send(session, parts, payload)
+        else:
+            found = [(part.topic_id, part.partition) for part in parts]
+            session.news = dict.fromkeys(found) | session.news
+
+    def _answer_late(self, session: FollowerSession) -> None:
+        """Answer with what there is, be it nothing."""
+        self._send(session, *self._gather(session))
+        self._loaded.clear()
+
+    def _send(
+        self, session: FollowerSession, parts: list[ReplicatedPart], payload: list[Buffer]
+    ) -> None:
+        for part in parts:
+            key = (part.topic_id, part.partition)
+            session.answered.add(key)
+            session.figures.pop(key, None)
+        session.answer(parts + self._figures(session), payload)
+
+    def _gather(self, session: FollowerSession) -> tuple[list[ReplicatedPart], list[Buffer]]:
+        """What there is to be told of partitions with news, as far as there is room for it."""
         parts: list[ReplicatedPart] = []
         payload: list[Buffer] = []
         room = session.max_bytes
@@ -212,12 +243,8 @@ class Serving:
             del session.news[key]
             if part is not None:
                 room -= part.length
-                session.answered.add(key)
-                session.figures.pop(key, None)
                 parts.append(part)
-        if parts or figures_alone:
-            parts += self._figures(session)
-            session.answer(parts, payload)
+        return parts, payload
 
     def _figures(self, session: FollowerSession) -> list[ReplicatedPart]:
         figures, session.figures = session.figures, {}
@@ -247,10 +274,18 @@ class Serving:
             found = log.read(offset, room, end_offset, at_least_one=not payload)
             if found is None:
                 return FULL
-            payload.append(log.load(found))
+            payload.append(self._load(partition, found))
         except KafkaStorageError as failure:
             return _refusal(interest, failure)
         return _figures(partition)._replace(length=found.length)
+
+    def _load(self, partition: Partition, found: Slice) -> bytes:
+        """The records of a slice: read once for all followers that are told of it together."""
+        name = (partition.key, found)
+        data = self._loaded.get(name)
+        if data is None:
+            data = self._loaded[name] = partition.log.load(found)
+        return data
 
 
 _NOBODY = TopicId(b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 
@@ -174,6 +175,22 @@ def test_who_waits_at_a_leader_that_is_none_any_more_is_told() -> None:
         assert world.ends() == [(0, 0)] * 3
 
     run_world(scenario)
+
+
+def test_a_follower_may_ask_for_more_bytes_than_there_are_yet() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first = world.produce(1)
+        await world.pass_ms(20)
+        assert not first.done()
+        written = world.produce(1, *[batch() for _ in range(9)])
+        await world.pass_ms(1)
+        assert await first == answers(0)
+        assert await written == answers(*range(1, 10))
+        last = world.produce(1)
+        await world.pass_ms(5_000)
+        assert await last == answers(10), "the wait has an end"
+
+    run_world(scenario, settings=replace(SETTINGS, min_bytes=1_000))
 
 
 # ---- in-sync replicas --------------------------------------------------------------------
