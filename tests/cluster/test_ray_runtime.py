@@ -23,7 +23,8 @@ Driver = Callable[[], "RayRuntime"]
 
 def replica(cluster_id: str, number: int = 0, *, restarts: bool = False) -> ActorSpec:
     name = f"{cluster_id}/replica/0/{number}"
-    return ActorSpec(name, "replica", {"name": name, "broker_id": 0}, restarts=restarts)
+    args = {"name": name, "cluster_id": cluster_id, "broker_id": 0}
+    return ActorSpec(name, "replica", args, restarts=restarts)
 
 
 async def until_gone(runtime: RayRuntime, name: str) -> None:
@@ -114,7 +115,8 @@ def lodger(host: str, number: int = 1) -> ActorSpec:
     """A second replica that lives in the process of the first."""
     own, _, _ = host.rpartition("/")
     name = lodger_name(f"{own}/{number}", host)
-    return ActorSpec(name, "replica", {"name": name, "broker_id": 0})
+    args = {"name": name, "cluster_id": host.partition("/")[0], "broker_id": 0}
+    return ActorSpec(name, "replica", args)
 
 
 async def names_of(runtime: RayRuntime, *refs: ActorRef) -> list[str]:
