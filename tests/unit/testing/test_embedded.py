@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import EARLIEST, BlockingClient, TopicPartition
+from raylog.client import EARLIEST, BlockingClient, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidConfig
 
@@ -49,6 +49,18 @@ def test_a_cluster_of_brokers_shares_its_topics() -> None:
         assert read(cluster.bootstrap_servers[2], "t", 10) == [b"%d" % n for n in range(10)]
         with BlockingClient(cluster.bootstrap) as client:
             assert sorted(client.metadata([]).nodes) == [5, 6, 7]
+
+
+def test_brokers_stand_in_racks_in_turn_and_replicas_in_different_ones() -> None:
+    with (
+        EmbeddedBroker(4, racks=["a", "b"]) as cluster,
+        BlockingClient(cluster.bootstrap) as client,
+    ):
+        racks = {one.broker_id: one.rack for one in client.describe_cluster().brokers}
+        assert racks == {0: "a", 1: "b", 2: "a", 3: "b"}
+        client.create_topics([NewTopic("t", 4, 2)])
+        for one in client.describe_partitions(["t"]).values():
+            assert {racks[broker] for broker in one.replicas} == {"a", "b"}
 
 
 def test_data_that_was_given_is_found_again(tmp_path: Path) -> None:
