@@ -26,6 +26,7 @@ from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
 from raylog.actors.gateway.topic_metadata import TopicMetadata
+from raylog.actors.names import host_of
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.replica.api import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
@@ -60,7 +61,7 @@ class GatewayActor:
         self.broker_id = broker_id
         self.settings = BrokerSettings(settings)
         self.cluster = ClusterView(runtime, broker_id)
-        budget = descriptor_budget(open_files_max())
+        budget = descriptor_budget(open_files_max(), shared=host_of(name) != name)
         self.maps = SegmentMaps(budget.maps)
         self.fetch_sessions = FetchSessionCache(
             self.settings.number("max.incremental.fetch.session.cache.slots"),

@@ -18,12 +18,14 @@ class DescriptorBudget(NamedTuple):
     connections: int
 
 
-def descriptor_budget(open_files: int) -> DescriptorBudget:
-    """The shares of a limit of open files.
+def descriptor_budget(open_files: int, *, shared: bool = False) -> DescriptorBudget:
+    """The shares of a limit of open files; half of it if logs are open in the same process.
 
     A connection beyond its share is refused and said so; without a limit of ours the system would
     refuse it, and everything else that needs a descriptor, silently.
     """
+    if shared:
+        open_files //= 2
     quarter = open_files // 4
     maps = min(MAPS_MAX, quarter)
     return DescriptorBudget(maps, open_files - maps - min(RESERVE_MAX, quarter))

@@ -22,6 +22,7 @@ from tests.support.gateway_world import World, run
 )
 def test_a_limit_is_divided(limit: int, budget: DescriptorBudget) -> None:
     assert descriptor_budget(limit) == budget
+    assert descriptor_budget(2 * limit, shared=True) == budget
 
 
 def test_the_limit_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
