@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raylog.actors.names import GATEWAY, child_name, controller_name, rival_name
 from raylog.cli.broker_settings import read_settings
 from raylog.cli.cluster_record import (
     ClusterRecord,
@@ -27,6 +28,7 @@ from raylog.cli.status import (
     _health_line,
     _partition_rows,
     _quorum_rows,
+    _role_of,
 )
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
@@ -206,6 +208,12 @@ def test_actors_and_partitions_are_put_together() -> None:
     assert health == {"partitions": 2, "under_replicated": 1, "unavailable": 1}
     assert "1 of 2 partitions are under-replicated" in _health_line(health)
     assert "all 1 partitions" in _health_line(_health(replicas[:1]))
+
+
+def test_whose_an_actor_is() -> None:
+    assert _role_of(child_name("c", GATEWAY, 2, 1)) == ("gateway", 2)
+    assert _role_of(controller_name("c")) == ("controller", None)
+    assert _role_of(rival_name("c", 1, 12)) == ("controller", None)
 
 
 def test_the_metadata_quorum_as_rows() -> None:
