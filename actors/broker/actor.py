@@ -472,6 +472,10 @@ class BrokerActor:
         """Where followers fetch: link addresses of the processes that lead partitions here."""
         return self._machine.leader_addresses(keys)
 
+    async def partitions_failed(self, name: str, keys: list[PartitionKey]) -> None:
+        """A Replica process has given up partitions whose disk failed."""
+        self._family.carry_out(self._machine.failed(name, keys))
+
     async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
         """Ask the controller for other in-sync replicas; raises what the call to it raises."""
         asked = AlterPartitions(self._broker_id, self._broker_epoch, changes)

@@ -7,7 +7,7 @@ A partition replica on this broker goes through these phases:
 | assigned | it is in the metadata; its process was lost | opened as soon as its process runs |
 | opening  | its process was told to open the log        | `opened` says how it went          |
 | open     | the log is open, as a new incarnation       | reported to the controller         |
-| failed   | the log could not be opened                 | tried again after a while          |
+| failed   | it could not be opened, or its disk failed  | tried again after a while          |
 
 An open replica whose incarnation the metadata shows is told who leads; once it has taken that in,
 gateways get the route, which says whether it leads or follows. A route is taken back as soon as the
@@ -213,6 +213,17 @@ class BrokerMachine:
                 batch.losses.append(key)
             self._reconcile(key, batch)
         return [*batch.effects(), *([RetryLater(RETRY_OPEN_MS)] if failed else [])]
+
+    def failed(self, name: str, keys: Iterable[PartitionKey]) -> list[Effect]:
+        """A Replica process has closed logs whose disk failed: others lead, then it tries again."""
+        batch = Batch()
+        for key in keys:
+            local = self.partitions.get(key)
+            if local is not None and local.slot == name and local.phase is Phase.OPEN:
+                local.phase = Phase.FAILED
+                batch.losses.append(key)
+                self._reconcile(key, batch)
+        return [*batch.effects(), *([RetryLater(RETRY_OPEN_MS)] if batch.losses else [])]
 
     def led(self, name: str, leaderships: list[PartitionLeadership]) -> list[Effect]:
         """A Replica process has taken in who leads."""

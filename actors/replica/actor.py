@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from raylog.actors.names import broker_name
 from raylog.actors.ports import (
     OpenedPartition,
     OpenPartition,
@@ -31,13 +32,14 @@ from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.replica.upkeep import Upkeep
-from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
 from raylog.storage.disk import Disk
 from raylog.storage.log import Log
 from raylog.wire.errors import (
     KafkaError,
     KafkaStorageError,
+    NotLeaderOrFollower,
     UnknownTopicOrPartition,
 )
 
@@ -45,6 +47,7 @@ log = logging.getLogger(__name__)
 SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
 BUSY_WAIT_S = 0.005
+REPORT_TIMEOUT_MS = 5_000
 
 
 class ReplicaActor:
@@ -67,6 +70,7 @@ class ReplicaActor:
         self._runtime = runtime
         self._name = name
         self._broker_id = broker_id
+        self._broker = broker_name(cluster_id, broker_id)
         self._replication = replication or ReplicationSettings()
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
@@ -160,8 +164,12 @@ class ReplicaActor:
     async def close_partitions(self, keys: list[PartitionKey], delete: bool) -> None:
         """Close logs; with `delete` their directories go too."""
         closing = [p for key in keys if (p := self._partitions.pop(key, None)) is not None]
+        await self._close(closing, delete)
+
+    async def _close(self, closing: list[Partition], delete: bool) -> None:
         for partition in closing:
             self._following.leave(partition)
+            partition.fail_waiting(NotLeaderOrFollower("the replica is closed"))
             self.has_news(partition)
             self._serving.has_grown(partition)
             partition.log.stop_cleaning()
@@ -221,6 +229,8 @@ class ReplicaActor:
                 partition.produce(write, epoch, acks, now_ms)
             except (KafkaError, OSError) as failure:
                 write.fail(self._refusal(request.kind, failure))
+                if isinstance(failure, KafkaStorageError):
+                    partition.give_up_if_offline()
             else:
                 self._upkeep.flush_if_due(partition, now_ms)
                 self._upkeep.appended(partition)
@@ -253,6 +263,7 @@ class ReplicaActor:
             await self._upkeep.checkpoint(partition)
         except KafkaStorageError as failure:
             request.fail(failure)
+            partition.give_up_if_offline()
         else:
             self.has_news(partition)
             self._serving.has_figures(partition)
@@ -360,6 +371,32 @@ class ReplicaActor:
         """Look after a follower's log that grew."""
         self._upkeep.flush_if_due(partition, self._runtime.now_ms())
         self._upkeep.appended(partition)
+
+    def has_failed(self, partition: Partition) -> None:
+        """Give up a partition whose disk failed; the broker has it opened anew."""
+        if self._partitions.get(partition.key) is partition:
+            del self._partitions[partition.key]
+            self._runtime.start(self._give_up(partition), f"give up {partition.name}")
+
+    async def _give_up(self, partition: Partition) -> None:
+        await self._close([partition], False)
+        told = False
+        while not told:
+            try:
+                await self._runtime.call(
+                    self._broker,
+                    "partitions_failed",
+                    self._name,
+                    [partition.key],
+                    timeout_ms=REPORT_TIMEOUT_MS,
+                )
+            except PeerTimeout as late:
+                log.warning("the broker does not hear of a failed disk: %s", late)
+            except (ActorGone, PeerLost) as lost:
+                log.warning("the next broker process will ask what is open: %s", lost)
+                told = True
+            else:
+                told = True
 
     def flush(self, partition: Partition) -> None:
         """Flush a log that has as much unflushed as its configuration allows."""

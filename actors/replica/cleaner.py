@@ -66,7 +66,8 @@ class Cleaner:
             )
             return job is not None and await self._run(partition, job)
         except KafkaError:
-            log.exception("cleaning of %s-%d failed", partition.topic, partition.key[1])
+            log.exception("cleaning of %s failed", partition.name)
+            partition.give_up_if_offline()
             return False
 
     async def _run(self, partition: Partition, job: CleanJob) -> bool:

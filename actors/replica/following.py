@@ -178,6 +178,7 @@ class Following:
                 await self._runtime.run_blocking(partition.log.truncate_to, cut.offset, now_ms)
         except KafkaStorageError as failure:
             log.error("%s was not cut: %s", partition.name, failure)
+            partition.give_up_if_offline()
         finally:
             partition.in_surgery = False
         partition.handle(Truncated(partition.log.log_end_offset))

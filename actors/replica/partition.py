@@ -80,6 +80,9 @@ class Host(Protocol):
     def has_appended(self, partition: Partition) -> None:
         """The log grew: it is looked after until it rests."""
 
+    def has_failed(self, partition: Partition) -> None:
+        """The disk failed the log, which is offline until it is opened anew."""
+
     def follow(self, partition: Partition, leader: int) -> None:
         """Fetch from the leader, as a follower in the machine's leader epoch."""
 
@@ -205,6 +208,7 @@ class Partition:
         except KafkaStorageError as failure:
             log.error("%s", failure)
             self.fail_waiting(failure)
+            self.give_up_if_offline()
         else:
             self._release()
 
@@ -255,6 +259,8 @@ class Partition:
                 self.machine.require_leader(interest.current_leader_epoch)
             return self._read(interest, max_bytes, at_least_one, isolation)
         except KafkaError as failure:
+            if isinstance(failure, KafkaStorageError):
+                self.give_up_if_offline()
             return FetchedPartition(*self.key, int(failure.code), -1, -1, -1)
 
     def _read(
@@ -339,9 +345,13 @@ class Partition:
         self.log.delete_records_to(target)
         return self.log.log_start_offset
 
+    def give_up_if_offline(self) -> None:
+        """After a failure of the disk: whether the log can go on is the log's own to know."""
+        if self.log.offline:
+            self.host.has_failed(self)
+
     def close(self) -> None:
-        """Fail who waits and close the log."""
-        self.fail_waiting(NotLeaderOrFollower("the replica is closed"))
+        """Close the log, when nobody waits any more. Blocking."""
         self.log.close(self.high_watermark)
 
     def status(self) -> PartitionStatus:

@@ -276,6 +276,7 @@ class Serving:
                 return FULL
             payload.append(self._load(partition, found))
         except KafkaStorageError as failure:
+            partition.give_up_if_offline()
             return _refusal(interest, failure)
         return _figures(partition)._replace(length=found.length)
 

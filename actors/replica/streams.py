@@ -185,15 +185,14 @@ class LeaderStream:
         except (KafkaError, DecodeError) as failure:
             self._changed.pop(partition.key, None)
             self._not_appended(partition, failure)
-        partition.handle(Followed(own.log_end_offset, part.high_watermark))
+        else:
+            partition.handle(Followed(own.log_end_offset, part.high_watermark))
 
     def _not_appended(self, partition: Partition, failure: Exception) -> None:
         """Records are damaged, or the disk is full: ask again later; a broken disk is the end."""
         log.error("%s cannot follow: %s", partition.name, failure)
-        if partition.log.offline:
-            partition.host.leave(partition)
-            return
         self._later(partition)
+        partition.give_up_if_offline()
 
     def _later(self, partition: Partition) -> None:
         epoch = partition.machine.leader_epoch

@@ -60,6 +60,7 @@ class Upkeep:
             except KafkaStorageError as failure:
                 self._failures.report(failure)
                 partition.fail_waiting(failure)
+                partition.give_up_if_offline()
                 break
             await self._runtime.run_blocking(job.run)
             partition.end_flush(job, self._runtime.now_ms())
@@ -127,6 +128,7 @@ class Upkeep:
                     await self.checkpoint(partition)
                 except KafkaStorageError:
                     log.exception("checkpoint of %s failed", partition.name)
+                    partition.give_up_if_offline()
 
     async def checkpoint(self, partition: Partition) -> None:
         """Make a log's state durable: log start, epochs, high watermark."""
@@ -162,5 +164,6 @@ class Upkeep:
             await self.checkpoint(partition)
         except KafkaStorageError:
             log.exception("retention of %s failed", partition.name)
+            partition.give_up_if_offline()
         if partition.log.log_start_offset != start_offset and partition.followers:
             partition.host.has_figures(partition)

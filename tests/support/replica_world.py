@@ -32,7 +32,7 @@ from raylog.actors.replica.config import ReplicationSettings
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost
 from raylog.actors.runtime.links import InprocLink
-from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from raylog.wire.records import iter_batches
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, FakeTimer, settle
@@ -143,6 +143,8 @@ class ReplicaWorld:
         self.controller_fails = 0
         """As many requests to change in-sync replicas are lost, half of them on the way back."""
         self.refusal: ErrorCode | None = None
+        self.failed: list[tuple[int, list[PartitionKey]]] = []
+        """(broker, partitions) that were given up."""
         self.altered: list[tuple[int, ...]] = []
         self._numbers = itertools.count(1)
         self._links = itertools.count(1)
@@ -250,12 +252,18 @@ class ReplicaWorld:
             raise PeerLost(f"{peer} is gone")
         if method == "locate_leaders":
             node = self.nodes[broker_id]
-            return [
-                node.address if self._partition_of(broker_id, key).machine.is_leader else ""
-                for key in args[0]
-            ]
+            return [node.address if self._leads(broker_id, key) else "" for key in args[0]]
+        if method == "partitions_failed":
+            self.failed.append((broker_id, args[1]))
+            return None
         assert method == "alter_partitions", method
         return await self._alter(broker_id, args[0])
+
+    def _leads(self, broker_id: int, key: PartitionKey) -> bool:
+        try:
+            return self._partition_of(broker_id, key).machine.is_leader
+        except UnknownTopicOrPartition:
+            return False
 
     async def _alter(self, broker_id: int, changes: list[IsrChange]) -> list[IsrOutcome]:
         if self.controller_fails:

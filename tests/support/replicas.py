@@ -51,6 +51,9 @@ class FakeHost:
     def flush(self, partition: Partition) -> None:
         self.told.append(("flush", partition.log.log_end_offset))
 
+    def has_failed(self, partition: Partition) -> None:
+        self.told.append(("failed", None))
+
     def follow(self, partition: Partition, leader: int) -> None:
         self.told.append(("follow", leader))
 

@@ -387,6 +387,21 @@ def test_a_log_that_cannot_be_opened_is_tried_again_and_keeps_nobody_waiting() -
     assert broker.machine.retry() == []
 
 
+def test_a_log_whose_disk_failed_leads_no_more_and_is_opened_anew() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.serve()
+    assert broker.machine.failed(R0, [(T, 0)]) == [
+        unrouted((T, 0)),
+        ReportLost([(T, 0)]),
+        RetryLater(RETRY_OPEN_MS),
+    ]
+    assert broker.machine.failed(R0, [(T, 0)]) == []
+    assert settled(broker)
+    assert broker.machine.retry() == [OpenPartitions(R0, [opening("t", T, 0)])]
+    assert broker.machine.failed("another", [(T, 0)]) == []
+
+
 # ---- going away ------------------------------------------------------------------------------
 
 
