@@ -21,7 +21,7 @@ from raylog.assignors.levels import Block, pour
 
 FAR = 1_000_000
 """The cost of a partition far from its member; more than any number of moves."""
-STEPS_MAX = 200_000
+STEPS_MAX = 100_000
 """How many edges the search for cheapest chains may look at, in one block."""
 _INFINITE = 1 << 62
 
