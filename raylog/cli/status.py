@@ -160,7 +160,7 @@ def summary(record: ClusterRecord) -> str:
 
 def _actor_rows(stands: Standing) -> list[Row]:
     """Every actor: what Ray knows, what its broker knows better, and lodgers, which Ray has not."""
-    from raylog.actors.names import CONTROLLER, host_of
+    from raylog.actors.names import host_of
 
     children = {child.name: child for broker in stands.brokers for child in broker.children}
     brokers = {broker.pid: broker for broker in stands.brokers}
@@ -208,6 +208,8 @@ _STATES = {"ALIVE": "running", "PENDING_CREATION": "starting", "DEPENDENCIES_UNR
 
 def _role_of(name: str) -> tuple[str, int | None]:
     """Role and broker id from an actor's name (`raylog.actors.names`); a controller is nobody's."""
+    from raylog.actors.names import CONTROLLER
+
     _, role, *rest = name.split("/")
     return role, int(rest[0]) if rest and role != CONTROLLER else None
 
