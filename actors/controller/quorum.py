@@ -88,11 +88,11 @@ class _Adopted:
         return self.snapshot.epoch
 
     def boundary(self, offset: int) -> int:
-        """The end of the last entry that ends at or below `offset`."""
+        """The end of the last entry that ends at or below `offset`, itself below the snapshot."""
         for entry in reversed(self.entries):
             if entry.next_offset <= offset:
                 return entry.next_offset
-        return self.snapshot.offset
+        return min(offset, self.snapshot.offset)
 
     def since(self, offset: int) -> list[LogEntry]:
         """The entries from `offset` on."""
@@ -276,6 +276,7 @@ class VoterQuorum:
         if voter.next_offset < snapshot.offset:
             await self._call(voter.broker_id, "voter_install", self.epoch, snapshot, self._name)
             voter.next_offset = snapshot.offset
+            return  # there may be a later snapshot meanwhile
         asked = VoterAppend(
             epoch=self.epoch,
             previous_epoch=self._log.epoch_before(voter.next_offset),

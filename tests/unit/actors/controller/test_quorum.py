@@ -189,3 +189,83 @@ def test_a_new_directory_under_a_voters_number_is_no_voter() -> None:
             await quorum_of(world).take_over()
 
     asyncio.run(scenario())
+
+
+def test_a_later_log_is_adopted_before_a_longer_one() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        first = quorum_of(world)
+        await first.take_over()
+        await first.append([entry(0, 1)])
+        await until(first, 1, 1, 1)
+        lost = [entry(1, 1), entry(2, 1), entry(3, 1)]
+        await world.hosts[0].voter.append(VoterAppend(1, 1, 1, lost))
+        await world.down(0)
+        second = quorum_of(world)
+        await second.take_over()
+        await second.append([entry(1, 2)])
+        await world.down(2)
+        await world.up(0)
+        third = quorum_of(world)
+        await third.take_over()
+        assert third.adopted[1] == [entry(0, 1), entry(1, 2)]
+
+    asyncio.run(scenario())
+
+
+def test_a_voter_that_is_behind_the_snapshot_gets_it_wherever_it_is_asked_first() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        first = quorum_of(world)
+        await first.take_over()
+        await first.append([entry(0, 1)])
+        await until(first, 1, 1, 1)
+        await world.down(2)
+        await first.append([entry(at, 1) for at in range(1, 6)])
+        snapshot = LogSnapshot(5, 1, (b"all",))
+        await first.install_snapshot(snapshot)
+        await world.up(2)
+        second = quorum_of(world)
+        await second.take_over()
+        await second.append([entry(6, 2)])
+        await until(second, 7, 7, 7)
+        assert world.hosts[2].voter.fetch(2, 0).snapshot == snapshot
+
+    asyncio.run(scenario())
+
+
+def test_only_a_majority_that_heard_it_supports_a_controller() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        quorum.supported(1, 1e12)
+        assert quorum.supported_ms < 1e12
+        quorum.supported(9, 2e12)
+        quorum.supported(2, 3e12)
+        assert quorum.supported_ms == 1e12
+        quorum.supported(2, 5)
+        assert quorum.supported_ms == 1e12
+
+    asyncio.run(scenario())
+
+
+def test_a_probe_finds_out_that_another_controller_has_come() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        first = quorum_of(world)
+        await first.take_over()
+        first.probe()
+        await until(first, 0, 0, 0)
+        assert not first.is_deposed
+        await quorum_of(world).take_over()
+        first.probe()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert first.is_deposed
+
+    asyncio.run(scenario())
