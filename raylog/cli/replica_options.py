@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
-from raylog.cli.offset_reset import parse_partitions
 from raylog.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -39,6 +38,7 @@ def select(
     names: Iterable[str], known: Mapping[TopicPartition, PartitionReplicas]
 ) -> dict[TopicPartition, PartitionReplicas]:
     """Those partitions that TOPIC and TOPIC:0,1 name; raises CommandFailed for one not there."""
+    from raylog.cli.offset_reset import parse_partitions
     from raylog.client import TopicPartition
 
     found = {}
@@ -59,6 +59,8 @@ def select(
 
 def topics_of(names: Iterable[str]) -> list[str]:
     """The topics that TOPIC and TOPIC:0,1 name, each once."""
+    from raylog.cli.offset_reset import parse_partitions
+
     return list(dict.fromkeys(parse_partitions(text)[0] for text in names))
 
 
