@@ -40,6 +40,7 @@ from raylog.wire.errors import (
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
+    RequestTimedOut,
     UnknownTopicOrPartition,
 )
 
@@ -48,6 +49,8 @@ SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
 BUSY_WAIT_S = 0.005
 REPORT_TIMEOUT_MS = 5_000
+DELETE_TIMEOUT_MS = 20_000
+"""For followers to delete records, too."""
 
 
 class ReplicaActor:
@@ -258,16 +261,26 @@ class ReplicaActor:
     async def _answer_durable(
         self, request: LinkRequest, partition: Partition, log_start_offset: int
     ) -> None:
-        """Answer a deletion once it would survive a crash."""
+        """Answer a deletion once it would survive a crash, and the loss of this replica."""
         try:
             await self._upkeep.checkpoint(partition)
-        except KafkaStorageError as failure:
+            self.has_news(partition)
+            await self._tell_log_start(partition, log_start_offset)
+        except KafkaError as failure:
             request.fail(failure)
             partition.give_up_if_offline()
         else:
-            self.has_news(partition)
-            self._serving.has_figures(partition)
             request.reply(log_start_offset)
+
+    async def _tell_log_start(self, partition: Partition, log_start_offset: int) -> None:
+        """Wait until all in sync have deleted as much (KIP-107)."""
+        self._serving.tell_now(partition)
+        deadline_ms = self._runtime.monotonic_ms() + DELETE_TIMEOUT_MS
+        while not self._serving.log_starts_at(partition, log_start_offset):
+            if self._runtime.monotonic_ms() > deadline_ms:
+                raise RequestTimedOut(f"not all in sync begin at {log_start_offset} yet")
+            await self._runtime.sleep(BUSY_WAIT_S)
+            partition.machine.require_leader()
 
     def _claim(self, request: LinkRequest) -> None:
         topic_id, index, epoch = request.header

@@ -174,6 +174,23 @@ class Serving:
         if self._figures_timer is None:
             self._figures_timer = self._runtime.call_later(FIGURES_MS, self._tell_figures)
 
+    def log_starts_at(self, partition: Partition, offset: int) -> bool:
+        """Whether the logs of all in sync begin at or behind an offset, as far as they told."""
+        progress = partition.machine.progress
+        members = set() if progress is None else {*progress.isr} - {partition.machine.broker_id}
+        told = {
+            session.broker_id: session.interests[partition.key].log_start_offset
+            for session in partition.followers
+        }
+        return all(told.get(one, -1) >= offset for one in members)
+
+    def tell_now(self, partition: Partition) -> None:
+        """Tell followers the figures of a partition without waiting."""
+        self.has_figures(partition)
+        for session in partition.followers:
+            if session.parked is not None:
+                self._answer_late(session)
+
     def reconsider(self, partition: Partition) -> None:
         """Leadership changed: what followers said before may count now, or not any more."""
         for session in tuple(partition.followers):

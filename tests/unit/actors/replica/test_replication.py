@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from dataclasses import replace
 
 import pytest
 
+from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
 from raylog.actors.replica.api import (
     DELETE_RECORDS,
     LATEST_TIMESTAMP,
@@ -14,7 +16,7 @@ from raylog.actors.replica.api import (
     ProduceAnswer,
 )
 from raylog.actors.replica.upkeep import CHECKPOINT_TICKS, UPKEEP_MS
-from raylog.wire.errors import ErrorCode, OffsetNotAvailable
+from raylog.wire.errors import ErrorCode, OffsetNotAvailable, RequestTimedOut
 from tests.support.logs import append, batch, marker
 from tests.support.replica_world import (
     SETTINGS,
@@ -332,15 +334,39 @@ def test_open_transactions_are_known_after_a_failover() -> None:
     run_world(scenario)
 
 
-def test_deleted_records_are_deleted_on_followers() -> None:
+def test_deleted_records_are_deleted_by_all_in_sync_before_the_answer() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         written = world.produce(1, batch(5), batch(5))
         await world.pass_ms(60)
         await written
-        assert await world.ask(1, DELETE_RECORDS, 7) == 7
-        await world.pass_ms(60)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 7))
+        await world.pass_ms(10)
+        assert deleted.result() == 7
         starts = [world.replica(one).log.log_start_offset for one in (1, 2, 3)]
         assert starts == [7, 7, 7]
+
+    run_world(scenario)
+
+
+def test_a_deletion_waits_for_who_is_in_sync_only() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        await world.kill(3)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(1_000)
+        assert not deleted.done()
+        world.change(isr=(1, 2))
+        await world.publish()
+        await world.pass_ms(10)
+        assert deleted.result() == 5
+        world.change(isr=(1, 2, 3))
+        await world.publish()
+        late = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, -1))
+        await world.pass_ms(DELETE_TIMEOUT_MS + 100)
+        with pytest.raises(RequestTimedOut, match="begin at 5 yet"):
+            late.result()
 
     run_world(scenario)
 
@@ -353,7 +379,9 @@ def test_an_empty_follower_begins_where_the_leader_does() -> None:
         written = world.produce(1, batch(5), batch(5))
         await world.pass_ms(60)
         await written
-        await world.ask(1, DELETE_RECORDS, 7)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 7))
+        await world.pass_ms(10)
+        assert deleted.result() == 7
         await world.start(3)
         await world.pass_ms(500)
         assert world.isr() == (1, 2, 3)
@@ -372,7 +400,9 @@ def test_a_follower_of_an_emptied_leader_begins_at_its_end() -> None:
         written = world.produce(1, batch(5))
         await world.pass_ms(60)
         await written
-        await world.ask(1, DELETE_RECORDS, 5)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(10)
+        assert deleted.result() == 5
         await world.start(3)
         await world.pass_ms(500)
         assert world.isr() == (1, 2, 3)
