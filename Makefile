@@ -14,7 +14,7 @@ CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-campaign cluster groups nodes scale conformance \
+.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes scale conformance \
         differential malformed loadtest bench groups-load micro golden lock clean install
 
 help: ## this list
@@ -62,6 +62,9 @@ property: $(STAMP) ## Hypothesis
 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
 	SEED=$(SEED) $(PYTEST) tests/sim
+
+sim-planted: $(STAMP) ## every planted mistake must be found; an hour or so
+	PLANTED=all $(PYTEST) tests/sim/test_planted.py -v
 
 sim-campaign: $(STAMP) ## new seeds for SECONDS=600, summed up over runs in STATE=.cache/simulation.json
 	$(VENV)/bin/raylog sim --campaign $(or $(SECONDS),600) --state $(or $(STATE),.cache/simulation.json)

@@ -21,7 +21,8 @@ from raylog.wire.errors import ErrorCode, KafkaError
 SETTINGS = {
     "replica.actors.max": "1",
     "replica.actors.spare": "0",
-    "replica.lag.time.max.ms": "3000",
+    "replica.lag.time.max.ms": "1500",
+    "broker.session.timeout.ms": "2000",
     "min.insync.replicas": "2",
 }
 CALL_TIMEOUT_MS = 3_000

@@ -12,7 +12,7 @@ import contextlib
 import heapq
 import itertools
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -48,6 +48,27 @@ def current_process() -> Process | None:
     return _PROCESS.get()
 
 
+class _Handle(asyncio.Handle):
+    """A handle that costs less to make: nothing is kept for debugging."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 def process_of(handle: asyncio.Handle) -> Process | None:
     """The process that a callback belongs to."""
     context: Context = handle._context  # type: ignore[attr-defined]  # asyncio gives no other way
@@ -74,7 +95,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         """Run `callback` after what is due already."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._soon.append(handle)
         return handle
 

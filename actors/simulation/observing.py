@@ -21,6 +21,8 @@ from raylog.actors.simulation.world import Resident
 from raylog.wire.records import iter_batches
 
 _STEP = "handle"
+CHANGES_MAX = 40
+"""Changes of one partition between two looks; more are a quarrel."""
 
 
 @dataclass(slots=True)
@@ -44,6 +46,7 @@ class Observer:
         self._committed: dict[int, Record] = {}
         self._images: dict[str, int] = {}
         self._promised: dict[str, int] = {}
+        self._changes: dict[PartitionKey, int] = {}
         cluster.world.observers.append(self._answered)
 
     # ---- after every step of a replica -----------------------------------------------------
@@ -113,7 +116,18 @@ class Observer:
                 self._look_at(broker_id, partition)
         for one in self._cluster.of_role(BROKER):
             self._look_at_broker(one)
+        self._look_at_changes()
         self._compare_replicas()
+
+    def _look_at_changes(self) -> None:
+        """Partition epochs, which rise with every change."""
+        for topic in self._cluster.newest_image().topics.values():
+            for index, state in enumerate(topic.partitions):
+                key = (topic.topic_id, index)
+                changes = state.partition_epoch - self._changes.get(key, 0)
+                few = changes <= CHANGES_MAX
+                self._hold(Property.ISR_SETTLES, few, topic.name, index, changes)
+                self._changes[key] = state.partition_epoch
 
     def _look_at(self, broker_id: int, partition: Partition) -> None:
         start = partition.log.log_start_offset

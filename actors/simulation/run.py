@@ -68,13 +68,21 @@ class Simulation:
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
         brokers = plan.brokers or self.random.choice((3, 3, 3, 3, 4, 5))
-        self.cluster = Cluster(self.world, brokers, {})
+        self.cluster = Cluster(self.world, brokers, self._settings())
         self.observer = Observer(self.cluster, self.checks)
         self.ledgers: list[Ledger] = []
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
         self._topics: list[str] = []
         self._done = False
+
+    def _settings(self) -> dict[str, str]:
+        """Some of the brokers' settings: a follower far behind needs one answer, or many."""
+        fetch_bytes = self.random.choice((400, 1_000, 1 << 20))
+        return {
+            "replica.fetch.max.bytes": str(fetch_bytes),
+            "replica.fetch.response.max.bytes": str(2 * fetch_bytes),
+        }
 
     async def run(self) -> None:
         """The whole of it; raises PropertyViolated."""
