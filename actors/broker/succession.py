@@ -116,7 +116,7 @@ class Succession:
         log.info("starting the controller %s", name)
         args = {
             "cluster_id": self._cluster_id,
-            "broker_ids": self._broker_ids,
+            "broker_ids": sorted({*self._broker_ids, *self._voters()}),
             "settings": self._settings,
             "name": name,
         }
