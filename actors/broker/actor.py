@@ -130,6 +130,16 @@ class BrokerActor:
         self._listening, self._advertised = endpoints(self._settings)
         self._incarnation = f"{runtime.random.getrandbits(64):016x}"
         self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
+        self._succession = Succession(
+            self._runtime,
+            self._controller,
+            cluster_id=self._cluster_id,
+            broker_id=self._broker_id,
+            broker_ids=self._broker_ids,
+            settings=self._settings.given,
+            heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
+            voters=self._voter_ids,
+        )
         self._broker_epoch = -1
         self._state = "starting"
         self._failure: Exception | None = None
@@ -212,16 +222,6 @@ class BrokerActor:
             topics_directory=str(self._data.topics),
             incarnation=self._incarnation,
         )
-        self._succession = Succession(
-            self._runtime,
-            self._controller,
-            cluster_id=self._cluster_id,
-            broker_id=self._broker_id,
-            broker_ids=self._broker_ids,
-            settings=self._settings.given,
-            heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
-            voters=self._voter_ids,
-        )
         self._family = Family(
             self._runtime,
             self._machine,
@@ -300,6 +300,7 @@ class BrokerActor:
     async def stop(self) -> None:
         """Close the directory; what was not shut down counts as crashed."""
         self._state = "shut down"
+        await self._succession.withdraw()
         self._controller.close()
         if self._voter is not None:
             self._voter.close()

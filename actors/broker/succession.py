@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for the runtime's answer
 import logging
+import math
 from collections.abc import Callable, Iterable
 
 from raylog.actors.broker.controller_port import ControllerPort
@@ -51,9 +52,11 @@ class Succession:
         """Broker ids of the voters as they are known now."""
         self.lease_ms = lease_ms(heartbeat_interval_ms)
         self._asking = False
-        self._due_ms = 0.0
+        self._starting = False
+        self._started: set[str] = set()
+        """Rivals that this process has started."""
+        self._due_ms = math.inf
         """When a controller that has not been heard until then is replaced."""
-        self.heard()
 
     def heard(self) -> None:
         """The controller has answered a heartbeat."""
@@ -69,6 +72,7 @@ class Succession:
         """This voter's broker starts: find the controller, or start it."""
         if self.is_shared:
             await self._port.locate(self._voters())
+        self.heard()
         if await self._is_gone(self._port.name):
             self._port.turn_to(controller_name(self._cluster_id))
             if await self._is_gone(self._port.name):
@@ -88,13 +92,29 @@ class Succession:
                     await self._start(self._port.name)
             elif await self._port.locate(self._voters()):
                 self.heard()  # it has a lease's time to answer
-            elif may_start and self._runtime.monotonic_ms() >= self._due_ms:
-                self.heard()
-                number = self._runtime.random.getrandbits(32)
-                name = rival_name(self._cluster_id, self._broker_id, number)
-                self._runtime.start(self._start(name), "start a controller")
+            elif may_start and self._is_due:
+                self._starting = True
+                self._runtime.start(self._start_rival(), "start a controller")
         finally:
             self._asking = False
+
+    async def withdraw(self) -> None:
+        """This broker ends: so do controllers that it has started and that lead nothing."""
+        for name in sorted(self._started - {self._port.name}):
+            await self._runtime.end_for_good(name)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether it is time for a rival, none being on its way."""
+        return not self._starting and self._runtime.monotonic_ms() >= self._due_ms
+
+    async def _start_rival(self) -> None:
+        number = self._runtime.random.getrandbits(32)
+        name = rival_name(self._cluster_id, self._broker_id, number)
+        self._started.add(name)
+        await self._start(name)
+        self._starting = False
+        self.heard()  # it has a lease's time to win
 
     @property
     def is_shared(self) -> bool:

@@ -60,8 +60,6 @@ R = TypeVar("R")
 RECENT_RECORDS_MAX = 20_000
 """Records kept for followers; who lags further gets a snapshot."""
 FOLLOW_RECORDS_MAX = 10_000
-RIVAL_ATTEMPTS = 2
-"""Refusals for another controller's sake, a lease apart, after which this one ends."""
 RETRY_MS = (20, 1_000)
 """First and longest wait before trying to take over again."""
 
@@ -142,19 +140,15 @@ class ControllerActor:
     # ---- leading -------------------------------------------------------------------------
 
     async def _lead_forever(self) -> None:
-        wait_ms, refused = RETRY_MS[0], 0
+        wait_ms = RETRY_MS[0]
         while True:
             try:
                 term = await self._take_over()
-                wait_ms, refused = RETRY_MS[0], 0
+                wait_ms = RETRY_MS[0]
                 await self._write_forever(term)
-            except RivalLeads as rival:
-                refused += 1
-                self._resign(str(rival))
-                if refused > RIVAL_ATTEMPTS:
-                    await self._retire()
-                    return
-                wait_ms = self._lease_ms
+            except RivalLeads:
+                await self._retire()
+                return
             except QuorumLost as lost:
                 log.info("the controller of %s does not serve: %s", self._cluster_id, lost)
                 self._resign(str(lost))

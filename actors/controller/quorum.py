@@ -46,7 +46,7 @@ class QuorumLost(Exception):
 
 
 class RivalLeads(QuorumLost):
-    """No majority, for another controller's lease runs."""
+    """A majority has heard another controller within the lease."""
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class VoterQuorum:
         self._log = _Adopted()
         self._progressed = asyncio.Event()
         self._fenced = False
-        self._refused_by_lease = False
+        self._refused_by_lease = 0
         self.epoch = 0
 
     @property
@@ -196,7 +196,7 @@ class VoterQuorum:
         epoch = max(state.promised_epoch for state in present) + 1
         asked = NewEpoch(epoch, self._name, founds)
         asked_ms = self._runtime.monotonic_ms()
-        self._refused_by_lease = False
+        self._refused_by_lease = 0
         promised = await self._gathered(
             [state.broker_id for state in present],
             lambda one: self._call(one, "voter_new_epoch", asked),
@@ -314,7 +314,7 @@ class VoterQuorum:
         answers: list[R] = []
         for outcome in outcomes:
             if isinstance(outcome, _LOST):
-                self._refused_by_lease |= isinstance(outcome, NotController)
+                self._refused_by_lease += isinstance(outcome, NotController)
                 log.info("a voter does not take part: %s", outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -328,7 +328,7 @@ class VoterQuorum:
         return sum(cast) * 2 > len(cast)
 
     def _require_majority(self, answered: int, voters: int, *, all_of_them: bool = False) -> None:
-        if answered * 2 <= voters and self._refused_by_lease:
+        if self._refused_by_lease * 2 > voters:
             raise RivalLeads("the voters follow another controller")
         if answered * 2 <= voters or (all_of_them and answered < voters):
             raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
