@@ -14,8 +14,8 @@ CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes scale conformance \
-        differential malformed loadtest bench groups-load micro golden lock clean install
+.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults scale conformance \
+        differential malformed loadtest checker bench groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -84,6 +84,9 @@ differential: $(STAMP) ## scripted group sessions, as Apache Kafka answered them
 nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
 	$(PYTEST) tests/cluster/test_nodes.py
 
+faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, judged by the history checker
+	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
+
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
 
@@ -92,6 +95,9 @@ conformance: $(STAMP) ## foreign clients against the embedded broker
 
 malformed: $(STAMP) ## 100,000 malformed frames at a live gateway
 	$(PY) -m tests.cluster.malformed --frames 100000
+
+checker: $(STAMP) ## the history checker on a million operations: time and memory
+	$(PY) -m tests.checker.large
 
 loadtest: $(STAMP) ## Locust against HOST=127.0.0.1:9092
 	$(VENV)/bin/locust -f loadtest/locustfile.py --headless -u 12 -r 4 -t 30s -H $(or $(HOST),127.0.0.1:9092)
@@ -115,7 +121,3 @@ lock: ## resolve the lock again from pyproject.toml
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
-
-.PHONY: checker
-checker: $(STAMP) ## the history checker on a million operations: time and memory
-	$(PY) -m tests.checker.large
