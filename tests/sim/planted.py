@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.voter import Voter
 from raylog.actors.controller import brokers as controller_brokers
+from raylog.actors.controller.changes import PartitionChange
 from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.metadata.log import LogEntry
+from raylog.actors.metadata.records import NO_LEADER
 from raylog.actors.metadata.voting import VoterState
 from raylog.actors.replica import serving
 from raylog.actors.replica.leading import FollowerState, LeaderProgress, Proposal
@@ -257,13 +259,12 @@ def trusts_a_crashed_broker(stack: ExitStack) -> None:
 
 @plant
 def elects_anybody_alive(stack: ExitStack) -> None:
-    """Whoever lives may lead, in sync or not."""
-    change = PartitionControl.change
+    """The first assigned replica that lives leads, in sync or not."""
 
-    def mistaken(control: PartitionControl, key: Any, state: Any, rules: Any, **how: Any) -> Any:
-        return change(control, key, state, replace(rules, unclean=True), **how)
+    def mistaken(change: PartitionChange, candidates: tuple[int, ...]) -> int:
+        return next((one for one in change.replicas if change._may_lead(one)), NO_LEADER)
 
-    _replace(stack, PartitionControl, "change", mistaken)
+    _replace(stack, PartitionChange, "_first", mistaken)
 
 
 # ---- the metadata quorum ---------------------------------------------------------------------
@@ -281,9 +282,25 @@ def voters_do_not_sync(stack: ExitStack) -> None:
 
 @plant
 def writes_without_a_majority(stack: ExitStack) -> None:
-    """A record counts once any voter has it, and any voter makes a controller."""
+    """A record counts once any voter has it."""
     _replace(stack, VoterQuorum, "_is_majority", staticmethod(any))
-    _replace(stack, VoterQuorum, "_require_majority", staticmethod(lambda *_: None))
+
+
+@plant
+def counts_copies_of_older_epochs(stack: ExitStack) -> None:
+    """What a new controller found counts before an entry of its own epoch is with a majority."""
+    append = VoterQuorum.append
+    began: set[tuple[int, int]] = set()
+
+    async def mistaken(quorum: VoterQuorum, entries: list[LogEntry]) -> None:
+        term = (id(quorum), quorum.epoch)
+        if term in began:
+            await append(quorum, entries)
+            return
+        began.add(term)
+        quorum._log.entries.extend(entries)
+
+    _replace(stack, VoterQuorum, "append", mistaken)
 
 
 @plant

@@ -11,7 +11,7 @@ import pytest
 from raylog.actors.simulation.properties import Property
 from raylog.actors.simulation.run import run_seed
 
-SEEDS_A_TEST = 10
+SEEDS_A_TEST = 5
 ALL_SEEDS = 200
 ONE_SEED = os.environ.get("SEED")
 FIRST_SEEDS = [int(ONE_SEED)] if ONE_SEED else range(0, ALL_SEEDS, SEEDS_A_TEST)
