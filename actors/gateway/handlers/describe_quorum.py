@@ -75,18 +75,17 @@ def _log(found: QuorumDescription) -> PartitionData:
         leader_id=found.leader_id,
         leader_epoch=found.leader_epoch,
         high_watermark=found.high_watermark,
-        current_voters=[_state(one, found.high_watermark) for one in found.voters],
-        observers=[_state(one, found.high_watermark) for one in found.observers],
+        current_voters=[_state(one) for one in found.voters],
+        observers=[_state(one) for one in found.observers],
     )
 
 
-def _state(replica: QuorumReplica, high_watermark: int) -> ReplicaState:
-    caught_up = replica.log_end_offset >= high_watermark
+def _state(replica: QuorumReplica) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.broker_id,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_contact_ms,
-        last_caught_up_timestamp=replica.last_contact_ms if caught_up else -1,
+        last_caught_up_timestamp=replica.caught_up_ms,
     )
 
 

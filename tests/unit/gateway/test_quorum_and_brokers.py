@@ -31,8 +31,14 @@ QUORUM = QuorumDescription(
     leader_id=1,
     leader_epoch=7,
     high_watermark=100,
-    voters=[QuorumReplica(1, AHEAD, 101, 5_000), QuorumReplica(2, BEHIND, 90, 4_000)],
-    observers=[QuorumReplica(3, OBSERVING, 100, 4_500), QuorumReplica(4, UNKNOWN, -1, -1)],
+    voters=[
+        QuorumReplica(1, AHEAD, 101, 5_000, 4_999),
+        QuorumReplica(2, BEHIND, 90, 4_000, 2_000),
+    ],
+    observers=[
+        QuorumReplica(3, OBSERVING, 100, 4_500, 4_500),
+        QuorumReplica(4, UNKNOWN, -1, -1),
+    ],
 )
 
 
@@ -62,8 +68,8 @@ def test_the_quorum_in_every_version(version: int) -> None:
             leader_epoch=7,
             high_watermark=100,
             current_voters=[
-                replica(1, 101, version, 5_000, 5_000),
-                replica(2, 90, version, 4_000, -1),
+                replica(1, 101, version, 5_000, 4_999),
+                replica(2, 90, version, 4_000, 2_000),
             ],
             observers=[replica(3, 100, version, 4_500, 4_500), replica(4, -1, version, -1, -1)],
         )
