@@ -42,7 +42,8 @@ class ControllerPort:
         self._link: Link | None = None
         self._epoch = 0
         """The highest that a voter was seen to have promised."""
-        self._calls: set[asyncio.Future[Any]] = set()
+        self._calls: dict[asyncio.Future[Any], None] = {}
+        """Those not answered yet, in order."""
 
     async def call(self, method: str, *args: Any, timeout_ms: int) -> Any:
         """One call; raises PeerLost or PeerTimeout, or a KafkaError of the controller's.
@@ -53,7 +54,7 @@ class ControllerPort:
         calling = asyncio.ensure_future(
             self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
         )
-        self._calls.add(calling)
+        self._calls[calling] = None
         try:
             return await calling
         except asyncio.CancelledError:
@@ -63,7 +64,7 @@ class ControllerPort:
                 raise
             raise PeerLost(f"another controller has come before {method} was answered") from None
         finally:
-            self._calls.discard(calling)
+            del self._calls[calling]
 
     async def locate(self, voters: Iterable[int]) -> bool:
         """Ask voters, by broker id, who the controller is; whether it is another than before."""
