@@ -66,6 +66,7 @@ class Client:
         self.runtime = SimRuntime(cluster.world, machine=f"client-{number}")
         self._cluster = cluster
         self._leader = -1
+        self._leader_epoch = -1
         self.stopping = False
         self.stopped = False
 
@@ -86,16 +87,18 @@ class Client:
             raise
 
     async def _look_up(self) -> None:
-        """Ask any broker who leads."""
+        """Ask any broker who leads; one that is behind what is known is not believed (KIP-320)."""
         any_broker = self.random.randrange(len(self._cluster.machines))
         port = self._cluster.port_of(any_broker)
         if port is None:
             raise PeerLost("nobody listens there")
         key = (self.ledger.topic_id, self.ledger.partition)
-        leader = await self.runtime.call(port.ref, "leader_of", *key, timeout_ms=CALL_TIMEOUT_MS)
-        if leader < 0:
+        leader, epoch = await self.runtime.call(
+            port.ref, "leader_of", *key, timeout_ms=CALL_TIMEOUT_MS
+        )
+        if leader < 0 or epoch < self._leader_epoch:
             raise PeerLost("no leader is known")
-        self._leader = leader
+        self._leader, self._leader_epoch = leader, epoch
 
 
 class Producer(Client):

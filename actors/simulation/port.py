@@ -71,10 +71,13 @@ class Port:
 
     # ---- for clients ---------------------------------------------------------------------
 
-    async def leader_of(self, topic_id: TopicId, partition: int) -> int:
-        """The leader's broker id as this broker knows it; -1 for none."""
+    async def leader_of(self, topic_id: TopicId, partition: int) -> tuple[int, int]:
+        """The leader's broker id and epoch as this broker knows them; -1 for none."""
         topic = self.view.image.topics.get(topic_id)
-        return -1 if topic is None else topic.partitions[partition].leader
+        if topic is None:
+            return -1, -1
+        state = topic.partitions[partition]
+        return state.leader, state.leader_epoch
 
     def _route(self, topic_id: TopicId, partition: int) -> OpenRoute:
         return self.view.route(self.view.topic(topic_id), partition)
