@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raylog.actors.replica.api import ProduceAnswer
 from raylog.actors.runtime.base import LinkRequest
-from raylog.actors.runtime.deadlines import Deadlines, Expiring
+from raylog.actors.runtime.deadlines import Deadlines, Due
 from raylog.wire.errors import KafkaError, RequestTimedOut
 
 
@@ -21,7 +21,7 @@ class Writes:
         self._request = request
         self._answers: list[object] = [None] * count
         self._left = count
-        self._due: set[Expiring] | None = None
+        self._due: Due | None = None
 
     def settle(self, number: int, answer: object) -> None:
         """Note one batch's outcome; after the time is up it interests nobody."""

@@ -15,7 +15,7 @@ from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import ReplicaInterest, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.machine import FollowerFetched
 from raylog.actors.runtime.base import Buffer, LinkRequest, Runtime, Timer
-from raylog.actors.runtime.deadlines import Deadlines, Expiring
+from raylog.actors.runtime.deadlines import Deadlines, Due
 from raylog.storage.log import Slice
 from raylog.wire.errors import (
     ErrorCode,
@@ -50,7 +50,7 @@ class FollowerSession:
     parked: LinkRequest | None = None
     min_bytes: int = 1
     max_bytes: int = 0
-    _due: set[Expiring] | None = None
+    _due: Due | None = None
 
     def park(self, request: LinkRequest, max_wait_ms: int) -> None:
         """Hold a request until there is something to say."""

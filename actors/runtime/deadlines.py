@@ -17,23 +17,31 @@ class Expiring(Protocol):
         """The deadline is over."""
 
 
+class Due(dict[Expiring, None]):
+    """Requests in the order in which they came: a simulation repeats."""
+
+    def discard(self, one: Expiring) -> None:
+        """Take one off that may be gone."""
+        self.pop(one, None)
+
+
 class Deadlines:
     """Requests by the second in which they run out of time."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._due: dict[int, set[Expiring]] = {}
+        self._due: dict[int, Due] = {}
         self._timer: Timer | None = None
 
-    def add(self, one: Expiring, delay_ms: float) -> set[Expiring]:
+    def add(self, one: Expiring, delay_ms: float) -> Due:
         """Have `one.timed_out()` called after `delay_ms`, unless it leaves the set it is put in."""
         second = int((self._runtime.monotonic_ms() + delay_ms) // TICK_MS) + 1
         due = self._due.get(second)
         if due is None:
-            due = self._due[second] = set()
+            due = self._due[second] = Due()
             if self._timer is None:
                 self._timer = self._runtime.call_later(TICK_MS, self._tick)
-        due.add(one)
+        due[one] = None
         return due
 
     def _tick(self) -> None:
