@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from raylog.actors.failures import error_code_of, message_of
+from raylog.actors.gateway.cluster import LeaderStarting
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout
+from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")
@@ -30,6 +32,8 @@ Failed = Callable[[int, str | None], R]
 REPLICA_TIMEOUT_MS = 30_000
 """For requests that carry no deadline of their own."""
 REPLICA_TIMEOUT_MIN_MS = 100
+LEADER_START_MS = 1_000
+"""A partition of which this broker's replica has not started by then is NOT_LEADER_OR_FOLLOWER."""
 
 
 def attempt(work: Callable[[], R], failed: Failed[R]) -> R:
@@ -107,13 +111,41 @@ class PartitionAnswers:
 
         `question` may raise KafkaError: nobody is asked then.
         """
-        try:
-            link, kind, header = question()
-        except KafkaError as failure:
-            self._fail(answer, failure)
-            return
         number = self._asked = self._asked + 1
         self._open[number] = answer
+        try:
+            self._ask(number, question(), found)
+        except LeaderStarting:
+            gateway = self._context.gateway
+            gateway.runtime.start(self._ask_when_led(number, question, found), "a leader's start")
+        except KafkaError as failure:
+            self._fail(self._open.pop(number), failure)
+
+    async def _ask_when_led(
+        self, number: int, question: Callable[[], Question], found: Callable[[Any], None]
+    ) -> None:
+        """Ask once the leader has started: clients that just saw it made do not all ask again."""
+        gateway = self._context.gateway
+
+        def has_started() -> bool:
+            try:
+                question()
+            except LeaderStarting:
+                return number not in self._open
+            except KafkaError:
+                return True
+            return True
+
+        await until(gateway.runtime, gateway.cluster.on_change, has_started, LEADER_START_MS)
+        if number in self._open:
+            try:
+                self._ask(number, question(), found)
+            except KafkaError as failure:
+                self._fail(self._open.pop(number), failure)
+                self._settle()
+
+    def _ask(self, number: int, question: Question, found: Callable[[Any], None]) -> None:
+        link, kind, header = question
 
         def answered(what: Any, _payload: memoryview) -> None:
             if self._open.pop(number, None) is not None:
@@ -121,7 +153,8 @@ class PartitionAnswers:
                 self._settle()
 
         def failed(failure: Exception) -> None:
-            if self._open.pop(number, None) is not None:
+            answer = self._open.pop(number, None)
+            if answer is not None:
                 self._fail(answer, failure)
                 self._settle()
 

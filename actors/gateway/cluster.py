@@ -32,6 +32,10 @@ class OpenRoute:
     leads: bool
 
 
+class LeaderStarting(NotLeaderOrFollower):
+    """This broker is to lead, and its replica is just being (re)started."""
+
+
 class ClusterView:
     """What the gateway knows; changed only by the Broker's pushes and by lost links."""
 
@@ -104,8 +108,8 @@ class ClusterView:
     def route(self, topic: Topic, partition: int) -> OpenRoute:
         """The way to a partition that this broker leads.
 
-        Raises UnknownTopicOrPartition, or NotLeaderOrFollower when another broker leads or the
-        replica is just being (re)started.
+        Raises UnknownTopicOrPartition, NotLeaderOrFollower when another broker leads, or
+        LeaderStarting.
         """
         route = self._routes.get((topic.topic_id, partition))
         if route is not None and route.leads:
@@ -125,15 +129,20 @@ class ClusterView:
                 f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
             )
         leader = topic.partitions[partition].leader
-        return NotLeaderOrFollower(
+        refusal = LeaderStarting if leader == self.broker_id else NotLeaderOrFollower
+        return refusal(
             f"broker {self.broker_id} does not serve {topic.name}-{partition}, {leader} leads it"
         )
 
     def serves(self, topic: Topic) -> bool:
-        """Whether every partition has a leader, and those led here a route."""
+        """Whether every partition is served, as far as this gateway knows.
+
+        Those led here have a route; leaders elsewhere have opened their logs.
+        """
         return all(
-            state.leader >= 0
-            and (state.leader != self.broker_id or self._leads(topic.topic_id, index))
+            self._leads(topic.topic_id, index)
+            if state.leader == self.broker_id
+            else state.leader in state.incarnations
             for index, state in enumerate(topic.partitions)
         )
 

@@ -381,12 +381,17 @@ class World:
         leader: int = 1,
         replicas: tuple[int, ...] = (1,),
         id_of: str | None = None,
+        opened: bool = True,
     ) -> TopicId:
-        """Create a topic, with every partition led by `leader`."""
+        """Create a topic, with every partition led by `leader`, who may have opened its log."""
         new_id = topic_id(id_of or name)
+        incarnations = {leader: "log"} if opened else {}
         await self.apply(
             TopicCreated(new_id, name),
-            *(PartitionCreated(new_id, i, replicas, replicas, leader) for i in range(partitions)),
+            *(
+                PartitionCreated(new_id, i, replicas, replicas, leader, incarnations=incarnations)
+                for i in range(partitions)
+            ),
         )
         return new_id
 

@@ -182,6 +182,7 @@ def test_a_route_to_a_follower_is_none_for_anything_but_reading(tmp_path: Path) 
         assert cluster.any_route(topic, 0).leads is False
         with pytest.raises(Exception, match="broker 1 does not serve t-0, 2 leads it"):
             cluster.route(topic, 0)
+        await world.apply(PartitionChanged(T, 0, incarnations={2: "log"}))
         assert cluster.serves(topic)
         await world.apply(PartitionChanged(T, 0, leader=1))
         await settle()

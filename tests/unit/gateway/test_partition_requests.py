@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.metadata.records import PartitionChanged
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import (
     ErrorCode,
@@ -359,11 +360,47 @@ def test_describe_producers() -> None:
     run(scenario)
 
 
-def test_a_route_that_goes_is_not_led_here_any_more() -> None:
+def test_the_start_of_a_leader_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world, 1)
+        client = world.client()
+        await world.unroute((TopicId(T), 0))
+        client.send(offsets_of((0, -1)), 11)
+        await settle()
+        assert client.received() == []
+        await world.route("replica", (TopicId(T), 0))
+        await settle()
+        link.requests[0].reply((7, -1, 0))
+        (answer,) = client.received()
+        assert answer.topics[0].partitions[0].offset == 7
+
+    run(scenario)
+
+
+def test_a_leader_that_does_not_start_is_not_waited_for_long() -> None:
     async def scenario(world: World) -> None:
         await served(world, 1)
+        client = world.client()
         await world.unroute((TopicId(T), 0))
-        answer = await world.client().ask(offsets_of((0, -1)), 11)
+        client.send(offsets_of((0, -1)), 11)
+        await world.runtime.advance(1_000)
+        (answer,) = client.received()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_a_leader_that_moves_on_before_it_has_started_is_not_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await served(world, 1)
+        client = world.client()
+        await world.unroute((TopicId(T), 0))
+        client.send(offsets_of((0, -1)), 11)
+        await settle()
+        await world.apply(PartitionChanged(TopicId(T), 0, leader=2))
+        await settle()
+        (answer,) = client.received()
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run(scenario)

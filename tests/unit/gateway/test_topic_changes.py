@@ -16,7 +16,7 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
-from raylog.actors.metadata.records import PartitionCreated, TopicDeleted
+from raylog.actors.metadata.records import PartitionChanged, PartitionCreated, TopicDeleted
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.create_partitions import (
@@ -143,11 +143,15 @@ def test_created_topics_are_served_before_the_answer() -> None:
         client.send(CreateTopicsRequest(topics=[new("here", 2), new("there", 2)]), 7)
         await settle()
         await world.topic("here", 2)
-        await world.topic("there", 2, leader=2)
+        there = await world.topic("there", 2, leader=2, opened=False)
         await world.route("replica", (topic_id("here"), 0))
         await settle()
         assert client.received() == []
         await world.route("replica", (topic_id("here"), 1))
+        for index in range(2):
+            await settle()
+            assert client.received() == []
+            await world.apply(PartitionChanged(there, index, incarnations={2: "log"}))
         await settle()
         (answer,) = client.received()
         assert [topic.error_code for topic in answer.topics] == [0, 0]
