@@ -64,6 +64,7 @@ _QUIET = {
     "RAY_event_stats": "0",
 }
 _ENVIRONMENT = {
+    "MALLOC_ARENA_MAX": "1",  # else each thread keeps up to 64 MiB of what it once freed
     "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # else Ray rewrites loopback to the host's address
     "RAY_USAGE_STATS_ENABLED": "0",
