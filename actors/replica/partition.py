@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, assert_never
 
@@ -56,6 +57,8 @@ from raylog.wire.records import read_header, set_log_append_time
 
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
+Waiting = tuple[int, Write, ProduceAnswer]
+"""A writer: the next offset of its batch, itself, its answer."""
 NEVER_MS = 2**63 - 1
 
 
@@ -105,8 +108,10 @@ class Partition:
     host: Host
     sessions: dict[FetchSession, tuple[int, int]] = field(default_factory=dict)
     """Who watches this partition, with the session's key in the actor."""
-    waiting: deque[tuple[int, Write, ProduceAnswer]] = field(default_factory=deque)
-    """Writers that wait for the high watermark: (next offset of their batch, writer, answer)."""
+    waiting: deque[Waiting] = field(default_factory=deque)
+    """Writers that wait for the high watermark, and for a flush if one is due."""
+    unflushed: deque[Waiting] = field(default_factory=deque)
+    """Writers that wait for a flush only."""
     followers: dict[FollowerSession, None] = field(default_factory=dict)
     """Sessions of followers that fetch from this replica."""
     in_surgery: bool = False
@@ -191,15 +196,22 @@ class Partition:
         if not self.flush_running:
             self.host.flush(self)
 
-    def _may_answer(self, next_offset: int) -> bool:
-        flushed = self.log.recovery_point >= min(next_offset, self.flush_target)
-        return flushed and next_offset <= self.machine.high_watermark
+    def _is_flushed_to(self, next_offset: int) -> bool:
+        """Whether a batch is as durable as the topic's flush settings want it."""
+        return self.log.recovery_point >= min(next_offset, self.flush_target)
+
+    def _is_replicated_to(self, next_offset: int) -> bool:
+        return next_offset <= self.machine.high_watermark and self._is_flushed_to(next_offset)
 
     def _answer(self, write: Write, acks: int, next_offset: int, answer: ProduceAnswer) -> None:
-        if self._may_answer(next_offset if acks == ACKS_ALL else self.machine.high_watermark):
+        if acks == ACKS_ALL:
+            waiting, is_settled = self.waiting, self._is_replicated_to(next_offset)
+        else:
+            waiting, is_settled = self.unflushed, self._is_flushed_to(next_offset)
+        if is_settled:
             write.reply(answer)
         else:
-            self.waiting.append((next_offset, write, answer))
+            waiting.append((next_offset, write, answer))
 
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
         """Take a flush back: answer who waited for it, or fail them if the disk failed."""
@@ -232,21 +244,19 @@ class Partition:
                 self.host.leave(self)
                 self.host.has_news(self)
             case FailUnsafe():
-                self.fail_waiting(NotEnoughReplicasAfterAppend("too few replicas are in sync now"))
+                unsafe = NotEnoughReplicasAfterAppend("too few replicas are in sync now")
+                _fail_all(self.waiting, unsafe)
             case _:
                 assert_never(effect)
 
     def _release(self) -> None:
-        waiting = self.waiting
-        while waiting and self._may_answer(waiting[0][0]):
-            _, write, answer = waiting.popleft()
-            write.reply(answer)
+        _reply_to_first(self.unflushed, self._is_flushed_to)
+        _reply_to_first(self.waiting, self._is_replicated_to)
 
     def fail_waiting(self, failure: KafkaError) -> None:
         """Answer every waiting writer with a failure."""
-        waiting, self.waiting = self.waiting, deque()
-        for _, write, _ in waiting:
-            write.fail(failure)
+        _fail_all(self.unflushed, failure)
+        _fail_all(self.waiting, failure)
 
     def read(
         self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int
@@ -370,6 +380,19 @@ class Partition:
             log.segment_count,
             log.offline,
         )
+
+
+def _reply_to_first(waiting: deque[Waiting], is_settled: Callable[[int], bool]) -> None:
+    """Answer writers in their order, as far as their batches are settled."""
+    while waiting and is_settled(waiting[0][0]):
+        _, write, answer = waiting.popleft()
+        write.reply(answer)
+
+
+def _fail_all(waiting: deque[Waiting], failure: KafkaError) -> None:
+    while waiting:
+        _, write, _ = waiting.popleft()
+        write.fail(failure)
 
 
 def unknown_partition(interest: Interest) -> FetchedPartition:

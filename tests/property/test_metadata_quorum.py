@@ -18,8 +18,9 @@ from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.names import BROKER, broker_name
 from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout
 from raylog.actors.runtime.inproc import InprocRuntime
+from raylog.actors.simulation.loop import run_in_virtual_time
 from tests.support.disk import FaultyDisk
-from tests.support.virtual import VirtualRuntime, VirtualWorld, in_virtual_time
+from tests.support.virtual import VirtualRuntime, VirtualWorld
 from tests.support.voters import CLUSTER, VoterHost, VoterWorld
 
 VOTERS = 3
@@ -195,7 +196,7 @@ def contents(quorum: VoterQuorum) -> list[bytes]:
 @given(st.integers(0, 1 << 30))
 def test_what_counted_once_counts_for_ever(seed: int) -> None:
     run = Run(seed)
-    in_virtual_time(run.main())
+    run_in_virtual_time(lambda _: run.main())
     assert run.history.commits >= 2
 
 
@@ -225,4 +226,4 @@ def test_a_voter_that_lost_its_directory_does_not_help_to_forget() -> None:
         await second.take_over()
         assert contents(second) == [b"it"]
 
-    in_virtual_time(scenario())
+    run_in_virtual_time(lambda _: scenario())

@@ -1,8 +1,7 @@
 """Actors of one process in virtual time, with messages that take a while and can be cut off."""
 
 import asyncio
-import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
 
@@ -11,33 +10,6 @@ from raylog.actors.runtime.inproc import ActorClass, InprocRuntime, InprocWorld
 
 T = TypeVar("T")
 DELAY_MAX_S = 0.005
-
-
-class _Jumping(selectors.DefaultSelector):
-    """Waits for nobody: lets the clock jump to the next timer."""
-
-    def __init__(self, jump: Callable[[float], None]) -> None:
-        super().__init__()
-        self._jump = jump
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        assert timeout is not None, "somebody waits and no timer is left"
-        self._jump(max(timeout, 0))
-        return []
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps."""
-
-    def __init__(self) -> None:
-        self._now_s = 0.0
-        super().__init__(_Jumping(self._jump))
-
-    def _jump(self, seconds: float) -> None:
-        self._now_s += seconds
-
-    def time(self) -> float:
-        return self._now_s
 
 
 class VirtualWorld(InprocWorld):
@@ -97,15 +69,3 @@ class VirtualRuntime(InprocRuntime):
 
     async def _delay(self) -> None:
         await asyncio.sleep(self._virtual.random.uniform(0, DELAY_MAX_S))
-
-
-def in_virtual_time(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end."""
-    loop = VirtualLoop()
-    try:
-        return loop.run_until_complete(main)
-    finally:
-        for task in asyncio.all_tasks(loop):
-            task.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
-        loop.close()

@@ -22,9 +22,10 @@ from raylog.actors.names import (
     controller_name,
 )
 from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout
+from raylog.actors.simulation.loop import run_in_virtual_time
 from raylog.wire.errors import KafkaError, NotController
 from tests.support.brokers import NotingCoordinator, NotingGateway, NotingReplica
-from tests.support.virtual import VirtualWorld, in_virtual_time
+from tests.support.virtual import VirtualWorld
 
 ROLES: dict[str, Callable[..., Any]] = {
     BROKER: BrokerActor,
@@ -123,7 +124,7 @@ def play(story: Callable[[Trio], Awaitable[None]], data: Path, seed: int) -> Non
         await story(trio)
         await trio.stop()
 
-    in_virtual_time(main())
+    run_in_virtual_time(lambda _: main())
 
 
 SEEDS = range(3)

@@ -560,3 +560,20 @@ def test_a_follower_whose_disk_fails_stops_with_that_partition_only() -> None:
         assert world.failed == [(2, [world.keys[0]])]
 
     run_world(scenario, partitions=2)
+
+
+def test_acks_1_waits_for_the_flush_and_not_for_followers() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.kill(2)
+        await world.kill(3)
+        one, both = world.produce(1, acks=1), world.produce(1)
+        await world.pass_ms(50)
+        assert await one == answers(0)
+        assert not both.done()
+        world.disks[1].fail("fdatasync", errno.EIO)
+        unflushed = world.produce(1, acks=1)
+        await world.pass_ms(50)
+        assert await unflushed == [ErrorCode.KAFKA_STORAGE_ERROR]
+        assert await both == [ErrorCode.KAFKA_STORAGE_ERROR]
+
+    run_world(scenario, config={"flush.messages": "1"})
