@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.completion import complete_topics
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
-from raylog.cli.replica_options import parse_brokers, select, tell_outcomes, topics_of
+from raylog.cli.replica_options import (
+    TopicsOrPartitions,
+    parse_brokers,
+    select,
+    tell_outcomes,
+    topics_of,
+)
 
 if TYPE_CHECKING:
     from raylog.cli.reassignment import Plan
@@ -25,16 +30,7 @@ Row = dict[str, object]
 
 
 def reassign(
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC[:0,1]",
-            help="Which partitions; repeatable.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topics: TopicsOrPartitions = None,
     brokers: Annotated[
         str | None,
         typer.Option("--brokers", metavar="0,1,2", help="Spread them over these brokers."),

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from raylog.cli.completion import complete_topics
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
 from raylog.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from raylog.client import PartitionReplicas, TopicPartition
     from raylog.wire.errors import KafkaError
+
+
+TopicsOrPartitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic",
+        "-t",
+        metavar="TOPIC[:0,1]",
+        help="Which partitions; repeatable.",
+        autocompletion=complete_topics,
+    ),
+]
 
 
 def parse_brokers(text: str, option: str) -> list[int]:

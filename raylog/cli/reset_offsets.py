@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.completion import complete_groups, complete_topics
+from raylog.cli.completion import complete_groups
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.replica_options import TopicsOrPartitions
 
 if TYPE_CHECKING:
     from raylog.cli.offset_reset import Move, Target, ToTime
@@ -27,16 +28,7 @@ def reset_offsets(
         str,
         typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_groups),
     ],
-    topics: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            "-t",
-            metavar="TOPIC[:0,1]",
-            help="Which partitions; repeatable.",
-            autocompletion=complete_topics,
-        ),
-    ] = None,
+    topics: TopicsOrPartitions = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="All partitions with a committed offset.")
     ] = False,
