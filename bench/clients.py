@@ -119,7 +119,10 @@ def java_end_to_end(address: str, topic: str, records: int, acks: str) -> float:
 def java_paced(
     address: str, topic: str, rate: int, seconds: int, size: int, acks: str
 ) -> dict[str, float]:
-    """Latency in ms (mean, p50, p99, p999, max) at `rate` records a second, after 2 s to warm."""
+    """Latency in ms at `rate` records a second, after 2 s to warm.
+
+    mean, p50, p99, p999, max; with `acknowledged_` in front, until the acknowledgement.
+    """
     said = _java(
         "PacedLatency",
         *(address, topic, str(rate), str(seconds), "2", str(size), acks),

@@ -53,6 +53,11 @@ def cpu_seconds(mark: str) -> float:
     return sum(map(_cpu_s, marked_processes(mark)))
 
 
+def cpu_by_process(mark: str) -> dict[int, float]:
+    """CPU seconds of each marked process since its start."""
+    return {pid: _cpu_s(pid) for pid in marked_processes(mark)}
+
+
 def idle_cpu_percent(marks: list[str], seconds: float) -> dict[str, float]:
     """Percent of one core each mark's processes use while nothing is asked of them."""
     before = {mark: cpu_seconds(mark) for mark in marks}

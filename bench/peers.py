@@ -29,7 +29,7 @@ class PeerError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A running broker. `mark` finds its processes; empty where it is not ours.
+    """A running broker, or several. `mark` finds their processes; empty where they are not ours.
 
     `data` is Raylog's data directory, for its command line.
     """
@@ -47,37 +47,31 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class ApacheKafka:
-    """Apache Kafka, KRaft, one node, started as its own scripts would with a heap of 1 GiB."""
+    """Apache Kafka, KRaft, nodes that are broker and controller, each with a heap of 1 GiB."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     name: str = f"Apache Kafka {jars.KAFKA_VERSION}"
+    brokers: int = 1
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
         """Start, yield, stop, remove its data. The start time leaves formatting out."""
         found = jars.fetch()
         with temporary_directory("kafka") as directory:
-            port, controller_port = free_ports(2)
-            properties = directory / "broker.properties"
-            properties.write_text(_properties(directory, port, controller_port, self.settings))
-            _format(found, properties)
+            ports = free_ports(2 * self.brokers)
+            nodes = _nodes(directory, ports, self.settings)
+            for node in nodes:
+                _format(found, node.properties)
             mark = new_mark()
-            log = directory / "broker.log"
             began = monotonic()
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    found.command("kafka.Kafka", str(properties), heap="1G"),
-                    stdout=output,
-                    stderr=output,
-                    env=environment(mark),
-                    start_new_session=True,
-                )
-            try:
-                address = f"127.0.0.1:{port}"
-                _await(address, log)
+            with contextlib.ExitStack() as running:
+                for node in nodes:
+                    process = _start_node(found, node, mark)
+                    running.callback(end, process)
+                for node in nodes:
+                    _await(node.address, node.log)
+                address = ",".join(node.address for node in nodes)
                 yield Peer(self.name, address, mark, start_s=monotonic() - began)
-            finally:
-                end(process)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +80,23 @@ class Raylog:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     name: str = "Raylog"
+    brokers: int = 1
 
     @contextlib.contextmanager
     def run(self) -> Iterator[Peer]:
         """Start, yield, stop, remove its data. The start time is that of the command."""
         with temporary_directory("raylog") as directory:
-            (port,) = free_ports(1)
             mark = new_mark()
             data = str(directory / "data")
             settings = SAME_FOR_ALL | dict(self.settings)
             chosen = [f"--set={key}={value}" for key, value in settings.items()]
+            wanted = ["--brokers", str(self.brokers), "--port", "0"]
             began = monotonic()
-            _raylog(mark, "up", "--detach", "--data", data, "--port", str(port), *chosen)
+            address = _raylog(mark, "up", "--detach", "--data", data, *wanted, *chosen).strip()
             took = monotonic() - began
             try:
-                address = f"127.0.0.1:{port}"
-                wait_until_ready(address, timeout_s=5)
+                for one in address.split(","):
+                    wait_until_ready(one, timeout_s=5)
                 yield Peer(self.name, address, mark, data, took)
             finally:
                 _raylog(mark, "down", "--data", data)
@@ -153,19 +148,56 @@ def end(process: "subprocess.Popen[bytes]") -> None:
         process.wait()
 
 
-def _properties(
-    directory: Path, port: int, controller_port: int, settings: Mapping[str, str]
-) -> str:
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """One node of Apache Kafka: its files, and where clients reach it."""
+
+    properties: Path
+    log: Path
+    address: str
+
+
+def _nodes(directory: Path, ports: list[int], settings: Mapping[str, str]) -> list[_Node]:
+    """Write the properties of each node: clients at the first half of the ports."""
+    half = len(ports) // 2
+    pairs = list(zip(ports[:half], ports[half:], strict=True))
+    voters = ",".join(f"{at}@127.0.0.1:{own}" for at, (_, own) in enumerate(pairs, start=1))
+    nodes = []
+    for at, (port, controller_port) in enumerate(pairs, start=1):
+        node = _Node(
+            directory / f"broker-{at}.properties",
+            directory / f"broker-{at}.log",
+            f"127.0.0.1:{port}",
+        )
+        own = {
+            "node.id": str(at),
+            "controller.quorum.voters": voters,
+            "listeners": f"PLAINTEXT://{node.address},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{node.address}",
+            "log.dirs": str(directory / f"data-{at}"),
+        }
+        node.properties.write_text(_properties(own | dict(settings)))
+        nodes.append(node)
+    return nodes
+
+
+def _start_node(found: jars.KafkaJars, node: _Node, mark: str) -> "subprocess.Popen[bytes]":
+    with node.log.open("wb") as output:
+        return subprocess.Popen(
+            found.command("kafka.Kafka", str(node.properties), heap="1G"),
+            stdout=output,
+            stderr=output,
+            env=environment(mark),
+            start_new_session=True,
+        )
+
+
+def _properties(settings: Mapping[str, str]) -> str:
     """A broker with Kafka's defaults, but one replica of everything and space given back soon."""
     values = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.listener.names": "CONTROLLER",
-        "log.dirs": str(directory / "data"),
         "offsets.topic.replication.factor": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
@@ -191,7 +223,7 @@ def _await(address: str, log: Path) -> None:
         raise PeerError(f"{failure}\n{log.read_text()[-2000:]}") from failure
 
 
-def _raylog(mark: str, *arguments: str) -> None:
+def _raylog(mark: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "raylog.cli", *arguments],
         capture_output=True,
@@ -202,3 +234,4 @@ def _raylog(mark: str, *arguments: str) -> None:
     )
     if done.returncode != 0:
         raise PeerError(f"raylog {arguments[0]} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -8,8 +8,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs" / "BENCHMARKS.md"
-BEGIN = "<!-- begin: written by python -m bench -->"
-END = "<!-- end: written by python -m bench -->"
 
 
 def circumstances() -> str:
@@ -24,17 +22,18 @@ def circumstances() -> str:
     )
 
 
-def write_section(text: str) -> None:
-    """Put `text` between the marks of the document, which is begun if it is not there."""
-    section = f"{BEGIN}\n{text.rstrip()}\n{END}"
+def write_section(text: str, module: str = "bench") -> None:
+    """Put `text` between a module's marks in the document, which is begun if it is not there."""
+    begin, end = (f"<!-- {word}: written by python -m {module} -->" for word in ("begin", "end"))
+    section = f"{begin}\n{text.rstrip()}\n{end}"
     if not DOCUMENT.exists():
         DOCUMENT.parent.mkdir(exist_ok=True)
         DOCUMENT.write_text(f"# Benchmarks\n\n{section}\n")
         return
     old = DOCUMENT.read_text()
-    if BEGIN in old and END in old:
-        before, _, rest = old.partition(BEGIN)
-        _, _, after = rest.partition(END)
+    if begin in old and end in old:
+        before, _, rest = old.partition(begin)
+        _, _, after = rest.partition(end)
         DOCUMENT.write_text(f"{before}{section}{after}")
     else:
         DOCUMENT.write_text(f"{old.rstrip()}\n\n{section}\n")

@@ -68,12 +68,30 @@ class Workload(Protocol):
 THROUGHPUT = Metric("throughput", "MB/s", "higher")
 
 
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """How often the topics' records are kept, and how often at least for acks=all."""
+
+    replicas: int = 1
+    min_insync: int = 1
+
+    @property
+    def words(self) -> str:
+        """Behind a workload's name."""
+        return "" if self.replicas == 1 else f" RF {self.replicas}"
+
+
+ONE_COPY = Copies()
+
+
 @contextmanager
-def topic(peer: Peer, partitions: int) -> Iterator[str]:
+def topic(peer: Peer, partitions: int, copies: Copies = ONE_COPY) -> Iterator[str]:
     """A new topic for the length of the block."""
     name = f"bench-{os.getpid()}-{next(_numbers)}"
     admin = AdminClient({"bootstrap.servers": peer.address, "log_level": 4})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(ADMIN_TIMEOUT_S)
+    config = {"min.insync.replicas": str(copies.min_insync)}
+    new = NewTopic(name, partitions, copies.replicas, config=config)
+    admin.create_topics([new])[name].result(ADMIN_TIMEOUT_S)
     try:
         yield name
     finally:
@@ -99,6 +117,7 @@ class Produce:
     partitions: int
     producers: int = 1
     records: int = 50_000
+    copies: Copies = ONE_COPY
     metrics: tuple[Metric, ...] = (THROUGHPUT,)
 
     @property
@@ -106,7 +125,7 @@ class Produce:
         """Such as `produce java acks=all 1024 B 6 p 64 KiB`."""
         many = f" x{self.producers}" if self.producers > 1 else ""
         batch = f"{self.settings.batch_bytes // 1024} KiB linger {self.settings.linger_ms}"
-        acks = f"acks={self.settings.acks}"
+        acks = f"acks={self.settings.acks}{self.copies.words}"
         return f"produce {self.client}{many} {acks} {self.size} B {self.partitions} p {batch}"
 
     def probe(self, peer: Peer) -> float:
@@ -119,7 +138,7 @@ class Produce:
 
     def run(self, peer: Peer) -> Sample:
         """Produce into a new topic."""
-        with topic(peer, self.partitions) as name:
+        with topic(peer, self.partitions, self.copies) as name:
             load = Load(name, self.partitions, self.records, self.size)
             before = _cpu(peer)
             if self.client == "java":
@@ -205,18 +224,27 @@ class EndToEnd:
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """End-to-end latency at a fixed rate, counted from when each record was due."""
+    """Latency end to end, and of acknowledgements, at a fixed rate.
+
+    Counted from when each record was due.
+    """
 
     acks: str
     rate: int
     size: int
     seconds: int = 3
-    metrics: tuple[Metric, ...] = (Metric("p50", "ms", "lower"), Metric("p99", "ms", "lower"))
+    copies: Copies = ONE_COPY
+    metrics: tuple[Metric, ...] = (
+        Metric("p50", "ms", "lower"),
+        Metric("p99", "ms", "lower"),
+        Metric("acknowledged_p50", "ms", "lower"),
+        Metric("acknowledged_p99", "ms", "lower"),
+    )
 
     @property
     def name(self) -> str:
         """Such as `paced java 1000/s acks=all 100 B`."""
-        return f"paced java {self.rate}/s acks={self.acks} {self.size} B"
+        return f"paced java {self.rate}/s acks={self.acks}{self.copies.words} {self.size} B"
 
     def probe(self, peer: Peer) -> float:
         """Warm up only."""
@@ -230,7 +258,7 @@ class Paced:
 
     def run(self, peer: Peer) -> Sample:
         """Send and receive in a new topic."""
-        with topic(peer, 1) as name:
+        with topic(peer, 1, self.copies) as name:
             found = clients.java_paced(
                 peer.address, name, self.rate, self.seconds, self.size, self.acks
             )

@@ -14,8 +14,8 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * End-to-end latency at a fixed rate: each record carries the time at which it was due, so that a
- * stalled producer counts as latency and is not left out.
+ * Latency at a fixed rate, end to end and until the acknowledgement: each record carries the time at
+ * which it was due, so that a stalled producer counts as latency and is not left out.
  *
  * <p>Arguments: bootstrap topic rate seconds warmupSeconds size acks. Prints one JSON object with
  * times in ms.
@@ -36,6 +36,7 @@ public final class PacedLatency {
         config.put("auto.offset.reset", "earliest");
         List<TopicPartition> assigned = List.of(new TopicPartition(topic, 0));
         long[] latencies = new long[total];
+        long[] acknowledged = new long[total];
         int received = 0;
         try (KafkaConsumer<byte[], byte[]> consumer =
                         new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
@@ -45,7 +46,7 @@ public final class PacedLatency {
             consumer.seekToBeginning(assigned);
             consumer.position(assigned.get(0));
             producer.partitionsFor(topic);
-            Thread sender = new Thread(() -> send(producer, topic, rate, total, size), "sender");
+            Thread sender = new Thread(() -> send(producer, topic, rate, size, acknowledged), "sender");
             sender.setDaemon(true);
             sender.start();
             long last = System.nanoTime();
@@ -55,18 +56,25 @@ public final class PacedLatency {
                     latencies[received++] = last - ByteBuffer.wrap(record.value()).getLong();
                 }
             }
+            sender.join(20_000);
         }
         if (received < total) {
             System.err.println("only " + received + " of " + total + " records came back");
             System.exit(1);
         }
-        long[] measured = Arrays.copyOfRange(latencies, warmup, total);
+        System.out.println("{\"records\": " + (total - warmup) + figures("", latencies, warmup)
+                + figures("acknowledged_", acknowledged, warmup) + "}");
+    }
+
+    private static String figures(String prefix, long[] latencies, int warmup) {
+        long[] measured = Arrays.copyOfRange(latencies, warmup, latencies.length);
         Arrays.sort(measured);
         double mean = Arrays.stream(measured).average().orElse(0) / 1e6;
-        System.out.println(String.format(Locale.ROOT,
-                "{\"records\": %d, \"mean\": %.4f, \"p50\": %.4f, \"p99\": %.4f, \"p999\": %.4f, \"max\": %.4f}",
-                measured.length, mean, at(measured, 0.5), at(measured, 0.99), at(measured, 0.999),
-                measured[measured.length - 1] / 1e6));
+        return String.format(Locale.ROOT,
+                ", \"%1$smean\": %2$.4f, \"%1$sp50\": %3$.4f, \"%1$sp99\": %4$.4f, \"%1$sp999\": %5$.4f,"
+                        + " \"%1$smax\": %6$.4f",
+                prefix, mean, at(measured, 0.5), at(measured, 0.99), at(measured, 0.999),
+                measured[measured.length - 1] / 1e6);
     }
 
     private static double at(long[] sorted, double quantile) {
@@ -74,15 +82,22 @@ public final class PacedLatency {
     }
 
     private static void send(
-            KafkaProducer<byte[], byte[]> producer, String topic, long rate, int total, int size) {
+            KafkaProducer<byte[], byte[]> producer, String topic, long rate, int size, long[] acknowledged) {
         long began = System.nanoTime() + 10_000_000L;
-        for (int i = 0; i < total; i++) {
+        for (int i = 0; i < acknowledged.length; i++) {
+            int number = i;
             long due = began + i * 1_000_000_000L / rate;
             for (long early = due - System.nanoTime(); early > 0; early = due - System.nanoTime()) {
                 LockSupport.parkNanos(early);
             }
             byte[] value = ByteBuffer.allocate(Math.max(8, size)).putLong(due).array();
-            producer.send(new ProducerRecord<>(topic, 0, null, value));
+            producer.send(new ProducerRecord<>(topic, 0, null, value), (metadata, failure) -> {
+                if (failure != null) {
+                    failure.printStackTrace();
+                    System.exit(1);
+                }
+                acknowledged[number] = System.nanoTime() - due;
+            });
         }
         producer.flush();
     }

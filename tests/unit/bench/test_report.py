@@ -6,6 +6,8 @@ import pytest
 
 from bench import report
 
+BEGIN, END = (f"<!-- {word}: written by python -m bench -->" for word in ("begin", "end"))
+
 
 @pytest.fixture
 def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -16,7 +18,7 @@ def document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_document_is_begun(document: Path) -> None:
     report.write_section("one")
-    assert document.read_text() == f"# Benchmarks\n\n{report.BEGIN}\none\n{report.END}\n"
+    assert document.read_text() == f"# Benchmarks\n\n{BEGIN}\none\n{END}\n"
 
 
 def test_only_the_section_is_replaced(document: Path) -> None:
@@ -25,8 +27,16 @@ def test_only_the_section_is_replaced(document: Path) -> None:
     report.write_section("one\n")
     document.write_text(document.read_text() + "after\n")
     report.write_section("two")
+    assert document.read_text() == (f"# Mine\n\nbefore\n\n{BEGIN}\ntwo\n{END}\nafter\n")
+
+
+def test_each_module_has_a_section_of_its_own(document: Path) -> None:
+    for text in ("one", "two"):
+        report.write_section(text)
+        report.write_section(text * 2, "bench.other")
+    begin, end = BEGIN.replace("bench", "bench.other"), END.replace("bench", "bench.other")
     assert document.read_text() == (
-        f"# Mine\n\nbefore\n\n{report.BEGIN}\ntwo\n{report.END}\nafter\n"
+        f"# Benchmarks\n\n{BEGIN}\ntwo\n{END}\n\n{begin}\ntwotwo\n{end}\n"
     )
 
 

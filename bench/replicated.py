@@ -1,0 +1,207 @@
+"""Three brokers, three copies: `python -m bench.replicated` (needs Java and Maven).
+
+Apache Kafka and Raylog with three brokers each on this machine, acks=all, replication factor 3,
+min.insync.replicas 2, records of 1 KiB: throughput, and latency at a fixed rate, pair by pair as
+`python -m bench` does it, and then where the processor's time went. Ends with 1 where a promise was
+not kept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from resource import RUSAGE_CHILDREN, getrusage
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from bench import report, table
+from bench.__main__ import PRINTED_COLUMNS, Pair, chosen, compare, end_on_termination, running
+from bench.clients import ClientError, ProducerSettings
+from bench.jars import MissingToolError
+from bench.measure import cpu_by_process
+from bench.peers import ApacheKafka, Peer, PeerError, Raylog
+from bench.workloads import Copies, Metric, Paced, Produce, Sample, Workload
+
+BROKERS = 3
+RECORD_BYTES = 1024
+COPIES = Copies(replicas=3, min_insync=2)
+THROUGHPUT_LEAST = 0.5
+LATENCY_MOST = 2.0
+MODULE = "bench.replicated"
+
+say = Console(stderr=True)
+
+
+@dataclass(slots=True)
+class Watched:
+    """A workload that notes what each process computed while it ran."""
+
+    workload: Workload
+    spent: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Peer to role to CPU seconds."""
+    megabytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Of values written, by peer."""
+
+    @property
+    def name(self) -> str:
+        """The workload's."""
+        return self.workload.name
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The workload's."""
+        return self.workload.metrics
+
+    def probe(self, peer: Peer) -> float:
+        """Not watched."""
+        return self.workload.probe(peer)
+
+    def sized(self, rate: float, seconds: float) -> Watched:
+        """What is noted is shared."""
+        return Watched(self.workload.sized(rate, seconds), self.spent, self.megabytes)
+
+    def run(self, peer: Peer) -> Sample:
+        """Measure once, and who computed."""
+        roles = roles_of(peer)
+        before, clients_before = cpu_by_process(peer.mark), _clients_s()
+        sample = self.workload.run(peer)
+        spent = self.spent.setdefault(peer.name, defaultdict(float))
+        for pid, cpu_s in cpu_by_process(peer.mark).items():
+            spent[roles.get(pid, "Ray" if peer.data else "new")] += cpu_s - before.get(pid, 0.0)
+        spent["client"] += _clients_s() - clients_before
+        self.megabytes[peer.name] += sample.payload_bytes / 1e6
+        return sample
+
+
+def _clients_s() -> float:
+    """CPU seconds of clients that have ended."""
+    used = getrusage(RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def roles_of(peer: Peer) -> dict[int, str]:
+    """What each process of a peer is there for."""
+    if not peer.data:
+        return dict.fromkeys(cpu_by_process(peer.mark), "brokers")
+    command = [sys.executable, "-m", "raylog.cli", "status", "--data", peer.data, "--json"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return roles_in(json.loads(said)["actors"])
+
+
+def roles_in(actors: Iterable[dict[str, object]]) -> dict[int, str]:
+    """Process id to the roles that live there, such as `gateway+replica`."""
+    roles: dict[int, set[str]] = defaultdict(set)
+    for actor in actors:
+        pid = actor["pid"]
+        if isinstance(pid, int) and pid:
+            roles[pid].add(str(actor["role"]))
+    return {pid: "+".join(sorted(names)) for pid, names in roles.items()}
+
+
+def programme() -> list[Workload]:
+    """What is compared."""
+    tuned = ProducerSettings("all", 5, 65_536)
+    return [
+        Produce("java", tuned, RECORD_BYTES, 1, copies=COPIES),
+        Produce("java", tuned, RECORD_BYTES, 6, copies=COPIES),
+        Paced("all", 200, RECORD_BYTES, copies=COPIES),
+        Paced("all", 1_000, RECORD_BYTES, copies=COPIES),
+    ]
+
+
+def spent_lines(watched: Iterable[Watched]) -> list[str]:
+    """Where the time went, as a table of the documentation."""
+    lines = ["| workload | system | CPU seconds, by process |", "|---|---|---|"]
+    for one in watched:
+        for peer, spent in one.spent.items():
+            megabytes = one.megabytes[peer]
+            shares = sorted(spent.items(), key=lambda share: -share[1])
+            told = ", ".join(f"{role} {cpu_s:.1f}" for role, cpu_s in shares if cpu_s >= 0.05)
+            per = f" for {megabytes:,.0f} MB" if megabytes else ""
+            lines.append(f"| {one.name} | {peer} | {told}{per} |")
+    return lines
+
+
+def broken(rows: Iterable[table.Row]) -> list[str]:
+    """Promises that were not kept."""
+    found = []
+    for row in rows:
+        name, ratio = row.metric.name, row.ratio
+        if name == "throughput" and ratio < THROUGHPUT_LEAST:
+            found.append(f"{row.workload}: {ratio:.2f} x the throughput, {THROUGHPUT_LEAST} wanted")
+        if name.endswith("p50") and ratio > LATENCY_MOST:
+            found.append(f"{row.workload}: {ratio:.2f} x the {name}, at most {LATENCY_MOST} wanted")
+    return found
+
+
+def measure(
+    peers: Pair, only: Sequence[str], pairs: int, seconds: float
+) -> tuple[list[table.Row], list[Watched]]:
+    """All workloads."""
+    watched = [Watched(one) for one in chosen(programme(), only)]
+    rows = []
+    for one in watched:
+        rows += compare(one, peers, pairs, seconds)
+    return rows, watched
+
+
+def tell(
+    rows: list[table.Row],
+    watched: list[Watched],
+    names: tuple[str, str],
+    say_line: Callable[[str], object],
+) -> None:
+    """Print everything."""
+    printed = Console()
+    printed = printed if printed.is_terminal else Console(width=PRINTED_COLUMNS)
+    printed.print(table.terminal(rows, *names))
+    for line in spent_lines(watched):
+        say_line(line)
+
+
+def main(
+    pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
+    only: Annotated[list[str] | None, typer.Option(help="Workloads with this in the name.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value for raylog up.")
+    ] = None,
+    write_docs: Annotated[
+        bool, typer.Option("--write-docs", help="Replace the section in docs/BENCHMARKS.md.")
+    ] = False,
+) -> None:
+    """Compare two clusters of three brokers and print the ratios."""
+    end_on_termination()
+    settings = dict(one.split("=", 1) for one in setting or [])
+    sources = ApacheKafka(brokers=BROKERS), Raylog(settings, brokers=BROKERS)
+    names = (sources[0].name, sources[1].name)
+    try:
+        with running(sources) as peers:
+            rows, watched = measure(peers, only or [], pairs, seconds)
+    except (MissingToolError, PeerError, ClientError) as failure:
+        say.print(f"[red]{failure}")
+        raise typer.Exit(2) from failure
+    tell(rows, watched, names, typer.echo)
+    circumstances = report.circumstances()
+    typer.echo(circumstances)
+    if write_docs:
+        head = (
+            f"{circumstances}; {pairs} interleaved pairs of about {seconds:g} s a run, three "
+            "brokers each on this machine, replication factor 3, min.insync.replicas 2.\n\n"
+        )
+        text = head + table.markdown(rows, *names) + "\n" + "\n".join(spent_lines(watched))
+        report.write_section(text, MODULE)
+    unkept = broken(rows)
+    for promise in unkept:
+        typer.echo(promise, err=True)
+    raise typer.Exit(1 if unkept else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)
