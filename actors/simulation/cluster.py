@@ -67,13 +67,15 @@ class Cluster:
 
     def of_role(self, *roles: str) -> list[Resident]:
         """Living, ready actors of some roles."""
-        return [one for one in self.world.residents() if one.spec.role in roles and one.ready]
+        return [one for one in self.world.living() if one.spec.role in roles and one.ready]
 
     def port_of(self, broker_id: int) -> Resident | None:
         """The gateway that clients reach at a broker's address."""
         machine = self.machines[broker_id]
-        found = [one for one in self.of_role(GATEWAY) if one.machine is machine]
-        return found[0] if found else None
+        for one in self.world.living():
+            if one.machine is machine and one.spec.role == GATEWAY and one.ready:
+                return one
+        return None
 
     def brokers(self) -> Iterator[tuple[int, BrokerActor]]:
         """Living brokers."""

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 STEPS_MAX = 3_000_000
 """Callbacks of one simulation; more are an endless loop."""
+_TASKS_MIN = 256
 
 
 class SimulationStuck(Exception):
@@ -69,6 +70,40 @@ class _Handle(asyncio.Handle):
         self._source_traceback = None
 
 
+class _Timer(asyncio.TimerHandle):
+    """A timer that costs less to make."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: asyncio.AbstractEventLoop,
+        context: Context | None,
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+        self._when = when
+        self._scheduled = False
+
+    def cancel(self) -> None:
+        """Call it off; it is passed over when its time comes."""
+        self._cancelled = True
+        self._callback = _nothing
+        self._args = ()
+
+
+def _nothing() -> None:
+    """In place of what a cancelled timer would do."""
+
+
 def process_of(handle: asyncio.Handle) -> Process | None:
     """The process that a callback belongs to."""
     context: Context = handle._context  # type: ignore[attr-defined]  # asyncio gives no other way
@@ -86,6 +121,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = itertools.count()
         self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks_max = _TASKS_MIN
 
     def time(self) -> float:
         """Virtual seconds since the start."""
@@ -107,7 +143,7 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run `callback` at a virtual time."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Timer(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
@@ -119,10 +155,10 @@ class SimLoop(asyncio.BaseEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Run `callback` after some virtual seconds."""
-        return self.call_at(self._now_s + delay, callback, *args, context=context)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are passed over when their time comes."""
+        when = self._now_s + delay
+        handle = _Timer(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), handle))
+        return handle
 
     def create_task(
         self,
@@ -136,7 +172,29 @@ class SimLoop(asyncio.BaseEventLoop):
             coro, loop=self, name=None if name is None else str(name), context=context
         )
         self._tasks.append(task)
+        if len(self._tasks) > self._tasks_max:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._tasks_max = 2 * len(self._tasks) + _TASKS_MIN
         return task
+
+    def run_in(self, context: Context, callback: Callable[[], object]) -> None:
+        """Run a callback of a context now, from one of nobody's."""
+        process = context.get(_PROCESS)
+        if process is not None and (process.paused or not process.alive):
+            if process.alive:
+                process.parked.append(_Handle(callback, (), self, context))
+            return
+        try:
+            context.run(callback)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as failure:  # noqa: BLE001 - as asyncio's own handles do
+            self._raised(failure, _Handle(callback, (), self, context))
+
+    def _raised(self, failure: BaseException, handle: asyncio.Handle) -> None:
+        self.call_exception_handler(
+            {"message": "a callback raised", "exception": failure, "handle": handle}
+        )
 
     def _run_once(self) -> None:
         """Run all that is due, or let the clock jump to the next timer."""
@@ -154,7 +212,12 @@ class SimLoop(asyncio.BaseEventLoop):
                 if process.alive:
                     process.parked.append(handle)
             else:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # as above
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as failure:  # noqa: BLE001 - as asyncio's own handles do
+                    self._raised(failure, handle)
 
     def _advance(self) -> None:
         timers = self._timers
@@ -163,8 +226,9 @@ class SimLoop(asyncio.BaseEventLoop):
         if not timers:
             raise SimulationStuck("no timer is left and somebody waits")
         self._now_s = max(self._now_s, timers[0][0])
-        while timers and timers[0][0] <= self._now_s:
-            self._soon.append(heapq.heappop(timers)[2])
+        now_s, soon = self._now_s, self._soon
+        while timers and timers[0][0] <= now_s:
+            soon.append(heapq.heappop(timers)[2])
 
     def go_on(self, process: Process) -> None:
         """Let a paused process run what has become due meanwhile."""

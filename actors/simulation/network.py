@@ -124,21 +124,29 @@ class Network:
         self, source: str, target: str, deliver: Callable[[], None], context: Context = OUTSIDE
     ) -> None:
         """Have one message arrive, later if the way is cut; messages may overtake each other."""
+        delay_s = self.delay_s(source, target)
+        if source == target:
+            self._loop.call_later(delay_s, deliver, context=context)
+        else:
+            self._loop.call_later(
+                delay_s, self._arrive, source, target, deliver, context, context=OUTSIDE
+            )
 
-        def arrive() -> None:
-            if self.is_cut(source, target):
-                self._way(source, target).held.append(again)
-            else:
-                self._loop.call_soon(deliver, context=context)
+    def _arrive(
+        self, source: str, target: str, deliver: Callable[[], None], context: Context
+    ) -> None:
+        way = self._way(source, target)
+        if way.cut:
+            way.held.append(lambda: self.send(source, target, deliver, context))
+        else:
+            self.hand_over(deliver, context)
 
-        def again() -> None:
-            delay_s = self.delay_s(source, target)
-            if source == target:
-                self._loop.call_later(delay_s, deliver, context=context)
-            else:
-                self._loop.call_later(delay_s, arrive, context=OUTSIDE)
-
-        again()
+    def hand_over(self, deliver: Callable[[], None], context: Context) -> None:
+        """Have a message arrive now, in the context of who gets it."""
+        if context is OUTSIDE:
+            deliver()
+        else:
+            self._loop.run_in(context, deliver)
 
     def hold(self, source: str, target: str, go_on: Callable[[], None]) -> None:
         """Have `go_on` run when the way is mended."""
@@ -178,7 +186,7 @@ class Lane:
         if self._network.is_cut(self._source, self._target):
             self._network.hold(self._source, self._target, self._next)
         elif self._due:
-            self._loop.call_soon(self._due.popleft(), context=self._context)
+            self._network.hand_over(self._due.popleft(), self._context)
 
     def close(self) -> None:
         """Nothing more arrives."""

@@ -11,7 +11,8 @@ import asyncio
 import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Coroutine
+import marshal
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -29,7 +30,9 @@ EPOCH_MS = 1_700_000_000_000
 """Wall-clock time at which every simulation begins."""
 OUTSIDER = "outside"
 """The machine of who belongs to no machine: always reachable, never failing."""
-_NOTES_MAX = 512
+_NOTES_MAX = 2048
+_WITHOUT_REFERENCES = 2
+"""The version of marshal in which equal values are equal bytes."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,20 +90,20 @@ class World:
         self._make_runtime = make_runtime
         self._residents: dict[str, Resident] = {}
         self._hash = hashlib.blake2b(digest_size=32)
-        self._notes: list[str] = []
+        self._notes: list[object] = []
         self.outside = Machine(OUTSIDER, SimDisk(Random(f"{seed} {OUTSIDER}")))  # noqa: S311
         loop.set_exception_handler(self._exception)
 
     # ---- the trace -----------------------------------------------------------------------
 
-    def note(self, *what: object) -> None:
+    def note(self, *what: str | int) -> None:
         """Add an event to the trace."""
-        self._notes.append(f"{self.loop.time():.6f} {what}")
+        self._notes += (self.loop.time(), *what)
         if len(self._notes) > _NOTES_MAX:
             self._hash_notes()
 
     def _hash_notes(self) -> None:
-        self._hash.update("\n".join(self._notes).encode())
+        self._hash.update(marshal.dumps(self._notes, _WITHOUT_REFERENCES))
         self._notes.clear()
 
     @property
@@ -149,6 +152,10 @@ class World:
     def residents(self) -> list[Resident]:
         """Who lives, in the order of their starts."""
         return list(self._residents.values())
+
+    def living(self) -> Iterable[Resident]:
+        """The same, for who changes nothing meanwhile."""
+        return self._residents.values()
 
     def resident(self, peer: ActorRef | str) -> Resident:
         """The living actor of a ref, name or link address; raises ActorGone."""
