@@ -71,6 +71,8 @@ class ApiKey(IntEnum):
     SHARE_GROUP_DESCRIBE = 77
     SHARE_FETCH = 78
     SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
@@ -152,6 +154,8 @@ VERSIONS: dict[ApiKey, ApiVersionRange] = {
     ApiKey.SHARE_GROUP_DESCRIBE: ApiVersionRange(1, 1, 0),
     ApiKey.SHARE_FETCH: ApiVersionRange(1, 2, 0),
     ApiKey.SHARE_ACKNOWLEDGE: ApiVersionRange(1, 2, 0),
+    ApiKey.ADD_RAFT_VOTER: ApiVersionRange(0, 1, 0),
+    ApiKey.REMOVE_RAFT_VOTER: ApiVersionRange(0, 0, 0),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 1, 0),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: ApiVersionRange(0, 0, 0),
