@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from raylog.actors.group.placement import group_partition
+from raylog.actors.coordination.placement import group_partition
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.runtime.base import Link, PeerLost, Runtime

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.coordination.placement import group_partition
+from raylog.actors.coordination.step import Asked
 from raylog.actors.group.api import GROUP_REQUEST, RequestHead, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
-from raylog.actors.group.base import Asked
 from raylog.actors.group.gathering import KINDS, Gathering, names_several
 from raylog.actors.group.hosting import ShardHost
-from raylog.actors.group.placement import group_partition
 from raylog.actors.group.settings import group_settings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted

@@ -1,37 +1,32 @@
 """Shell of one shard: loads it from its partition's log, appends to it, answers.
 
-All records of the steps that come while an append is under way are the next append. An answer
-that waits for records leaves when the append that holds the newest of them is acknowledged: by
-all in-sync replicas, so that they are below the high watermark. An append that fails, or whose
-outcome is unknown, fails everyone who waits; then the shard is read from the log again, which
-tells what has been appended.
+An answer that waits for records leaves when the append that holds the newest of them is
+acknowledged. An append that fails, or whose outcome is unknown, fails everyone who waits; then the
+shard is read from the log again, which tells what has been appended.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from raylog.actors.group import records
+from raylog.actors.coordination.appending import Appender
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.timers import Timers
 from raylog.actors.group.api import coordinator_error, failed
 from raylog.actors.group.assigning import Assigning
-from raylog.actors.group.base import Answer, Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
-from raylog.actors.group.timers import Timers
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
-from raylog.actors.replica.api import PRODUCE, ProducePart, produced
 from raylog.actors.runtime.base import (
     BackgroundTask,
     Link,
     PeerLost,
-    PeerTimeout,
     Runtime,
     Timer,
 )
@@ -45,27 +40,11 @@ from raylog.wire.errors import (
 from raylog.wire.internal.offsets import OffsetCommitKey
 
 log = logging.getLogger(__name__)
-ACKS_ALL = -1
-DEADLINE_GRACE_MS = 1_000
-"""How much longer than the append may take its answer is waited for."""
-APPEND_RECORDS_MAX = 1_000
-"""An append that has so many takes no more: the event loop is not to wait for its bytes.
-
-Records of one step stay together, but for committed offsets, each of which stands on its own.
-"""
 RETRY_S = (0.1, 5.0)
 """First and longest wait before a load is tried again."""
 SWEEP_GROUPS = 500
 """Groups looked at in one go for expired offsets."""
 Reply = Callable[[Any], None]
-
-
-@dataclass(slots=True)
-class _Append:
-    """Records that go into one batch, and the answers that wait for them."""
-
-    records: list[GroupRecord] = field(default_factory=list)
-    answers: list[Answer] = field(default_factory=list)
 
 
 class ShardHost:
@@ -95,11 +74,7 @@ class ShardHost:
         self._state = "loading"
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
-        self._in_flight: _Append | None = None
-        self._queue: deque[_Append] = deque()
-        """What comes behind it."""
-        self._flush_is_due = False
-        self._deadline: Timer | None = None
+        self._appends = self._appender()
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
         self._loading: BackgroundTask = runtime.start(self._load(), f"load {self}")
@@ -184,94 +159,33 @@ class ShardHost:
 
     def _carry_out(self, step: Step) -> None:
         if step.records:
-            self._enqueue(step.records)
-            self._schedule_flush()
+            self._appends.add(step.records, _is_commit)
         for group_id, key, at_ms in step.timers:
             if at_ms is None:
                 self._timers.cancel((group_id, key))
             else:
                 self._timers.set((group_id, key), at_ms)
         for answer in step.answers:
-            holder = self._queue[-1] if self._queue else self._in_flight
-            if answer.durable and holder is not None:
-                holder.answers.append(answer)
+            if answer.durable:
+                self._appends.when_durable(partial(self._reply, answer.token, answer.response))
             else:
                 self._reply(answer.token, answer.response)
         self._stepped()
-
-    def _enqueue(self, found: list[GroupRecord]) -> None:
-        """Put a step's records into the last append, or into new ones where it is full."""
-        queue = self._queue
-        start = 0
-        while start < len(found):
-            if not queue or len(queue[-1].records) >= APPEND_RECORDS_MAX:
-                queue.append(_Append())
-            last = queue[-1].records
-            end = min(len(found), start + APPEND_RECORDS_MAX - len(last))
-            while end < len(found) and not isinstance(found[end].key, OffsetCommitKey):
-                end += 1
-            last.extend(found[start:end])
-            start = end
 
     def _reply(self, token: int, response: Any) -> None:
         _, reply = self._waiting.pop(token)
         reply(response)
 
-    # ---- appends -------------------------------------------------------------------------
-
-    def _schedule_flush(self) -> None:
-        """Append when this turn of the event loop is over, with all that it brings."""
-        if not self._flush_is_due and self._in_flight is None:
-            self._flush_is_due = True
-            self._runtime.call_later(0, self._flush)
-
-    def _flush(self) -> None:
-        self._flush_is_due = False
-        if self._state != "active" or self._in_flight is not None or not self._queue:
-            return
-        append = self._in_flight = self._queue.popleft()
-        batch = bytearray(records.encode_all(append.records, self._runtime.now_ms()))
-        route = self.route
-        timeout_ms = self._settings.offsets_commit_timeout_ms
-        self._deadline = self._runtime.call_later(
-            timeout_ms + DEADLINE_GRACE_MS,
-            lambda: self._append_failed(append, PeerTimeout("the append took too long")),
-        )
-        part = ProducePart(route.topic_id, route.partition, route.leader_epoch, len(batch))
-        self.link.request(
-            PRODUCE,
-            (ACKS_ALL, timeout_ms, [part]),
-            (batch,),
-            lambda outcomes, _payload: self._append_settled(append, outcomes),
-            lambda failure: self._append_failed(append, failure),
-        )
-
-    def _append_settled(self, append: _Append, outcomes: list[Any]) -> None:
-        if self._in_flight is not append:
-            return  # given up meanwhile
-        try:
-            produced(outcomes[0])
-        except KafkaError as failure:
-            self._append_failed(append, failure)
-            return
-        self._in_flight = None
-        self._settle_deadline()
-        for answer in append.answers:
-            self._reply(answer.token, answer.response)
-        if self._queue:
-            self._schedule_flush()
-
-    def _append_failed(self, append: _Append, failure: Exception) -> None:
-        if self._in_flight is append:
-            log.warning("%s: an append failed: %s", self, failure)
-            self._fail(coordinator_error(failure))
-
-    def _settle_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
     # ---- loading and ending --------------------------------------------------------------
+
+    def _appender(self) -> Appender:
+        return Appender(
+            self._runtime,
+            self.link,
+            self.route,
+            self._settings.offsets_commit_timeout_ms,
+            lambda failure: self._fail(coordinator_error(failure)),
+        )
 
     def _fail(self, failure: KafkaError) -> None:
         """Fail everyone who waits, then begin again from the log."""
@@ -289,12 +203,10 @@ class ShardHost:
         """Who waits in a group has to look for its coordinator; the others get the failure."""
         in_groups = {asked.token for asked in self._shard.unload()}
         self._timers.clear()
-        self._settle_deadline()
+        self._appends.close()
         if self._expiry is not None:
             self._expiry.cancel()
             self._expiry = None
-        self._in_flight = None
-        self._queue.clear()
         waiting, self._waiting = self._waiting, {}
         moved = NotCoordinator("the group is loaded again")
         for token, (asked, reply) in waiting.items():
@@ -319,8 +231,14 @@ class ShardHost:
         took_ms = self._runtime.monotonic_ms() - started_ms
         log.info("%s is loaded to offset %d in %.0f ms", self, end, took_ms)
         self._shard = shard
+        self._appends = self._appender()
         self._state = "active"
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
         self._run(shard.loaded)
+
+
+def _is_commit(record: LogRecord) -> bool:
+    """A committed offset stands on its own; other records of one step stay together."""
+    return isinstance(record.key, OffsetCommitKey)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, KafkaError

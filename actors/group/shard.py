@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.group import listing, offsets
 from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
 from raylog.actors.group.assigning import Assigning
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
 from raylog.actors.group.classic.metadata import delete as delete_classic
 from raylog.actors.group.consumer import RECORD_KEYS, ConsumerGroup
@@ -162,7 +162,7 @@ class Shard:
 
     # ---- replay --------------------------------------------------------------------------
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: LogRecord) -> None:
         """Take in a record."""
         key = record.key
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
@@ -172,7 +172,7 @@ class Shard:
         elif isinstance(key, RECORD_KEYS):
             self._replay_consumer(key.group_id, record)  # type: ignore[attr-defined]  # all have it
 
-    def _replay_classic(self, group_id: str, record: GroupRecord) -> None:
+    def _replay_classic(self, group_id: str, record: LogRecord) -> None:
         """A group that has changed its protocol leaves a tombstone of what it was."""
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup):
@@ -185,7 +185,7 @@ class Shard:
             del self.groups[group_id]
             self.offsets.drop_empty(group_id)
 
-    def _replay_consumer(self, group_id: str, record: GroupRecord) -> None:
+    def _replay_consumer(self, group_id: str, record: LogRecord) -> None:
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:

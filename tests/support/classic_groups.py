@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic import ClassicGroup, create
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode

@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC, decode_record, encode_key, encode_value
@@ -48,7 +48,7 @@ class GroupWorld:
     """A group without any record."""
     image: MetadataImage = field(default_factory=MetadataImage)
     groups: dict[str, Any] = field(default_factory=dict)
-    log: list[GroupRecord] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
     now_ms: int = START_MS
     random: Random = field(default_factory=lambda: Random(7))
     timers: dict[tuple[str, TimerKey], float] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class GroupWorld:
             self.run(group.loaded)
         return waiting
 
-    def _replay(self, record: GroupRecord) -> None:
+    def _replay(self, record: LogRecord) -> None:
         key: Any = record.key
         group_id = key.group if hasattr(key, "group") else key.group_id
         if record.value is None and isinstance(key, GroupMetadataKey | ConsumerGroupMetadataKey):
@@ -152,7 +152,7 @@ def _through_bytes(message: Any, version: int) -> Any:
     return decode(type(message), version, encode(message, version))
 
 
-def _through_record_bytes(record: GroupRecord) -> GroupRecord:
+def _through_record_bytes(record: LogRecord) -> LogRecord:
     value = None
     if record.value is not None:
         versions = layout_of(type(record.value)).versions
@@ -162,4 +162,4 @@ def _through_record_bytes(record: GroupRecord) -> GroupRecord:
     found = decode_record(OFFSETS_TOPIC, encode_key(record.key), value)
     assert found is not None
     assert found[0] == record.key
-    return GroupRecord(*found, record.value_version)
+    return LogRecord(*found, record.value_version)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.group.assigning import Assigning
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.listing import Group
 from raylog.actors.group.settings import GroupSettings
@@ -63,7 +63,7 @@ class ShardWorld:
     image: MetadataImage = field(default_factory=MetadataImage)
     now_ms: int = START_MS
     random: Random = field(default_factory=lambda: Random(7))
-    log: list[GroupRecord] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
     timers: dict[tuple[str, TimerKey], float] = field(default_factory=dict)
     answers: dict[int, Any] = field(default_factory=dict)
     """By token, of requests whose answer nobody has taken yet."""
@@ -270,7 +270,7 @@ def _through(message: Any, version: int) -> Any:
     return decode(type(message), version, encode(message, version))
 
 
-def _through_bytes(record: GroupRecord) -> GroupRecord:
+def _through_bytes(record: LogRecord) -> LogRecord:
     value = None
     if record.value is not None:
         versions = layout_of(type(record.value)).versions
@@ -279,4 +279,4 @@ def _through_bytes(record: GroupRecord) -> GroupRecord:
         value = encode_value(record.value, version)
     found = decode_record(OFFSETS_TOPIC, encode_key(record.key), value)
     assert found is not None
-    return GroupRecord(*found)
+    return LogRecord(*found)

@@ -11,15 +11,16 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from raylog.actors.group import records
+from raylog.actors.coordination import records
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.group.assigning import Assigning
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
 from raylog.actors.ports import TopicId
 from raylog.wire.codec import decode, encode
+from raylog.wire.internal.blobs import OFFSETS_TOPIC
 
 START_MS = 1_700_000_000_000
 
@@ -44,7 +45,7 @@ class ShardWorld:
 
     settings: GroupSettings = field(default_factory=GroupSettings)
     image: MetadataImage = field(default_factory=MetadataImage)
-    log: list[GroupRecord] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
     now_ms: int = START_MS
     answers: dict[int, tuple[Any, bool]] = field(default_factory=dict)
     """Response and whether it is durable, by token."""
@@ -110,7 +111,7 @@ class ShardWorld:
         self.timers.clear()
         for record in self.log:
             written = records.encode(record, self.now_ms)
-            found = records.decode(written.key, written.value)
+            found = records.decode(OFFSETS_TOPIC, written.key, written.value)
             assert found is not None
             self.shard.replay(found)
         self.run(self.shard.loaded)

@@ -12,10 +12,10 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
+from raylog.actors.coordination.placement import group_partition
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.topic_changes import create_internal
-from raylog.actors.group.placement import group_partition
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import GROUP, OFFSETS_TOPIC
 from raylog.actors.runtime.waiting import until

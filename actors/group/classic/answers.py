@@ -1,6 +1,6 @@
 """Answers to JoinGroup and SyncGroup in the form that each version asks for."""
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.state import GroupState
 from raylog.wire.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.group.classic import joining, leaving, metadata, rebalance, syncing
 from raylog.actors.group.classic.answers import refuse_join, refuse_sync
 from raylog.actors.group.classic.members import Member
@@ -221,7 +221,7 @@ class ClassicGroup:
         """Append the group's tombstone; its offsets are the caller's."""
         metadata.delete(self.group_id, step)
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: LogRecord) -> None:
         """Take a record of this group."""
         if record.value is None:
             self._group.state = State.DEAD

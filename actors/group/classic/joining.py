@@ -7,7 +7,7 @@ rebalance, and the leader among them need not assign anew (v9, KIP-814).
 
 from dataclasses import dataclass
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic import metadata, rebalance
 from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_join, release
 from raylog.actors.group.classic.members import Member

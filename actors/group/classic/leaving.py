@@ -1,6 +1,6 @@
 """LeaveGroup: one member up to v2, several from v3, static ones by instance id (KIP-345)."""
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic import rebalance
 from raylog.actors.group.classic.state import GroupState, State
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownMemberId

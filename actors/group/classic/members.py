@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from raylog.actors.group.base import Asked
+from raylog.actors.coordination.step import Asked
 from raylog.wire.errors import FencedInstanceId, UnknownMemberId
 from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest

@@ -6,7 +6,7 @@ without a rebalance, when a group has become empty, and an empty one when a grou
 
 from collections.abc import Mapping
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.state import GroupState
 from raylog.wire.internal.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata

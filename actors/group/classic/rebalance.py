@@ -5,7 +5,7 @@ members come, up to the rebalance timeout. Every other one waits until all membe
 the rebalance timeout has passed, whereupon dynamic members that have not are out.
 """
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic import metadata
 from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_sync, release
 from raylog.actors.group.classic.members import Member

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic.members import Member, Roster
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import DecodeError

@@ -1,6 +1,6 @@
 """SyncGroup: the leader brings the assignment, every member fetches its own."""
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic import metadata, rebalance
 from raylog.actors.group.classic.answers import refuse_sync, synced
 from raylog.actors.group.classic.members import Member

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.consumer import downgrading, embedded, rebalance
 from raylog.actors.group.consumer.checks import check_size
 from raylog.actors.group.consumer.context import GroupContext

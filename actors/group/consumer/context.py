@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.settings import GroupSettings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic.members import Member, Roster
 from raylog.actors.group.classic.metadata import VALUE_VERSION
 from raylog.actors.group.consumer import embedded

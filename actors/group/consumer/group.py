@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from raylog.actors.group.base import Asked, GroupRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.group.consumer import (
     checks,
     classic_members,
@@ -157,6 +157,6 @@ class ConsumerGroup:
         """Append the group's tombstones; its offsets are the caller's."""
         GroupLog(self.group_id, step).forget_group(self._group.state)
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: LogRecord) -> None:
         """Take a record of this group."""
         self._group.state.replay(record)

@@ -6,7 +6,7 @@ the member's profile, the group's epoch, the target, what the member owns.
 
 from __future__ import annotations
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.consumer import rebalance, topics
 from raylog.actors.group.consumer.checks import check_size
 from raylog.actors.group.consumer.context import GroupContext

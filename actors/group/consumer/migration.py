@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from raylog.actors.group.base import Asked, Step
+from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.classic import ClassicGroup, Member
 from raylog.actors.group.consumer import embedded, topics
 from raylog.actors.group.consumer.group import ConsumerGroup

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.assigning import AssignmentUnderWay
-from raylog.actors.group.base import Step
 from raylog.actors.group.consumer import downgrading, targets, topics
 from raylog.actors.group.consumer.context import GroupContext
 from raylog.actors.group.consumer.member import MemberState, Partitions, Profile

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raylog.actors.group.base import Asked
+from raylog.actors.coordination.step import Asked
 from raylog.actors.group.consumer.member import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,

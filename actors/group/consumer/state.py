@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.consumer.member import (
     Epochs,
     Holding,
@@ -80,7 +80,7 @@ class GroupState:
     One each, unless the assignor shares partitions out to several.
     """
 
-    def replay(self, record: GroupRecord) -> None:
+    def replay(self, record: LogRecord) -> None:
         """Take in a record."""
         _REPLAY[type(record.key)](self, record.key, record.value)
 

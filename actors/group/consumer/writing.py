@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.consumer.member import Holding, Partitions, Profile
 from raylog.actors.group.consumer.state import GroupState, ResolvedRegex
 from raylog.wire.internal.consumer_groups import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.config import BrokerSettings
-from raylog.actors.group.base import GroupRecord
-from raylog.actors.group.placement import group_partition
+from raylog.actors.coordination.placement import group_partition
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.settings import GroupSettings, group_settings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import OFFSETS_TOPIC
@@ -112,7 +112,7 @@ def test_an_expired_offset_becomes_a_tombstone() -> None:
     world.now_ms += MINUTE_MS
     world.expire()
     key = OffsetCommitKey(group="g", topic="t", partition=0)
-    assert GroupRecord(key, None) in world.log
+    assert LogRecord(key, None) in world.log
     world.crash()
     assert fetched(world) == {}
 

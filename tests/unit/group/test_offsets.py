@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.offsets import (
@@ -118,7 +118,7 @@ def test_commits_are_written_as_kafka_writes_them(world: ShardWorld) -> None:
         expire_timestamp=world.now_ms + 1000,
     )
     key = OffsetCommitKey(group="g", topic="t", partition=0)
-    assert world.log == [GroupRecord(key, plain, 4), GroupRecord(key, expiring, 1)]
+    assert world.log == [LogRecord(key, plain, 4), LogRecord(key, expiring, 1)]
 
 
 def test_partitions_that_do_not_exist_are_refused_one_by_one(world: ShardWorld) -> None:
@@ -229,7 +229,7 @@ def test_topics_by_id(world: ShardWorld) -> None:
 def test_the_oldest_format_is_read(world: ShardWorld) -> None:
     key = LegacyOffsetCommitKey(group="old", topic="t", partition=1)
     value = LegacyOffsetCommitValue(offset=3, metadata="", commit_timestamp=1)
-    world.log.append(GroupRecord(key, value))
+    world.log.append(LogRecord(key, value))
     world.crash()
     assert fetched(world, "old") == {("t", 1): 3}
 
@@ -257,7 +257,7 @@ def test_offsets_are_deleted_by_tombstones(world: ShardWorld) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(answer) == [("t", 9, unknown), ("t", 0, 0), ("t", 2, 0)]
     key = OffsetCommitKey(group="g", topic="t", partition=0)
-    assert world.log[2:] == [GroupRecord(key, None)]
+    assert world.log[2:] == [LogRecord(key, None)]
     world.crash()
     assert fetched(world) == {("t", 1): 6}
 
@@ -282,7 +282,7 @@ def test_a_group_outlives_its_last_offset_until_the_next_look_for_expired_ones(
     assert world.ask(deleting(0), 0).error_code == ErrorCode.NONE
     world.expire()
     assert described(world) == "Dead"
-    assert world.log[-1] == GroupRecord(GroupMetadataKey(group="g"), None)
+    assert world.log[-1] == LogRecord(GroupMetadataKey(group="g"), None)
     assert world.ask(deleting(0), 0).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     written = len(world.log)
     world.expire()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic import ClassicGroup
 from raylog.actors.group.consumer import ConsumerGroup
 from raylog.wire.errors import ErrorCode

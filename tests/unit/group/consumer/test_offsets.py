@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raylog.actors.group.base import Step
+from raylog.actors.coordination.step import Step
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,

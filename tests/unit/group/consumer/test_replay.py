@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.consumer.member import MemberState, holding_of
 from raylog.actors.group.consumer.state import GroupState
 from raylog.wire.internal.consumer_groups import (
@@ -28,7 +28,7 @@ _SHORT = {
 }
 
 
-def kinds(records: list[GroupRecord]) -> list[str]:
+def kinds(records: list[LogRecord]) -> list[str]:
     """Kinds of records, of which member, and whether they are tombstones."""
     found = []
     for record in records:
@@ -109,8 +109,8 @@ def test_tombstones_of_what_is_unknown_are_passed_over() -> None:
     world.world.advance(0)
     state = GroupState()
     for record in world.world.log:
-        state.replay(GroupRecord(record.key, None))
-    state.replay(GroupRecord(ConsumerGroupPartitionMetadataKey(group_id="g"), None))
+        state.replay(LogRecord(record.key, None))
+    state.replay(LogRecord(ConsumerGroupPartitionMetadataKey(group_id="g"), None))
     assert state == GroupState()
 
 

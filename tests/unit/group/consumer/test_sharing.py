@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.ports import TopicId
 from raylog.wire.internal.consumer_groups import (
@@ -27,14 +27,14 @@ def owns(state: GroupState, member_id: str, *partitions: int) -> None:
         assigned_partitions=some if partitions else [],
         partitions_pending_revocation=[],
     )
-    state.replay(GroupRecord(key, value))
+    state.replay(LogRecord(key, value))
 
 
 def shall_own(state: GroupState, member_id: str, *partitions: int) -> None:
     key = ConsumerGroupTargetAssignmentMemberKey(group_id="g", member_id=member_id)
     some = [TopicPartition(topic_id=TOPIC, partitions=list(partitions))]
     value = ConsumerGroupTargetAssignmentMemberValue(topic_partitions=some)
-    state.replay(GroupRecord(key, value))
+    state.replay(LogRecord(key, value))
 
 
 def test_a_partition_that_its_owner_shall_give_up_is_not_free() -> None:

@@ -1,11 +1,11 @@
-"""Which partition of `__consumer_offsets` holds a group."""
+"""Which partition of an internal topic holds a group or a transactional id."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
 from raylog.actors.metadata.image import MetadataImage, PartitionState
-from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.wire.errors import CoordinatorNotAvailable
 
 
@@ -26,8 +26,19 @@ def java_hash(text: str) -> int:
 
 def group_partition(image: MetadataImage, group_id: str) -> tuple[int, PartitionState]:
     """The partition that holds a group; raises CoordinatorNotAvailable while there is none."""
-    topic = image.topic(OFFSETS_TOPIC)
+    return _partition(image, OFFSETS_TOPIC, group_id)
+
+
+def transaction_partition(
+    image: MetadataImage, transactional_id: str
+) -> tuple[int, PartitionState]:
+    """The same of a transactional id."""
+    return _partition(image, TRANSACTIONS_TOPIC, transactional_id)
+
+
+def _partition(image: MetadataImage, name: str, key: str) -> tuple[int, PartitionState]:
+    topic = image.topic(name)
     if topic is None or not topic.partitions:
-        raise CoordinatorNotAvailable(f"there is no topic {OFFSETS_TOPIC} yet")
-    index = java_hash(group_id) % len(topic.partitions)
+        raise CoordinatorNotAvailable(f"there is no topic {name} yet")
+    index = java_hash(key) % len(topic.partitions)
     return index, topic.partitions[index]

@@ -1,7 +1,7 @@
-"""What the machines of the group coordinator share: one step's context, and what it asks for.
+"""What the machines of coordinators share: one step's context, and what it asks for.
 
-A coordinator shard is one partition of `__consumer_offsets`. A step is one event that the shard
-handles: a request, a timer, changed metadata. Handlers look at the group's state, append records
+A shard is one partition of `__consumer_offsets` or `__transaction_state`. A step is one event that
+the shard handles: a request, a timer, changed metadata. Handlers look at the state, append records
 to the step and answer; hard state changes by `replay` of those records alone, which the shard does
 as they are appended, in the same code that loads a shard from the log.
 """
@@ -17,11 +17,11 @@ from raylog.actors.metadata.image import MetadataImage
 
 R = TypeVar("R")
 TimerKey = tuple[Hashable, ...]
-"""Names one timer of one group, such as ("session", member id); unique within the group."""
+"""Names one timer of one group or transactional id, such as ("session", member id)."""
 
 
-class GroupRecord(NamedTuple):
-    """One record of `__consumer_offsets`; a value of None is a tombstone.
+class LogRecord(NamedTuple):
+    """One record of an internal topic; a value of None is a tombstone.
 
     Both are the messages of `raylog.wire.internal`.
     """
@@ -67,16 +67,16 @@ class Step:
     """Time that never goes back: of timers."""
     image: MetadataImage
     random: random.Random
-    replay: Callable[[GroupRecord], None]
+    replay: Callable[[LogRecord], None]
     """Applies a record to the shard's state; called by `append`."""
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     timers: list[tuple[str, TimerKey, float | None]] = field(default_factory=list)
     """(group id, key, when in monotonic ms; None cancels), in order."""
 
     def append(self, key: object, value: object | None, value_version: int | None = None) -> None:
         """Add a record and replay it at once: what follows in this step sees its effect."""
-        record = GroupRecord(key, value, value_version)
+        record = LogRecord(key, value, value_version)
         self.records.append(record)
         self.replay(record)
 

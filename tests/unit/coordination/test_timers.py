@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from raylog.actors.group.timers import Timers
+from raylog.actors.coordination.timers import Timers
 from tests.support.gateway_world import FakeRuntime
 
 Scenario = Callable[[FakeRuntime, Timers, list[str]], Coroutine[Any, Any, None]]

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Callable
 
-from raylog.actors.group.base import TimerKey
+from raylog.actors.coordination.step import TimerKey
 from raylog.actors.runtime.base import Runtime, Timer
 
 Name = tuple[str, TimerKey]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.actors.group.placement import group_partition, java_hash
+from raylog.actors.coordination.placement import group_partition, java_hash
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.wire.errors import CoordinatorNotAvailable

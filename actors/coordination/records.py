@@ -1,12 +1,12 @@
-"""Records of `__consumer_offsets` to bytes and back."""
+"""Records of `__consumer_offsets` and `__transaction_state` to bytes and back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from raylog.actors.group.base import GroupRecord
+from raylog.actors.coordination.step import LogRecord
 from raylog.wire.errors import DecodeError
-from raylog.wire.internal.blobs import OFFSETS_TOPIC, decode_record, encode_key, encode_value
+from raylog.wire.internal.blobs import RecordKind, decode_record, encode_key, encode_value
 from raylog.wire.record import Record
 from raylog.wire.records import encode_batch
 from raylog.wire.schema import layout_of
@@ -24,7 +24,7 @@ def newest_version(value_class: type) -> int:
     return newest
 
 
-def encode(record: GroupRecord, now_ms: int) -> Record:
+def encode(record: LogRecord, now_ms: int) -> Record:
     """A record as it goes into a batch."""
     value = record.value
     if value is None:
@@ -35,14 +35,16 @@ def encode(record: GroupRecord, now_ms: int) -> Record:
     return Record(0, now_ms, encode_key(record.key), encoded, [])
 
 
-def encode_all(records: Sequence[GroupRecord], now_ms: int) -> bytes:
+def encode_all(records: Sequence[LogRecord], now_ms: int) -> bytes:
     """One batch of all records."""
     return encode_batch([encode(record, now_ms) for record in records])
 
 
-def decode(key: bytes | None, value: bytes | None) -> GroupRecord | None:
-    """A record of the topic; None if its kind is unknown here and to be passed over."""
+def decode(
+    kinds: dict[int, RecordKind], key: bytes | None, value: bytes | None
+) -> LogRecord | None:
+    """A record of a topic with such kinds; None if its own is unknown and to be passed over."""
     if key is None:
         raise DecodeError("a record without a key")
-    found = decode_record(OFFSETS_TOPIC, key, value)
-    return None if found is None else GroupRecord(*found)
+    found = decode_record(kinds, key, value)
+    return None if found is None else LogRecord(*found)

@@ -1,0 +1,106 @@
+"""Reading a shard's partition from its log, up to where it ends when the shard has claimed it."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from raylog.actors.ports import Route
+from raylog.actors.replica.api import (
+    CLAIM,
+    EARLIEST_TIMESTAMP,
+    FETCH,
+    OFFSET_FOR,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+)
+from raylog.actors.runtime.base import Link, Runtime
+from raylog.wire.errors import CorruptMessage, error_of
+
+CHUNK_BYTES = 4 << 20
+WAIT_S = 0.01
+Take = Callable[[memoryview, int], int]
+"""Takes in whole batches, of which those before an offset are known; returns the next offset."""
+
+
+async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -> int:
+    """Give all of the log to `take`, which runs in a thread; returns the offset behind it.
+
+    What was appended before is waited for: once it is below the high watermark it counts. Raises
+    what the replica answers, PeerLost, and OSError.
+    """
+    key = (route.topic_id, route.partition)
+    epoch = route.leader_epoch
+    end: int = await link.ask(CLAIM, (*key, epoch))
+    offset: int
+    offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
+    session_id = 0
+    while offset < end:
+        session_id += 1
+        part = await _fetch(link, route, offset, session_id)
+        if not part.length:
+            await runtime.sleep(WAIT_S)
+            continue
+        path = f"{route.directory}/{part.segment_id}"
+        offset = await runtime.run_blocking(
+            _take_slice, path, part.position, part.length, offset, take
+        )
+    return offset
+
+
+async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> FetchedPartition:
+    """Where the next records are."""
+    interest = Interest(
+        route.topic_id, route.partition, offset, CHUNK_BYTES, route.leader_epoch, -1
+    )
+    asked = FetchAsk(
+        session_id=session_id,
+        once=True,
+        complete=True,
+        isolation_level=0,
+        max_bytes=CHUNK_BYTES,
+        min_bytes=1,
+        wait=False,
+        changes=[interest],
+        forgotten=[],
+    )
+    (found,) = await link.ask(FETCH, asked)
+    part = FetchedPartition(*found)
+    if part.error_code:
+        raise error_of(part.error_code, f"partition {route.partition} from offset {offset}")
+    return part
+
+
+def _take_slice(path: str, position: int, length: int, offset: int, take: Take) -> int:
+    try:
+        data = _read(path, position, length)
+    except FileNotFoundError:
+        return offset  # compacted meanwhile: the replica is asked again
+    with without_collector():
+        return take(data, offset)
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Millions of objects that all stay: the garbage collector would look at them over and over."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _read(path: str, position: int, length: int) -> memoryview:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(fd, length, position)
+    finally:
+        os.close(fd)
+    if len(data) < length:
+        raise CorruptMessage(f"{path} ends {length - len(data)} bytes early")
+    return memoryview(data)
