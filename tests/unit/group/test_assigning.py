@@ -159,7 +159,7 @@ class Odd(Assignor):
                 pass
         os._exit(0)
     def eats_memory(self, members):
-        return [bytearray(1 << 28) for _ in range(64)]
+        return [bytes(1 << 28) for _ in range(64)]
     def gives_a_list(self, members):
         return [1]
     def gives_pairs(self, members):
