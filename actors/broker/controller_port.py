@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for an answer over a link
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -40,8 +40,8 @@ class ControllerPort:
         self._reports: deque[tuple[str, Any]] = deque()
         self._reporting = False
         self._link: Link | None = None
-        self._epoch = 0
-        """The highest that a voter was seen to have promised."""
+        self._located = (0, "")
+        """The highest epoch that a voter was seen to have promised, and to whom."""
         self._calls: dict[asyncio.Future[Any], None] = {}
         """Those not answered yet, in order."""
 
@@ -67,25 +67,31 @@ class ControllerPort:
             del self._calls[calling]
 
     async def locate(self, voters: Iterable[int]) -> bool:
-        """Ask voters, by broker id, who the controller is; whether it is another than before."""
+        """Ask voters, by broker id, who the controller is; whether it is another than before.
+
+        Two may have been promised one epoch by different voters: the one that more of them name is
+        it. The others learn its name when it writes to them.
+        """
         asked = [
             self._runtime.call(
                 broker_name(self._cluster_id, voter), "voter_state", timeout_ms=LOCATE_TIMEOUT_MS
             )
             for voter in voters
         ]
-        latest: VoterState | None = None
+        promises: Counter[tuple[int, str]] = Counter()
         for state in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(state, VoterState):
-                if latest is None or state.promised_epoch > latest.promised_epoch:
-                    latest = state
+                promises[(state.promised_epoch, state.controller)] += 1
             elif not isinstance(state, PeerLost | PeerTimeout | KafkaError):
                 assert isinstance(state, BaseException), "a voter answers its state"
                 raise state
-        if latest is None or latest.promised_epoch <= self._epoch or not latest.controller:
+        if not promises:
             return False
-        self._epoch = latest.promised_epoch
-        return self.turn_to(latest.controller)
+        found = max(promises, key=lambda one: (one[0], promises[one], one[1]))
+        if found[0] < self._located[0] or found == self._located or not found[1]:
+            return False
+        self._located = found
+        return self.turn_to(found[1])
 
     def turn_to(self, name: str) -> bool:
         """Call this controller from now on; False if it is the one already."""

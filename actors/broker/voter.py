@@ -188,11 +188,14 @@ class Voter:
         """Take a controller's word, and nobody's any more whom it has replaced.
 
         It may have won without this voter: then the promise is given now, or an older controller
-        could still come and take away what this one has written.
+        could still come and take away what this one has written. Or this voter has promised its
+        epoch to another, which then has not won it: who looks for the controller must not be sent
+        there, nor must its return end the lease of the one that has.
         """
         self._require_current(epoch)
         self._require_history()
-        if epoch > self._log.promised_epoch:
+        known = self._log.promised_controller
+        if epoch > self._log.promised_epoch or controller not in ("", known):
             await self._promise(epoch, controller)
         self._heard_ms = self._clock_ms()
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import msgpack
 
-from raylog.actors.metadata.records import MetadataCorrupt
+from raylog.actors.metadata.records import MetadataCorrupt, Voters, voters_in
 from raylog.storage.disk import Disk
 from raylog.wire.errors import KafkaStorageError
 
@@ -79,6 +79,14 @@ class MetadataLog:
         self._load_snapshot()
         self._fd = disk.open(str(directory / "log"), create=True)
         self._load_log()
+        self._named: list[tuple[int, Voters]] = []
+        """(offset of the entry, -1 for the snapshot; voter set that it names), the latest last."""
+        self._find_voters()
+
+    @property
+    def voters(self) -> Voters:
+        """The voter set that this copy names last, committed or not; empty if it names none."""
+        return self._named[-1][1] if self._named else ()
 
     @property
     def next_offset(self) -> int:
@@ -96,8 +104,11 @@ class MetadataLog:
         return self._end
 
     def promise(self, epoch: int, controller: str = "") -> None:
-        """Refuse epochs lower than this controller's from now on."""
-        assert epoch > self.promised_epoch, "a promised epoch only rises"
+        """Refuse epochs lower than this controller's from now on.
+
+        The same epoch comes again with the name of who has won it.
+        """
+        assert epoch >= self.promised_epoch, "a promised epoch never falls"
         self._write([msgpack.packb([_PROMISE, epoch, controller])])
         self.promised_epoch, self.promised_controller = epoch, controller
 
@@ -111,6 +122,7 @@ class MetadataLog:
             [msgpack.packb([_ENTRY, one.offset, one.epoch, one.records]) for one in entries]
         )
         self.entries.extend(entries)
+        self._note_voters(entries)
 
     def epoch_before(self, offset: int) -> int | None:
         """Epoch of the entry that ends at `offset`; None if no entry does."""
@@ -131,6 +143,8 @@ class MetadataLog:
         if at < len(self.entries):
             self._write([msgpack.packb([_CUT, offset])])
             del self.entries[at:]
+            while self._named and self._named[-1][0] >= offset:
+                self._named.pop()
 
     def read(self, offset: int, max_bytes: int) -> list[LogEntry]:
         """Entries from `offset` on, at least one if there is any."""
@@ -174,6 +188,19 @@ class MetadataLog:
         self.entries = self._entries_after(snapshot)
         self.snapshot = snapshot
         self._end = self._synced_bytes = self._disk.size(fd)
+        self._find_voters()
+
+    def _find_voters(self) -> None:
+        """Look through all there is for voter sets."""
+        voters = voters_in(self.snapshot.records)
+        self._named = [] if voters is None else [(-1, voters)]
+        self._note_voters(self.entries)
+
+    def _note_voters(self, entries: Sequence[LogEntry]) -> None:
+        for entry in entries:
+            voters = voters_in(entry.records)
+            if voters is not None:
+                self._named.append((entry.offset, voters))
 
     def _entries_after(self, snapshot: LogSnapshot) -> list[LogEntry]:
         """What stays beside a snapshot: the entries behind it if this log agrees with it there.

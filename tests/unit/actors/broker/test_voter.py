@@ -237,6 +237,21 @@ def test_an_append_of_a_controller_that_won_without_this_voter_is_a_promise_too(
     run(scenario())
 
 
+def test_of_two_that_asked_for_one_epoch_the_one_that_writes_has_won_it() -> None:
+    async def scenario() -> None:
+        disk = FaultyDisk()
+        one = voter(disk)
+        await one.new_epoch(NewEpoch(2, "lost", founds=True))
+        won = append(2, (0, 0), entry(0, 2))._replace(controller="won")
+        assert await one.append(won) == VoterAppended(True, 1)
+        assert (one.state().promised_epoch, one.state().controller) == (2, "won")
+        disk.kill()
+        state = voter(disk).state()
+        assert (state.promised_epoch, state.controller) == (2, "won")
+
+    run(scenario())
+
+
 def test_no_rival_comes_up_while_the_controller_is_heard() -> None:
     async def scenario() -> None:
         clock = Clock()

@@ -1,0 +1,72 @@
+"""The way to the controller: whom the voters name."""
+
+import asyncio
+from typing import Any
+
+from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.metadata.voting import VoterState
+from raylog.actors.names import broker_name
+from raylog.actors.runtime.base import PeerLost
+from raylog.actors.runtime.inproc import InprocRuntime
+from tests.support.virtual import VirtualRuntime, VirtualWorld
+
+CLUSTER = "c"
+_NOBODY: dict[str, Any] = {}
+
+
+class VotersRuntime(VirtualRuntime):
+    """Answers for the voters: (promised epoch, name of the controller), None: lost."""
+
+    told: tuple[tuple[int, str] | None, ...] = ()
+
+    async def call(self, peer: Any, method: str, *args: object, timeout_ms: int) -> VoterState:
+        assert method == "voter_state"
+        [number] = [one for one in range(3) if peer == broker_name(CLUSTER, one)]
+        told = self.told[number]
+        if told is None:
+            raise PeerLost("lost")
+        return VoterState(number, f"d{number}", (), told[0], 0, 0, 0, told[1])
+
+
+class World(VirtualWorld):
+    """A world of nobody but these."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda role: _NOBODY[role], 0)
+
+    def runtime_for(self, instance: str, name: str | None) -> InprocRuntime:
+        return VotersRuntime(self, instance, name)
+
+
+async def ensure() -> None:
+    """Nobody is started."""
+
+
+def named(*turns: tuple[tuple[int, str] | None, ...]) -> list[str]:
+    """Whom the port turns to as the voters say one after the other."""
+
+    async def scenario() -> list[str]:
+        runtime = World().runtime()
+        assert isinstance(runtime, VotersRuntime)
+        port = ControllerPort(runtime, CLUSTER, ensure)
+        names = []
+        for told in turns:
+            runtime.told = told
+            before = port.name
+            turned = await port.locate(range(3))
+            assert turned == (port.name != before)
+            names.append(port.name)
+        return names
+
+    return asyncio.run(scenario())
+
+
+def test_the_controller_of_the_latest_epoch_is_called() -> None:
+    assert named(((1, "a"), (2, "b"), None)) == ["b"]
+    assert named(((2, "b"), None, None), ((1, "a"), (1, "a"), (1, "a"))) == ["b", "b"]
+
+
+def test_of_two_that_asked_for_one_epoch_the_one_with_more_promises_is_called() -> None:
+    """The other has not won it, and may be gone."""
+    both = ((2, "lost"), (2, "won"), (2, "won"))
+    assert named(((2, "lost"), None, (1, "a")), both, both) == ["lost", "won", "won"]
