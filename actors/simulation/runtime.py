@@ -99,8 +99,26 @@ class SimRuntime:
         return await world.begin(spec, machine)
 
     async def find(self, name: str) -> ActorRef:
-        """The live actor of that name; raises ActorGone."""
-        return self._world.resident(name).ref
+        """The live actor of that name, once it is ready; raises ActorGone."""
+        resident = self._world.resident(name)
+        if not resident.ready:
+            ready: asyncio.Future[None] = self._world.loop.create_future()
+
+            def found() -> None:
+                if not ready.done():
+                    ready.set_result(None)
+
+            def lost(failure: BaseException) -> None:
+                if not ready.done():
+                    ready.set_exception(ActorGone(str(failure)))
+
+            resident.arrived.append(found)
+            resident.calls[lost] = None
+            try:
+                await ready
+            finally:
+                resident.calls.pop(lost, None)
+        return resident.ref
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
         """Call a method: question and answer take a while, each may be lost."""
@@ -222,11 +240,17 @@ class _Call:
         self._world.loop.call_later(delay_s, self._fail, lost, context=self._context)
 
     def _arrive(self, resident: Resident) -> None:
-        if not resident.process.alive or resident.actor is None:
+        if not resident.process.alive:
             self.settle_soon(PeerLost(f"{resident.ref.name} ended"))
             return
-        world = self._world
         resident.calls[self.settle_soon] = None
+        if resident.ready:
+            self._begin(resident)
+        else:
+            resident.arrived.append(lambda: self._begin(resident))
+
+    def _begin(self, resident: Resident) -> None:
+        world = self._world
         task = world.loop.create_task(
             getattr(resident.actor, self._method)(*self._args), context=resident.process.context
         )

@@ -58,6 +58,8 @@ class Resident:
     actor: Any = None
     runtime: Any = None
     ready: bool = False
+    arrived: list[Callable[[], None]] = field(default_factory=list)
+    """What has to wait until it is ready."""
     links: dict[SimLink, None] = field(default_factory=dict)
     """Links from it and to it."""
     calls: dict[Callable[[BaseException], None], None] = field(default_factory=dict)
@@ -225,6 +227,9 @@ class World:
                 started.set_exception(failure)
         else:
             resident.ready = True
+            arrived, resident.arrived = resident.arrived, []
+            for go_on in arrived:
+                go_on()
             if not started.done():
                 started.set_result(resident.ref)
 

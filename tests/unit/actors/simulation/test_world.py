@@ -8,7 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from raylog.actors.runtime.base import ActorRef, ActorSpec, LinkRequest, PeerLost, PeerTimeout
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+)
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.network import Weather
 from raylog.actors.simulation.runtime import SimRuntime
@@ -20,13 +27,15 @@ T = TypeVar("T")
 class Counter:
     """Counts what it is asked; ticks every second."""
 
-    def __init__(self, runtime: SimRuntime) -> None:
+    def __init__(self, runtime: SimRuntime, start_s: float = 0) -> None:
         self.runtime = runtime
+        self._start_s = start_s
         self.asked = 0
         self.ticks: list[float] = []
         self.cleaned_up = False
 
     async def start(self) -> None:
+        await self.runtime.sleep(self._start_s)
         self.runtime.start(self._tick(), "tick")
 
     async def stop(self) -> None: ...
@@ -143,6 +152,29 @@ def test_a_broken_invariant_ends_the_actor_and_is_noted() -> None:
         assert world.failures == ["c: AssertionError: broken"]
         with pytest.raises(PeerLost):
             await runtime.call(ref, "ask", timeout_ms=1000)
+
+    simulate(main)
+
+
+def test_who_asks_an_actor_that_is_starting_waits_until_it_has_or_ends() -> None:
+    async def main(world: World) -> None:
+        runtime = SimRuntime(world)
+        machine = world.machines["m"]
+        world.begin(ActorSpec("c", "counter", {"start_s": 1.0}, "m"), machine)
+        assert await runtime.call("c", "ask", timeout_ms=5_000) == 1
+        assert runtime.monotonic_ms() > 1_000
+        world.begin(ActorSpec("d", "counter", {"start_s": 1.0}, "m"), machine)
+        assert (await runtime.find("d")).name == "d"
+        assert runtime.monotonic_ms() > 2_000
+        world.begin(ActorSpec("e", "counter", {"start_s": 9.0}, "m"), machine)
+        finding = asyncio.ensure_future(runtime.find("e"))
+        asking = asyncio.ensure_future(runtime.call("e", "ask", timeout_ms=5_000))
+        await runtime.sleep(1)
+        world.kill("e")
+        with pytest.raises(ActorGone):
+            await finding
+        with pytest.raises(PeerLost):
+            await asking
 
     simulate(main)
 
