@@ -8,6 +8,7 @@ setting, then the default (KIP-226). Values are text, as on the wire; `BrokerSet
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -29,6 +30,7 @@ Value = bool | int | float | str | tuple[str, ...]
 Configs = Mapping[str, str]
 INTERCEPTOR_KEYS_PREFIX = "raylog.interceptor"
 """Of the key that names interceptors and of their options."""
+_REPLICA = re.compile("([0-9]+:[0-9]+)?")
 _RANGES = {
     ConfigType.INT: (-(2**31), INT_MAX),
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
@@ -112,11 +114,24 @@ def parse(key: ConfigKey, text: str) -> Value:
             if item not in key.choices:
                 expected = ", ".join(key.choices)
                 raise _invalid(key, text, f"must be one of: {expected}")
+    if key.names_replicas and isinstance(value, tuple):
+        _check_replicas(key, value)
     if isinstance(value, int | float) and not isinstance(value, bool) and text not in key.also:
         low, high = _bounds(key)
         if not low <= value <= high:
             raise _invalid(key, text, f"must lie between {low} and {high}")
     return value
+
+
+def _check_replicas(key: ConfigKey, items: tuple[str, ...]) -> None:
+    """Throttled replicas as Kafka takes them (KIP-73)."""
+    if items != ("*",) and not all(map(_REPLICA.fullmatch, items)):
+        raise _invalid(
+            key,
+            f"[{', '.join(items)}]",
+            f"{key.name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
 
 
 def _bounds(key: ConfigKey) -> tuple[float, float]:

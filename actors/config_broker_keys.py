@@ -14,7 +14,6 @@ _HOURS = {
     "log.roll.jitter.hours": ("0", 0),
 }
 """Kafka gives these the default, and leaves the finer-grained keys of the same meaning unset."""
-_NO_THROTTLE = "Accepted for the tools that set it, without effect."
 _UNSET = ("log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms")
 
 
@@ -162,21 +161,39 @@ _CLUSTER = (
         ),
     ),
     *(
-        _broker(name, _T.LONG, str(LONG_MAX), f"{what} {_NO_THROTTLE}", low=0, dynamic=True)
+        _broker(name, _T.LONG, str(LONG_MAX), what, low=0, dynamic=True)
         for name, what in (
             (
                 "leader.replication.throttled.rate",
-                "Bytes a second that may be fetched from throttled replicas that lead.",
+                "Bytes a second that the broker sends of throttled replicas that lead, those of "
+                "leader.replication.throttled.replicas (KIP-73). Followers in sync count, and "
+                "do not wait.",
             ),
             (
                 "follower.replication.throttled.rate",
-                "Bytes a second that throttled replicas that follow may fetch.",
+                "Bytes a second that the broker's throttled replicas that follow fetch, those of "
+                "follower.replication.throttled.replicas (KIP-73).",
             ),
             (
                 "replica.alter.log.dirs.io.max.bytes.per.second",
-                "Bytes a second at which replicas move between directories.",
+                "Bytes a second at which replicas move between directories. Accepted for the "
+                "tools that set it, without effect: there is one directory.",
             ),
         )
+    ),
+    _broker(
+        "replication.quota.window.num",
+        _T.INT,
+        "11",
+        "For as many windows at most a throttled replica waits after it has moved too much.",
+        low=1,
+    ),
+    _broker(
+        "replication.quota.window.size.seconds",
+        _T.INT,
+        "1",
+        "What a throttled rate allows in this time may move at once.",
+        low=1,
     ),
     _broker("broker.rack", _T.STRING, None, "Where the broker stands, for placement."),
     _broker("log.dirs", _T.LIST, None, "The data directory. One is supported."),

@@ -10,9 +10,9 @@ Deviations from Kafka:
   102,400): a fetch is then one system call.
 - Keys of tiered storage (`remote.*`, `local.retention.*`), of JVM security providers, of ZooKeeper
   and of thread pools do not exist: giving one is an error.
-- `preallocate`, `segment.jitter.ms` and the lists of throttled replicas with their rates are
-  accepted and have no effect: segments take their space as they grow, and replication is not
-  throttled.
+- `preallocate`, `segment.jitter.ms` and `replica.alter.log.dirs.io.max.bytes.per.second` are
+  accepted and have no effect: segments take their space as they grow, and a broker has one
+  directory.
 - `raylog.*`, `replica.actors.*`, `gateway.actors`, `gateway.in.replica.process` and
   `metadata.log.fsync` are ours.
 - `log.cleaner.dedupe.buffer.size` is 64 MiB (Kafka 128) and, as the other keys of the cleaner
@@ -69,6 +69,8 @@ class ConfigKey:
     """Allowed values, of each item for a LIST; empty: any."""
     also: tuple[str, ...] = ()
     """Values allowed beside the range, such as gzip's -1."""
+    names_replicas: bool = False
+    """Whether a LIST is `partition:broker` pairs or the literal `*`."""
     dynamic: bool = False
     """Whether a broker key can be changed while the broker runs."""
     synonyms: tuple[Synonym, ...] = ()
@@ -89,6 +91,7 @@ def _topic(
     high: float | None = None,
     choices: tuple[str, ...] = (),
     also: tuple[str, ...] = (),
+    names_replicas: bool = False,
     internal: bool = False,
 ) -> ConfigKey:
     chain = tuple(Synonym(one) if isinstance(one, str) else one for one in synonyms)
@@ -101,6 +104,7 @@ def _topic(
         high=high,
         choices=choices,
         also=also,
+        names_replicas=names_replicas,
         synonyms=chain,
         internal=internal,
     )
@@ -190,7 +194,9 @@ _TOPIC_TABLE = (
         "follower.replication.throttled.replicas",
         _T.LIST,
         "",
-        "Replicas whose fetching is throttled, as partition:broker pairs, or * for all.",
+        "Replicas that follow throttled, as partition:broker pairs, or * for all: they fetch no "
+        "faster than their broker's follower.replication.throttled.rate (KIP-73).",
+        names_replicas=True,
     ),
     _topic(
         "index.interval.bytes",
@@ -204,7 +210,10 @@ _TOPIC_TABLE = (
         "leader.replication.throttled.replicas",
         _T.LIST,
         "",
-        "Replicas that followers fetch from throttled, as partition:broker pairs, or * for all.",
+        "Replicas that lead throttled, as partition:broker pairs, or * for all: followers that "
+        "are not in sync get no more of them than their broker's "
+        "leader.replication.throttled.rate (KIP-73).",
+        names_replicas=True,
     ),
     _topic(
         "max.compaction.lag.ms",

@@ -26,6 +26,7 @@ from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
 from raylog.actors.broker.succession import Succession
+from raylog.actors.broker.throttle_shares import ThrottleShares
 from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
@@ -146,6 +147,7 @@ class BrokerActor:
         self._node_id = node_id
         self._voter: Voter | None = None
         self._reservation: socket.socket | None = None
+        self._throttle_shares = ThrottleShares()
         self._serves = asyncio.Event()
         self._beat = asyncio.Event()
 
@@ -476,6 +478,11 @@ class BrokerActor:
     async def partitions_failed(self, name: str, keys: list[PartitionKey]) -> None:
         """A Replica process has given up partitions whose disk failed."""
         self._family.carry_out(self._machine.failed(name, keys))
+
+    async def throttle_shares(self, name: str, leads: bool, follows: bool) -> tuple[int, int]:
+        """How many Replica processes share each throttled rate, this one among them."""
+        now_ms = self._runtime.monotonic_ms()
+        return self._throttle_shares.used(name, leads, follows, now_ms)
 
     async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
         """Ask the controller for other in-sync replicas; raises what the call to it raises."""

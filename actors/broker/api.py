@@ -7,6 +7,8 @@
 | describe_log_dirs | list of LogDirStatus                                                  |
 | locate_leaders    | of each partition, the link address of its leader's process here, ""  |
 |                   | if it is not led here                                                 |
+| throttle_shares   | how many Replica processes use the leader's and the follower's        |
+|                   | throttled rate                                                        |
 | alter_partitions  | list of IsrOutcome, for the list of IsrChange that leaders here want  |
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
 | ping              | dict                                                                  |

@@ -27,4 +27,8 @@ def replica_config(image: MetadataImage, name: str, broker: BrokerConfigs) -> di
     return config
 
 
-_BROKER_KEYS_OF_REPLICAS = ("producer.id.expiration.ms",)
+_BROKER_KEYS_OF_REPLICAS = (
+    "producer.id.expiration.ms",
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+)

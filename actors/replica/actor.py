@@ -31,6 +31,7 @@ from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.replica.throttler import Throttler
 from raylog.actors.replica.upkeep import Upkeep
 from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
@@ -84,8 +85,13 @@ class ReplicaActor:
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
         self._upkeep = Upkeep(runtime, self._partitions, self._failures)
-        self._serving = Serving(runtime, self._deadlines, self._partitions)
-        self._following = Following(runtime, self._replication, cluster_id, broker_id)
+        self._throttler = Throttler(
+            runtime, self._replication, cluster_id=cluster_id, broker_id=broker_id, name=name
+        )
+        self._serving = Serving(runtime, self._deadlines, self._partitions, self._throttler)
+        self._following = Following(
+            runtime, self._replication, cluster_id, broker_id, self._throttler
+        )
         self._alterations = Alterations(runtime, cluster_id, broker_id)
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
@@ -126,6 +132,8 @@ class ReplicaActor:
             if isinstance(outcome, Log):
                 key = (one.topic_id, one.partition)
                 self._partitions[key] = self._partition(key, one, outcome)
+        if fresh:
+            self._throttler.configure(fresh[-1].config)
         failures = {
             (one.topic_id, one.partition): str(outcome)
             for one, outcome in zip(fresh, opened, strict=True)
@@ -187,6 +195,8 @@ class ReplicaActor:
             config = changed.get(partition.key[0])
             if config is not None:
                 partition.configure(partition_config(config))
+        if configs:
+            self._throttler.configure(configs[-1][1])
 
     async def describe(self) -> list[PartitionStatus]:
         """Figures of every partition here."""

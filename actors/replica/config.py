@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.replica.throttle import (
+    NONE_THROTTLED,
+    ThrottledReplicas,
+    throttled_replicas,
+)
 from raylog.storage.config import LogConfig
 
 
@@ -21,6 +26,10 @@ class PartitionConfig:
     """Whether records are stamped with the time of the append (message.timestamp.type)."""
     min_isr: int = 1
     """Replicas in sync without which acks=all is refused (min.insync.replicas)."""
+    leader_throttled: ThrottledReplicas = NONE_THROTTLED
+    """What followers fetch throttled (leader.replication.throttled.replicas)."""
+    follower_throttled: ThrottledReplicas = NONE_THROTTLED
+    """What fetches throttled (follower.replication.throttled.replicas)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +58,10 @@ class ReplicationSettings:
     response_bytes_max: int = 10 * 1024 * 1024
     backoff_ms: int = 1_000
     """Between attempts after a failure, at most."""
+    quota_window_ms: int = 1_000
+    """What the rate of throttled replicas allows in this time may move at once (KIP-73)."""
+    quota_windows: int = 11
+    """For as many windows at most is waited after more has moved than that."""
 
 
 def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
@@ -60,6 +73,8 @@ def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
         partition_bytes_max=broker.number("replica.fetch.max.bytes"),
         response_bytes_max=broker.number("replica.fetch.response.max.bytes"),
         backoff_ms=broker.number("replica.fetch.backoff.ms"),
+        quota_window_ms=1_000 * broker.number("replication.quota.window.size.seconds"),
+        quota_windows=broker.number("replication.quota.window.num"),
     )
 
 
@@ -103,4 +118,6 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
         compact=compact,
         log_append_time=config["message.timestamp.type"] == "LogAppendTime",
         min_isr=int(config["min.insync.replicas"]),
+        leader_throttled=throttled_replicas(config["leader.replication.throttled.replicas"]),
+        follower_throttled=throttled_replicas(config["follower.replication.throttled.replicas"]),
     )

@@ -16,6 +16,7 @@ from raylog.actors.replica.divergence import Cut
 from raylog.actors.replica.machine import Truncated
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.streams import LeaderStream
+from raylog.actors.replica.throttler import Throttler
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError, KafkaStorageError
 
@@ -30,12 +31,18 @@ class Following:
     """All partitions of one process that follow."""
 
     def __init__(
-        self, runtime: Runtime, settings: ReplicationSettings, cluster_id: str, broker_id: int
+        self,
+        runtime: Runtime,
+        settings: ReplicationSettings,
+        cluster_id: str,
+        broker_id: int,
+        throttler: Throttler,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
         self._cluster_id = cluster_id
         self._broker_id = broker_id
+        self._throttler = throttler
         self._fresh: dict[int, dict[Partition, int]] = {}
         """Leader to partitions that are to be looked for, each with its leader epoch."""
         self._streams: dict[str, LeaderStream] = {}
@@ -131,7 +138,9 @@ class Following:
         if known is not None:
             link.close()
             return known
-        stream = LeaderStream(self._runtime, self._settings, self._broker_id, link, self)
+        stream = LeaderStream(
+            self._runtime, self._settings, self._broker_id, link, self, self._throttler
+        )
         self._streams[address] = stream
         link.on_lost(lambda: self._lost(address, stream))
         return stream if self._streams.get(address) is stream else None

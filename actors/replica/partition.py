@@ -116,6 +116,8 @@ class Partition:
     """Sessions of followers that fetch from this replica."""
     in_surgery: bool = False
     """Whether a thread shortens the log: nothing else may touch it then."""
+    is_behind: bool = True
+    """As a follower: whether the leader had more at its last answer, as far as is known."""
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from raylog.actors.ports import PartitionKey, TopicId
@@ -27,6 +28,7 @@ from raylog.wire.errors import (
 
 if TYPE_CHECKING:
     from raylog.actors.replica.partition import Partition
+    from raylog.actors.replica.throttler import Throttler
 
 FIGURES_MS = 50
 """Time after which a high watermark that no records carry is told by itself."""
@@ -83,10 +85,12 @@ class Serving:
         runtime: Runtime,
         deadlines: Deadlines,
         partitions: Mapping[PartitionKey, Partition],
+        throttler: Throttler,
     ) -> None:
         self._runtime = runtime
         self._deadlines = deadlines
         self._partitions = partitions
+        self._throttler = throttler
         self._sessions: dict[int, FollowerSession] = {}
         self._ready: dict[FollowerSession, None] = {}
         """Sessions to be looked at in the next turn."""
@@ -254,7 +258,7 @@ class Serving:
         for key in tuple(session.news):
             if room <= 0:
                 break
-            part = self._part(session.interests[key], room, payload)
+            part = self._part(session, session.interests[key], room, payload)
             if part is FULL:
                 break
             del session.news[key]
@@ -269,7 +273,11 @@ class Serving:
         return [_figures(one) for one in partitions if one is not None and one.machine.is_leader]
 
     def _part(
-        self, interest: ReplicaInterest, room: int, payload: list[Buffer]
+        self,
+        session: FollowerSession,
+        interest: ReplicaInterest,
+        room: int,
+        payload: list[Buffer],
     ) -> ReplicatedPart | None:
         """What a follower is to be told now of one partition, its records behind `payload`.
 
@@ -286,6 +294,9 @@ class Serving:
         offset, end_offset = interest.offset, log.log_end_offset
         if offset == end_offset:
             return None
+        throttles = self._throttler.leads
+        if throttles and self._must_wait(session, partition):
+            return None
         try:
             room = min(room, interest.max_bytes)
             found = log.read(offset, room, end_offset, at_least_one=not payload)
@@ -295,7 +306,19 @@ class Serving:
         except KafkaStorageError as failure:
             partition.give_up_if_offline()
             return _refusal(interest, failure)
+        if throttles:
+            self._throttler.sent(partition, found.length)
         return _figures(partition)._replace(length=found.length)
+
+    def _must_wait(self, session: FollowerSession, partition: Partition) -> bool:
+        again = partial(self._resume, session, partition.key)
+        return self._throttler.keeps_back(session, session.broker_id, partition, again)
+
+    def _resume(self, session: FollowerSession, key: PartitionKey) -> None:
+        """Look again at a partition that was kept back."""
+        if key in session.interests and key not in session.answered:
+            session.news[key] = None
+            self._look_at(session)
 
     def _load(self, partition: Partition, found: Slice) -> bytes:
         """The records of a slice: read once for all followers that are told of it together."""

@@ -12,6 +12,7 @@ from raylog.actors.replica.config import ReplicationSettings
 from raylog.actors.replica.divergence import Cut, cut_at_divergence, cut_out_of_range
 from raylog.actors.replica.machine import Followed
 from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.throttler import Throttler
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.errors import DecodeError, ErrorCode, KafkaError
 
@@ -41,12 +42,14 @@ class LeaderStream:
         broker_id: int,
         link: Link,
         followers: Followers,
+        throttler: Throttler,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
         self._broker_id = broker_id
         self._link = link
         self._followers = followers
+        self._throttler = throttler
         self._partitions: dict[PartitionKey, Partition] = {}
         self._changed: dict[PartitionKey, None] = {}
         """To be named in the next request."""
@@ -97,6 +100,8 @@ class LeaderStream:
 
     def _ask(self) -> None:
         changed, self._changed = self._changed, {}
+        if self._throttler.follows:
+            changed = {key: None for key in changed if self._may_ask(self._partitions[key])}
         forgotten, self._forgotten = self._forgotten, {}
         settings = self._settings
         ask = ReplicateAsk(
@@ -109,6 +114,10 @@ class LeaderStream:
         )
         self._asked += 1
         self._link.request(REPLICATE, ask, (), self._answered, self._failed)
+
+    def _may_ask(self, partition: Partition) -> bool:
+        epoch = partition.machine.leader_epoch
+        return self._throttler.lets_ask(partition, lambda: self.resume(partition, epoch))
 
     def _interest(self, partition: Partition) -> ReplicaInterest:
         log, machine = partition.log, partition.machine
@@ -186,6 +195,9 @@ class LeaderStream:
             self._changed.pop(partition.key, None)
             self._not_appended(partition, failure)
         else:
+            partition.is_behind = part.log_end_offset > own.log_end_offset
+            if self._throttler.follows:
+                self._throttler.received(partition, part.length)
             partition.handle(Followed(own.log_end_offset, part.high_watermark))
 
     def _not_appended(self, partition: Partition, failure: Exception) -> None:

@@ -28,7 +28,13 @@ from raylog.wire.uuids import to_base64
 
 T = TopicId(b"t" * 16)
 U = TopicId(b"u" * 16)
-CONFIG = {**resolve_topic({}, BrokerConfigs()), "producer.id.expiration.ms": "86400000"}
+NO_RATE = str(2**63 - 1)
+CONFIG = {
+    **resolve_topic({}, BrokerConfigs()),
+    "producer.id.expiration.ms": "86400000",
+    "leader.replication.throttled.rate": NO_RATE,
+    "follower.replication.throttled.rate": NO_RATE,
+}
 R0, R1, R2 = "c/replica/0/0", "c/replica/0/1", "c/replica/0/2"
 
 

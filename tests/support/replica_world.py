@@ -146,6 +146,9 @@ class ReplicaWorld:
         self.failed: list[tuple[int, list[PartitionKey]]] = []
         """(broker, partitions) that were given up."""
         self.altered: list[tuple[int, ...]] = []
+        self.sharers = 1
+        """As many processes of a broker share throttled rates."""
+        self.shares_asked = 0
         self._numbers = itertools.count(1)
         self._links = itertools.count(1)
         self._callers: dict[InprocLink, NodeRuntime] = {}
@@ -240,6 +243,12 @@ class ReplicaWorld:
                 changes["leader_epoch"] = state.leader_epoch + 1
             self._commit(replace(state, **changes, partition_epoch=state.partition_epoch + 1))
 
+    async def configure(self, **changes: str) -> None:
+        """Change the topic's resolved settings while all run; dots are underscores here."""
+        self.config |= {name.replace("_", "."): text for name, text in changes.items()}
+        for node in self.nodes.values():
+            await node.actor.configure([(TOPIC_ID, self.config)])
+
     async def elect(self, leader: int, **changes: Any) -> None:
         """Have a broker lead everything."""
         self.change(leader=leader, **changes)
@@ -256,6 +265,9 @@ class ReplicaWorld:
         if method == "partitions_failed":
             self.failed.append((broker_id, args[1]))
             return None
+        if method == "throttle_shares":
+            self.shares_asked += 1
+            return self.sharers, self.sharers
         assert method == "alter_partitions", method
         return await self._alter(broker_id, args[0])
 

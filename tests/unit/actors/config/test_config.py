@@ -66,6 +66,25 @@ def test_a_wrong_value_is_refused_with_what_was_expected(name: str, text: str, s
     assert said in str(refused.value)
 
 
+@pytest.mark.parametrize("side", ["leader", "follower"])
+@pytest.mark.parametrize("text", ["", "*", " * ", "0:1", "0:1, 12:30", "0:1,,1:2", "7:99"])
+def test_throttled_replicas_are_pairs_or_every_one(side: str, text: str) -> None:
+    parse(TOPIC_KEYS[f"{side}.replication.throttled.replicas"], text)
+
+
+@pytest.mark.parametrize("text", ["x", "0", "0:1,*", "*,*", "-1:2", "0:1:2", "0:", "a:b"])
+def test_throttled_replicas_are_refused_in_apache_kafkas_words(text: str) -> None:
+    """Recorded from Apache Kafka 4.3.1."""
+    name = "leader.replication.throttled.replicas"
+    with pytest.raises(InvalidConfig) as refused:
+        parse(TOPIC_KEYS[name], text)
+    assert str(refused.value) == (
+        f"Invalid value [{text.replace(',', ', ')}] for configuration {name}: {name} must be the "
+        "literal '*' or a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    )
+
+
 def test_an_unknown_key_is_refused_and_the_nearest_named() -> None:
     with pytest.raises(InvalidConfig, match=r"'retention.msec'; did you mean retention.ms\?"):
         find_key(TOPIC_KEYS, "retention.msec")

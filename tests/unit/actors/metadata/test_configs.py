@@ -13,6 +13,7 @@ def test_a_brokers_own_settings_come_before_those_for_all() -> None:
             ConfigChanged(ResourceType.BROKER, "", "log.retention.ms", "1"),
             ConfigChanged(ResourceType.BROKER, "", "producer.id.expiration.ms", "9"),
             ConfigChanged(ResourceType.BROKER, "0", "log.retention.ms", "2"),
+            ConfigChanged(ResourceType.BROKER, "0", "leader.replication.throttled.rate", "7"),
             ConfigChanged(ResourceType.TOPIC, "own", "retention.ms", "3"),
         ]
     )
@@ -24,3 +25,4 @@ def test_a_brokers_own_settings_come_before_those_for_all() -> None:
     assert topic_config(image, "t", everyone)["retention.ms"] == "1"
     assert topic_config(image, "own", first)["retention.ms"] == "3"
     assert replica_config(image, "own", first)["producer.id.expiration.ms"] == "9"
+    assert replica_config(image, "own", first)["leader.replication.throttled.rate"] == "7"

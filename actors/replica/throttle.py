@@ -1,0 +1,229 @@
+"""Replication quotas (KIP-73): when throttled partitions may be copied, and when they wait.
+
+A topic names its throttled replicas (`leader.` and `follower.replication.throttled.replicas`), a
+broker the bytes a second that these may send as leaders and take in as followers. A broker has a
+`Throttle` for each of the two sides in each of its replica processes; those in use share the rate.
+
+The rate is kept as a clock, not as Kafka's samples: what moves costs time at the rate, and nothing
+more moves until that time has come. This takes constant time, and tells when to look again. It
+allows what Kafka's samples do: from rest the bytes of one window
+(`replication.quota.window.size.seconds`) at once, and the answer that oversteps the rate goes out
+as a whole. It is waited off for as long as all windows together at most
+(`replication.quota.window.num`), so that something is copied at any rate, even 0.
+
+| event       | effects                                                                        |
+|-------------|--------------------------------------------------------------------------------|
+| RateChanged | Release of all that were held back: they are looked at anew                    |
+| ShareTold   | none: the rate is divided by another number of processes                       |
+| Moved       | none: the time it takes at the rate is added                                   |
+| HeldBack    | WakeAfter, unless there is one under way                                       |
+| Woken       | Release of a few, the longest waiting first; WakeAfter while others are held   |
+
+Who is held back is released a few at a time, so that a wake-up costs the same whatever is held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import assert_never
+
+UNLIMITED = 2**63 - 1
+"""The default of Kafka's keys: no limit."""
+EVERY_REPLICA = "*"
+RELEASED_AT_ONCE = 10
+STEP_MS = 5
+"""Between releases while there is nothing to be waited off."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """The throttled replicas of a topic, for one side."""
+
+    pairs: frozenset[tuple[int, int]] = frozenset()
+    """(partition, broker id)."""
+    every: bool = False
+
+    def covers(self, partition: int, broker_id: int) -> bool:
+        """Whether a broker's replica of a partition is throttled."""
+        return self.every or (partition, broker_id) in self.pairs
+
+
+NONE_THROTTLED = ThrottledReplicas()
+
+
+@lru_cache(maxsize=256)
+def throttled_replicas(text: str) -> ThrottledReplicas:
+    """Read a topic's list: `partition:broker,...`, or `*` for every replica."""
+    items = [item.strip() for item in text.split(",")]
+    if EVERY_REPLICA in items:
+        return ThrottledReplicas(every=True)
+    pairs = [item.split(":") for item in items if item]
+    return ThrottledReplicas(frozenset((int(one), int(broker)) for one, broker in pairs))
+
+
+@dataclass(frozen=True, slots=True)
+class RateChanged:
+    """Event: the broker's rate, in bytes a second, or the topics' lists are others now."""
+
+    rate: int
+    now_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShareTold:
+    """Event: as many processes of the broker share the rate."""
+
+    processes: int
+    now_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Event: a throttled replica's bytes were sent, or taken in."""
+
+    who: Hashable
+    bytes: int
+    now_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBack:
+    """Event: somebody has to wait."""
+
+    who: Hashable
+    now_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Woken:
+    """Event: the time of a WakeAfter has come."""
+
+    now_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAfter:
+    """Effect: come with Woken after this time; it takes the place of an earlier WakeAfter."""
+
+    delay_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Effect: let these try again; who may still not is held back once more."""
+
+    who: tuple[Hashable, ...]
+
+
+Event = RateChanged | ShareTold | Moved | HeldBack | Woken
+Effect = WakeAfter | Release
+
+
+@dataclass(slots=True)
+class Throttle:
+    """One side of one process, leading or following.
+
+    Invariant: while somebody is held back, a WakeAfter is under way.
+    """
+
+    window_ms: int = 1_000
+    windows: int = 11
+    rate: int = UNLIMITED
+    """Bytes a second of the whole broker."""
+    _processes: int = field(default=1, init=False)
+    _paid_until_ms: float = field(default=float("-inf"), init=False)
+    """When all that moved is paid for with time at the rate."""
+    _held: dict[Hashable, None] = field(default_factory=dict, init=False)
+    _is_wake_due: bool = field(default=False, init=False)
+    _asked: dict[Hashable, float] = field(default_factory=dict, init=False)
+    """Who was let ask for records that have not come yet, and when."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is anything to be minded at all."""
+        return self.rate < UNLIMITED
+
+    def is_over(self, now_ms: float) -> bool:
+        """Whether more has moved than the rate allows until now."""
+        return self.is_limited and self._paid_until_ms > now_ms
+
+    def lets_ask(self, who: Hashable, now_ms: float) -> bool:
+        """Whether somebody may ask for records, whose size nobody knows before they come.
+
+        Within one window only a few may that have no answer yet, so that not everybody who waits
+        is answered at once.
+        """
+        if self.is_over(now_ms):
+            return False
+        for one, asked_ms in tuple(self._asked.items()):
+            if now_ms - asked_ms < self.window_ms:
+                break
+            del self._asked[one]
+        if who not in self._asked and len(self._asked) >= RELEASED_AT_ONCE:
+            return False
+        self._asked.pop(who, None)
+        self._asked[who] = now_ms
+        return True
+
+    def handle(self, event: Event) -> list[Effect]:
+        """Take in an event."""
+        match event:
+            case RateChanged(rate, now_ms):
+                self._rescale(rate, self._processes, now_ms)
+                self._is_wake_due = False
+                return self._released(len(self._held))
+            case ShareTold(processes, now_ms):
+                self._rescale(self.rate, max(1, processes), now_ms)
+                return []
+            case Moved(who, count, now_ms):
+                self._asked.pop(who, None)
+                self._pay(count, now_ms)
+                return []
+            case HeldBack(who, now_ms):
+                self._held[who] = None
+                return [] if self._is_wake_due else [self._wake(now_ms)]
+            case Woken(now_ms):
+                return self._woken(now_ms)
+            case _:
+                assert_never(event)
+
+    def _woken(self, now_ms: float) -> list[Effect]:
+        self._is_wake_due = False
+        effects = [] if self.is_over(now_ms) else self._released(RELEASED_AT_ONCE)
+        if self._held:
+            effects.append(self._wake(now_ms))
+        return effects
+
+    def _wake(self, now_ms: float) -> WakeAfter:
+        self._is_wake_due = True
+        return WakeAfter(max(self._paid_until_ms - now_ms, STEP_MS))
+
+    def _released(self, count: int) -> list[Effect]:
+        released = tuple(islice(self._held, count))
+        for one in released:
+            del self._held[one]
+        return [Release(released)] if released else []
+
+    def _pay(self, count: int, now_ms: float) -> None:
+        if not self.is_limited or not count:
+            return
+        latest_ms = now_ms + self.windows * self.window_ms
+        if self.rate == 0:
+            self._paid_until_ms = latest_ms
+            return
+        cost_ms = 1_000 * count * self._processes / self.rate
+        begin_ms = max(self._paid_until_ms, now_ms - self.window_ms)
+        self._paid_until_ms = min(begin_ms + cost_ms, latest_ms)
+
+    def _rescale(self, rate: int, processes: int, now_ms: float) -> None:
+        """What is not paid for yet takes another time from now on."""
+        owed_ms = self._paid_until_ms - now_ms
+        if owed_ms > 0 and (rate, processes) != (self.rate, self._processes):
+            before = self.rate / self._processes
+            slower = before * processes / rate if rate else float(self.windows)
+            latest_ms = float(self.windows * self.window_ms)
+            self._paid_until_ms = now_ms + min(owed_ms * slower, latest_ms)
+        self.rate, self._processes = rate, processes

@@ -1,0 +1,12 @@
+"""Which of a broker's processes share its replication quotas."""
+
+from raylog.actors.broker.throttle_shares import USED_MS, ThrottleShares
+
+
+def test_who_uses_a_rate_shares_it_until_it_is_silent_for_a_while() -> None:
+    shares = ThrottleShares()
+    assert shares.used("a", True, False, 0) == (1, 0)
+    assert shares.used("b", True, True, 1_000) == (2, 1)
+    assert shares.used("a", False, True, USED_MS) == (2, 2)
+    assert shares.used("c", False, False, USED_MS + 1) == (1, 2)
+    assert shares.used("c", False, False, 1_000 + USED_MS + 1) == (0, 1)
