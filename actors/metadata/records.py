@@ -7,7 +7,7 @@ knew. Broker, leader and partition epochs only grow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgpack
@@ -16,6 +16,8 @@ from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 
 NO_LEADER = -1
+Voters = tuple[tuple[int, str], ...]
+"""Who holds the metadata log: (broker id, directory id) of each."""
 
 
 class MetadataCorrupt(Exception):
@@ -42,8 +44,7 @@ class ClusterNamed(NamedTuple):
 class VotersChanged(NamedTuple):
     """The brokers that hold the metadata log, each with the directory it holds it in."""
 
-    voters: tuple[tuple[int, str], ...]
-    """(broker id, directory id)"""
+    voters: Voters
 
 
 @distinct
@@ -216,12 +217,26 @@ _KINDS: dict[int, type[Record]] = {
 }
 """Types as they are numbered on disk; a number is never given to another type."""
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
+_VOTERS_CHANGED = bytes([_NUMBERS[VotersChanged]])
+_ARRAY_MASK, _SHORT_ARRAY = 0xF0, 0x90
+"""How msgpack begins an array of less than 16 items, which every record is."""
 
 
 def encode_record(record: Record) -> bytes:
     """The bytes of one record."""
     packed: bytes = msgpack.packb([_NUMBERS[type(record)], VERSION, *record])
     return packed
+
+
+def voters_in(records: Iterable[bytes]) -> Voters | None:
+    """The voter set that encoded records name last; None if they name none."""
+    found = None
+    for record in records:
+        if record[1:2] == _VOTERS_CHANGED and record[0] & _ARRAY_MASK == _SHORT_ARRAY:
+            changed = decode_record(record)
+            assert isinstance(changed, VotersChanged), "as its number says"
+            found = changed.voters
+    return found
 
 
 def decode_record(data: bytes) -> Record:
