@@ -23,6 +23,7 @@ from raylog.actors.metadata.records import (
     Record,
     TopicCreated,
     TopicDeleted,
+    Voters,
     VotersChanged,
 )
 from raylog.actors.ports import TopicId
@@ -121,7 +122,7 @@ class MetadataImage:
     controller: str = ""
     """Name of the controller of that epoch; empty if it is not known."""
     cluster_id: str = ""
-    voters: tuple[tuple[int, str], ...] = ()
+    voters: Voters = ()
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
     topic_ids: dict[str, TopicId] = field(default_factory=dict)

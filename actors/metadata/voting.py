@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.records import Voters
 from raylog.actors.plain import distinct
 
 
@@ -14,8 +15,8 @@ class VoterState(NamedTuple):
 
     broker_id: int
     directory_id: str
-    voters: tuple[tuple[int, str], ...]
-    """The voters this copy knows of: (broker id, directory id)."""
+    voters: Voters
+    """The voter set that this copy names last, or that its cluster was to begin with."""
     promised_epoch: int
     last_epoch: int
     next_offset: int
@@ -23,6 +24,11 @@ class VoterState(NamedTuple):
     """Where its entries begin; below it there is only the snapshot."""
     controller: str = ""
     """Name of the controller that was promised `promised_epoch`."""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """How voter sets name it."""
+        return self.broker_id, self.directory_id
 
     @property
     def recency(self) -> tuple[int, int]:
@@ -48,6 +54,20 @@ class NewEpoch(NamedTuple):
 
 
 @distinct
+class JoinVoters(NamedTuple):
+    """A controller asks a broker for a copy that is to be brought level, and then to vote.
+
+    Taking part is a promise of the epoch, from a blank copy too: it comes back as an empty one.
+    """
+
+    epoch: int
+    controller: str
+    """The controller's name."""
+    directory_id: str
+    """Of the copy; another one does not join."""
+
+
+@distinct
 class VoterLog(NamedTuple):
     """Part of a voter's log: from a snapshot on, if the beginning was asked for."""
 
@@ -67,6 +87,8 @@ class VoterAppend(NamedTuple):
     entries: list[LogEntry]
     controller: str = ""
     """The controller's name."""
+    directory_id: str = ""
+    """Whose copy is meant; another one refuses. Empty: whichever the broker has."""
 
 
 @distinct

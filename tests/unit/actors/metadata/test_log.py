@@ -8,7 +8,7 @@ import msgpack
 import pytest
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
-from raylog.actors.metadata.records import MetadataCorrupt
+from raylog.actors.metadata.records import MetadataCorrupt, Voters, VotersChanged, encode_record
 from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
 
@@ -244,3 +244,34 @@ def test_promises_of_older_builds_name_nobody(disk: FaultyDisk) -> None:
     log._write([msgpack.packb([0, 3])])
     again = reopened(disk)
     assert (again.promised_epoch, again.promised_controller) == (3, "")
+
+
+def naming(*broker_ids: int) -> tuple[Voters, bytes]:
+    """A voter set and its record."""
+    voters = tuple((one, f"d{one}") for one in broker_ids)
+    return voters, encode_record(VotersChanged(voters))
+
+
+def test_the_voter_set_named_last_counts_until_it_is_cut(disk: FaultyDisk) -> None:
+    (one, first), (two, second), (three, third) = naming(0), naming(0, 1), naming(0, 1, 2)
+    log = reopened(disk)
+    assert log.voters == ()
+    log.append([entry(0, 1, b"x", first), entry(2, 1, second, b"y")])
+    assert log.voters == two
+    log.append([entry(4, 1, b"z"), entry(5, 1, third)])
+    assert (log.voters, reopened(disk).voters) == (three, three)
+    log.cut(5)
+    assert (log.voters, reopened(disk).voters) == (two, two)
+    log.cut(2)
+    assert (log.voters, reopened(disk).voters) == (one, one)
+
+
+def test_a_snapshot_names_voters_too(disk: FaultyDisk) -> None:
+    (one, first), (two, second) = naming(0), naming(0, 1)
+    log = reopened(disk)
+    log.append([entry(0, 1, b"x"), entry(1, 1, second)])
+    snapshot = LogSnapshot(1, 1, (first,))
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    assert (log.voters, reopened(disk).voters) == (two, two)
+    log.cut(1)
+    assert (log.voters, reopened(disk).voters) == (one, one)

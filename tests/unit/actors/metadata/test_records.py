@@ -8,6 +8,7 @@ import pytest
 from raylog.actors.metadata.records import (
     _NUMBERS,
     BrokerRegistered,
+    ClusterNamed,
     ConfigChanged,
     LeaderChanged,
     MetadataCorrupt,
@@ -15,9 +16,11 @@ from raylog.actors.metadata.records import (
     PartitionCreated,
     Record,
     TopicCreated,
+    TopicDeleted,
     VotersChanged,
     decode_record,
     encode_record,
+    voters_in,
 )
 from raylog.actors.ports import TopicId
 
@@ -73,3 +76,12 @@ def test_a_record_of_an_older_build_gets_the_defaults_of_newer_fields() -> None:
 def test_what_is_no_record_is_refused(data: bytes) -> None:
     with pytest.raises(MetadataCorrupt):
         decode_record(data)
+
+
+def test_voter_sets_are_found_without_decoding_the_rest() -> None:
+    first = VotersChanged(((0, "a"),))
+    second = VotersChanged(((0, "a"), (1, "b")))
+    others = [encode_record(one) for one in (ClusterNamed("c"), TopicDeleted(TopicId(b"t" * 16)))]
+    assert voters_in([*others, b"", b"\x93", b"rubbish"]) is None
+    found = voters_in([*others, encode_record(first), *others, encode_record(second), *others])
+    assert found == second.voters
