@@ -8,6 +8,8 @@ GATEWAY = "gateway"
 REPLICA = "replica"
 GROUP = "group"
 """The coordinator of consumer groups."""
+TRANSACTION = "transaction"
+"""The coordinator of transactions."""
 
 _LODGES_AT = "@"
 

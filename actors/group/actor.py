@@ -12,8 +12,9 @@ from typing import Any
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.coordination.placement import group_partition
+from raylog.actors.coordination.requests import RequestHead
 from raylog.actors.coordination.step import Asked
-from raylog.actors.group.api import GROUP_REQUEST, RequestHead, failed
+from raylog.actors.group.api import GROUP_REQUEST, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
 from raylog.actors.group.gathering import KINDS, Gathering, names_several

@@ -11,28 +11,13 @@ does, never failed over the link.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     ErrorCode,
-    FencedLeaderEpoch,
-    InvalidFetchSize,
     KafkaError,
-    KafkaStorageError,
-    MessageTooLarge,
-    NotCoordinator,
-    NotEnoughReplicas,
-    NotEnoughReplicasAfterAppend,
-    NotLeaderOrFollower,
-    RecordListTooLarge,
-    RequestTimedOut,
-    UnknownLeaderEpoch,
     UnknownMemberId,
-    UnknownServerError,
-    UnknownTopicOrPartition,
 )
 from raylog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -83,48 +68,6 @@ SEVERAL_GROUPS_SINCE = 8
 """Versions of OffsetFetch: one error for the group; several groups (KIP-709)."""
 NO_OFFSET = -1
 """What OffsetFetch answers where nothing is stored."""
-
-
-class RequestHead(NamedTuple):
-    """What a gateway tells of a client's request beside its body."""
-
-    api_key: int
-    version: int
-    correlation_id: int
-    client_id: str | None
-    client_host: str
-    """As Kafka tells it: `/127.0.0.1`."""
-
-
-def coordinator_error(failure: Exception) -> KafkaError:
-    """What clients of a coordinator are told of a failure of its partition's log.
-
-    Its errors mean something else to them: they would take them for their own partitions'.
-    """
-    match failure:
-        case (
-            PeerLost()
-            | ActorGone()
-            | NotLeaderOrFollower()
-            | FencedLeaderEpoch()
-            | UnknownLeaderEpoch()
-            | KafkaStorageError()
-        ):
-            return NotCoordinator(str(failure))
-        case (
-            PeerTimeout()
-            | UnknownTopicOrPartition()
-            | NotEnoughReplicas()
-            | NotEnoughReplicasAfterAppend()
-            | RequestTimedOut()
-        ):
-            return CoordinatorNotAvailable(str(failure))
-        case MessageTooLarge() | RecordListTooLarge() | InvalidFetchSize():
-            return UnknownServerError(str(failure))
-        case KafkaError():
-            return failure
-        case _:
-            raise failure
 
 
 def failed(request: Any, version: int, failure: KafkaError) -> Any:

@@ -14,9 +14,10 @@ from functools import partial
 from typing import Any
 
 from raylog.actors.coordination.appending import Appender
+from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.coordination.timers import Timers
-from raylog.actors.group.api import coordinator_error, failed
+from raylog.actors.group.api import failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from raylog.actors.coordination.requests import RequestHead
 from raylog.actors.group.actor import GroupCoordinatorActor
-from raylog.actors.group.api import GROUP_REQUEST, RequestHead
+from raylog.actors.group.api import GROUP_REQUEST
 from raylog.actors.metadata.records import PartitionChanged, Record
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate

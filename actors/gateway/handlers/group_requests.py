@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from raylog.actors.coordination.requests import RequestHead, coordinator_error
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import absent
-from raylog.actors.group.api import GROUP_REQUEST, RequestHead, coordinator_error, failed
+from raylog.actors.group.api import GROUP_REQUEST, failed
 from raylog.actors.names import GROUP
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.coordination.appending import APPEND_RECORDS_MAX
-from raylog.actors.group.api import coordinator_error
+from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.group.hosting import SWEEP_GROUPS
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC

@@ -1,0 +1,1 @@
+"""Transactions: the coordinator's machine and its shell, and the way to it."""
