@@ -59,6 +59,21 @@ def reassign(
     wait: Annotated[
         bool, typer.Option("--wait", help="With --execute: until all have moved.")
     ] = False,
+    throttle: Annotated[
+        int | None,
+        typer.Option(
+            "--throttle",
+            min=1,
+            metavar="BYTES",
+            help="With --execute: bytes a second that each broker may copy for the moves, in "
+            "and out; again with another number changes it. Clients are not slowed down. "
+            "--wait, --verify and --cancel remove it once nothing moves.",
+        ),
+    ] = None,
+    preserve_throttles: Annotated[
+        bool,
+        typer.Option("--preserve-throttles", help="Do not remove throttles once all is done."),
+    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="How far the plan is, or all moves under way.")
     ] = False,
@@ -80,7 +95,7 @@ def reassign(
 
     raylog topics reassign -t orders --brokers 0,1,2 --execute --wait
     """
-    _check_modes(execute, dry_run, verify, cancel, wait=wait)
+    _check_modes(execute, dry_run, verify, cancel, wait=wait, throttle=throttle)
     from raylog.client import BlockingClient
 
     with BlockingClient(bootstrap) as client:
@@ -91,10 +106,9 @@ def reassign(
                 if planned
                 else None
             )
-            if cancel:
-                _cancel(client, plan, topics, as_json=as_json)
-            else:
-                _verify(client, plan, topics, as_json=as_json)
+            (_cancel if cancel else _verify)(client, plan, topics, as_json=as_json)
+            if not preserve_throttles:
+                _remove_throttles(client, plan, topics)
             return
         plan, current = _plan(client, topics, brokers, replication_factor, from_file)
         if export is not None:
@@ -102,16 +116,20 @@ def reassign(
         if not execute:
             _show(plan, current, as_json=as_json)
             return
-        _execute(client, plan, current, as_json=as_json)
+        _execute(client, plan, current, throttle, as_json=as_json)
         if wait:
             _wait(client, plan)
+            if not preserve_throttles:
+                _remove_throttles(client, plan, None)
 
 
-def _check_modes(*modes: bool, wait: bool) -> None:
+def _check_modes(*modes: bool, wait: bool, throttle: int | None) -> None:
     if sum(modes) > 1:
         raise typer.BadParameter("give one of --execute, --dry-run, --verify and --cancel")
     if wait and not modes[0]:
         raise typer.BadParameter("--wait goes with --execute")
+    if throttle is not None and not modes[0]:
+        raise typer.BadParameter("--throttle goes with --execute")
 
 
 # ---- planning --------------------------------------------------------------------------------
@@ -125,7 +143,7 @@ def _plan(
     from_file: Path | None,
 ) -> tuple[Plan, dict[TopicPartition, PartitionReplicas]]:
     """The plan that was asked for, and how its partitions are held now."""
-    from raylog.cli.reassignment import plan_moves, read_plan
+    from raylog.cli.reassignment import arrived, plan_moves, read_plan
 
     if from_file is not None:
         if topics or brokers or replication_factor:
@@ -145,7 +163,8 @@ def _plan(
             "See them with: raylog brokers list",
         )
     chosen = {broker: racks[broker] for broker in wanted}
-    return plan_moves(current, chosen, replication_factor), current
+    settled = arrived(current, client.list_reassignments(list(current)))
+    return plan_moves(settled, chosen, replication_factor), current
 
 
 def _export(path: Path, plan: Plan, current: Mapping[TopicPartition, PartitionReplicas]) -> None:
@@ -187,9 +206,11 @@ def _execute(
     client: BlockingClient,
     plan: Plan,
     current: Mapping[TopicPartition, PartitionReplicas],
+    throttle: int | None,
     *,
     as_json: bool,
 ) -> None:
+    from raylog.cli.move_throttles import set_throttles
     from raylog.cli.reassignment import moves_of
 
     moves = moves_of(plan, current)
@@ -198,6 +219,8 @@ def _execute(
     if not wanted:
         print_done("every partition is where the plan has it")
         return
+    if throttle is not None:
+        set_throttles(client, wanted, current, throttle)
     tell_outcomes(client.alter_reassignments(wanted), "moving", as_json=as_json)
 
 
@@ -213,6 +236,16 @@ def _wait(client: BlockingClient, plan: Plan) -> None:
             )
             time.sleep(_POLL_S)
     print_done(f"all {len(plan)} partitions are where the plan has them")
+
+
+def _remove_throttles(client: BlockingClient, plan: Plan | None, topics: list[str] | None) -> None:
+    """Remove the throttles of moves, unless something still moves: rates are for all moves."""
+    from raylog.cli.move_throttles import remove_throttles
+
+    if client.list_reassignments():
+        return
+    named = topics_of(topics or ())
+    remove_throttles(client, named if plan is None else [key.topic for key in plan])
 
 
 def _cancel(

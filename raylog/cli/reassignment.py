@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from raylog.cli.failures import EXIT_USAGE, CommandFailed
-from raylog.client import PartitionReplicas, TopicPartition
+from raylog.client import PartitionReplicas, Reassignment, TopicPartition
 
 Plan = dict[TopicPartition, tuple[int, ...]]
 
@@ -37,6 +37,19 @@ class _Loads:
             return (0 if rack is None else racks.count(rack)), self.held[broker], broker
 
         return min((broker for broker in self.racks if broker not in taken), key=cost)
+
+
+def arrived(
+    current: Mapping[TopicPartition, PartitionReplicas],
+    moving: Mapping[TopicPartition, Reassignment],
+) -> dict[TopicPartition, PartitionReplicas]:
+    """Partitions as they will be once their moves are over: plans count neither end twice."""
+    return {
+        key: replace(one, replicas=[n for n in one.replicas if n not in moving[key].removing])
+        if key in moving
+        else one
+        for key, one in current.items()
+    }
 
 
 def plan_moves(
@@ -90,6 +103,47 @@ def moves_of(plan: Plan, current: Mapping[TopicPartition, PartitionReplicas]) ->
     return {
         key: replicas for key, replicas in plan.items() if tuple(current[key].replicas) != replicas
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledMoves:
+    """Who takes part in copying, in the form of the settings."""
+
+    leading: dict[str, str]
+    """Topic to the replicas that are copied from, as partition:broker pairs."""
+    following: dict[str, str]
+    """Topic to the replicas that are made."""
+    brokers: list[int]
+    """All that have one of either kind."""
+
+
+def throttled_replicas(
+    plan: Plan,
+    current: Mapping[TopicPartition, PartitionReplicas],
+    adding: Mapping[TopicPartition, Sequence[int]],
+) -> ThrottledMoves:
+    """The replicas that a plan copies from and to; `adding` are those being made already.
+
+    Partitions of which nothing is copied are left out.
+    """
+    leading: dict[str, list[str]] = {}
+    following: dict[str, list[str]] = {}
+    brokers: set[int] = set()
+    for key, wanted in sorted(plan.items()):
+        made = {*adding.get(key, ())}
+        sources = [broker for broker in current[key].replicas if broker not in made]
+        targets = [broker for broker in wanted if broker not in sources]
+        if targets:
+            brokers.update(sources, targets)
+            pairs = leading.setdefault(key.topic, [])
+            pairs += [f"{key.partition}:{broker}" for broker in sources]
+            pairs = following.setdefault(key.topic, [])
+            pairs += [f"{key.partition}:{broker}" for broker in targets]
+    return ThrottledMoves(
+        {topic: ",".join(pairs) for topic, pairs in leading.items()},
+        {topic: ",".join(pairs) for topic, pairs in following.items()},
+        sorted(brokers),
+    )
 
 
 def read_plan(path: Path) -> Plan:

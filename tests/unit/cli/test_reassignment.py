@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from raylog.cli.failures import CommandFailed
-from raylog.cli.reassignment import Plan, moves_of, plan_document, plan_moves, read_plan
+from raylog.cli.reassignment import (
+    Plan,
+    ThrottledMoves,
+    arrived,
+    moves_of,
+    plan_document,
+    plan_moves,
+    read_plan,
+    throttled_replicas,
+)
 from raylog.cli.replica_options import parse_assignment, parse_brokers, select
-from raylog.client import PartitionReplicas, TopicPartition
+from raylog.client import PartitionReplicas, Reassignment, TopicPartition
 
 NO_RACKS: dict[int, str | None] = dict.fromkeys(range(3))
 
@@ -27,6 +36,15 @@ def held(*replicas: tuple[int, ...], topic: str = "t") -> dict[TopicPartition, P
 
 def placed(plan: Plan) -> list[tuple[int, ...]]:
     return [plan[key] for key in sorted(plan)]
+
+
+def test_what_moves_counts_as_where_it_goes() -> None:
+    current = held((2, 0, 1), (1, 2))
+    first, second = sorted(current)
+    moving = {first: Reassignment([2, 0, 1], adding=[2], removing=[0, 1])}
+    settled = arrived(current, moving)
+    assert {key: one.replicas for key, one in settled.items()} == {first: [2], second: (1, 2)}
+    assert plan_moves({first: settled[first]}, {2: None}) == {first: (2,)}
 
 
 def test_what_is_even_stays_as_it_is() -> None:
@@ -137,3 +155,19 @@ def test_partitions_are_selected_by_name_and_number() -> None:
     ]
     with pytest.raises(CommandFailed, match="there is no partition t-7"):
         select(["t:7"], known)
+
+
+def test_throttles_name_who_is_copied_from_and_to_as_kafkas_tool_does() -> None:
+    current = held((0, 1), (1, 2), (2, 3))
+    first, second, third = sorted(current)
+    plan: Plan = {first: (1, 4), second: (2, 1), third: (3, 5)}
+    adding = {third: [3]}
+    assert throttled_replicas(plan, current, adding) == ThrottledMoves(
+        {"t": "0:0,0:1,2:2"}, {"t": "0:4,2:3,2:5"}, [0, 1, 2, 3, 4, 5]
+    )
+
+
+def test_nothing_is_throttled_where_nothing_is_copied() -> None:
+    current = held((0, 1, 2))
+    plan: Plan = dict.fromkeys(current, (2, 1))
+    assert throttled_replicas(plan, current, {}) == ThrottledMoves({}, {}, [])

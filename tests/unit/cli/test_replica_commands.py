@@ -110,6 +110,81 @@ def test_a_topic_moves_and_moves_back(shell: Shell, tmp_path: Path) -> None:
     assert "nothing moves" in shell.run("topics", "reassign", "--topic", "mover", "--cancel")
 
 
+def throttles(shell: Shell, kind: str, name: str) -> dict[object, object]:
+    """The throttling settings that a topic or broker has of its own."""
+    rows = shell.json("configs", "describe", kind, name)
+    return {row["key"]: row["value"] for row in rows if "throttled" in str(row["key"])}
+
+
+def test_a_throttled_move_takes_its_time_and_writers_do_not_notice(shell: Shell) -> None:
+    """KIP-73: 4 MB at 1 MB/s; what a second allows goes at once, whole answers too."""
+    shell.run("topics", "create", "slow", "--assignment", "0")
+    key = TopicPartition("slow", 0)
+    with BlockingClient(shell.bootstrap) as client, client.producer() as producer:
+        for _ in range(400):
+            producer.send("slow", bytes(10_000), partition=0)
+        producer.flush()
+        begun = time.monotonic()
+        move = ("topics", "reassign", "--topic", "slow", "--brokers", "1")
+        said = shell.run(*move, "--execute", "--throttle", "1000000")
+        assert "brokers 0, 1 copy what moves at 1,000,000 bytes/s at most" in said
+        rates = dict.fromkeys(
+            ("leader.replication.throttled.rate", "follower.replication.throttled.rate"), "1000000"
+        )
+        assert throttles(shell, "broker", "0") == throttles(shell, "broker", "1") == rates
+        assert throttles(shell, "broker", "2") == {}
+        assert throttles(shell, "topic", "slow") == {
+            "leader.replication.throttled.replicas": "0:0",
+            "follower.replication.throttled.replicas": "0:1",
+        }
+        assert "moving" in shell.run(*move, "--verify")
+        assert throttles(shell, "broker", "0") == rates, "it is not done"
+        written_s = 0.0
+        while client.list_reassignments([key]):
+            sent = time.monotonic()
+            producer.send("slow", b"meanwhile", partition=0)
+            producer.flush()
+            written_s = max(written_s, time.monotonic() - sent)
+            assert sent - begun < DEADLINE_S
+        assert time.monotonic() - begun > 1.5
+        assert written_s < 1.0
+    said = shell.run(*move, "--verify")
+    assert "throttles removed: broker 0, broker 1, slow" in said
+    assert not any(throttles(shell, "broker", name) for name in "012")
+    assert throttles(shell, "topic", "slow") == {}
+    assert "throttles" not in shell.run(*move, "--verify")
+
+
+def test_throttles_are_removed_when_all_has_moved_unless_they_are_to_stay(shell: Shell) -> None:
+    shell.run("topics", "create", "brisk", "--assignment", "0,1")
+    filled(shell, "brisk")
+    there = ("topics", "reassign", "--topic", "brisk", "--brokers", "2", "--execute", "--wait")
+    said = shell.run(*there, "--throttle", "50000000", "--preserve-throttles")
+    assert "throttles removed" not in said
+    lists = throttles(shell, "topic", "brisk")
+    assert lists["leader.replication.throttled.replicas"] == "0:0,1:1"
+    assert lists["follower.replication.throttled.replicas"] == "0:2,1:2"
+    back = ("topics", "reassign", "--topic", "brisk", "--brokers", "0,1", "--execute", "--wait")
+    said = shell.run(*back, "--throttle", "60000000")
+    assert "throttles removed: broker 0, broker 1, broker 2, brisk" in said
+    assert throttles(shell, "topic", "brisk") == {}
+
+
+def test_a_move_that_is_called_off_leaves_no_throttle(shell: Shell) -> None:
+    shell.run("topics", "create", "off", "--assignment", "0")
+    with BlockingClient(shell.bootstrap) as client, client.producer() as producer:
+        for _ in range(300):
+            producer.send("off", bytes(10_000), partition=0)
+    move = ("topics", "reassign", "--topic", "off", "--brokers", "1")
+    shell.run(*move, "--execute", "--throttle", "1000")
+    assert "called off" in shell.run(*move, "--cancel", "--preserve-throttles")
+    assert throttles(shell, "topic", "off") != {}
+    shell.run(*move, "--execute", "--throttle", "1000")
+    said = shell.run(*move, "--cancel")
+    assert "throttles removed: broker 0, broker 1, off" in said
+    assert shell.replicas("off") == [[0]]
+
+
 def test_leaders_are_elected(shell: Shell) -> None:
     shell.run("topics", "create", "elect", "--assignment", "0:1")
     assert shell.json("topics", "elect-leaders", "elect")[0]["outcome"] == "not needed"
@@ -133,6 +208,8 @@ def test_leaders_are_elected(shell: Shell) -> None:
         ("reassign", "--topic", "placed"),
         ("reassign", "--execute", "--cancel"),
         ("reassign", "--wait"),
+        ("reassign", "--topic", "placed", "--brokers", "0", "--throttle", "1000"),
+        ("reassign", "--topic", "placed", "--brokers", "0", "--execute", "--throttle", "0"),
     ],
 )
 def test_what_makes_no_sense_is_a_usage_error(shell: Shell, arguments: tuple[str, ...]) -> None:

@@ -1,0 +1,80 @@
+"""The four settings that slow moves down (KIP-73): set before a move, removed after it.
+
+They are those that Apache Kafka's kafka-reassign-partitions sets, so each tool finds the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from raylog.cli.output import print_done
+from raylog.cli.reassignment import throttled_replicas
+
+if TYPE_CHECKING:
+    from raylog.cli.reassignment import Plan
+    from raylog.client import BlockingClient, PartitionReplicas, Resource, TopicPartition
+
+_SIDES = ("leader", "follower")
+RATES = tuple(f"{side}.replication.throttled.rate" for side in _SIDES)
+LISTS = tuple(f"{side}.replication.throttled.replicas" for side in _SIDES)
+
+
+def set_throttles(
+    client: BlockingClient,
+    plan: Plan,
+    current: Mapping[TopicPartition, PartitionReplicas],
+    bytes_per_second: int,
+) -> None:
+    """Have the plan's moves copy no faster; other brokers and topics stay as they are."""
+    from raylog.client import Resource, ResourceType
+
+    adding = {key: one.adding for key, one in client.list_reassignments(list(plan)).items()}
+    throttled = throttled_replicas(plan, current, adding)
+    rates: dict[str, str | None] = dict.fromkeys(RATES, str(bytes_per_second))
+    for broker in throttled.brokers:
+        client.alter_configs(Resource(ResourceType.BROKER, str(broker)), rates)
+    for topic in sorted(throttled.leading):
+        lists: dict[str, str | None] = dict(
+            zip(LISTS, (throttled.leading[topic], throttled.following[topic]), strict=True)
+        )
+        client.alter_configs(Resource(ResourceType.TOPIC, topic), lists)
+    if throttled.brokers:
+        print_done(
+            f"brokers {', '.join(map(str, throttled.brokers))} copy what moves at "
+            f"{bytes_per_second:,} bytes/s at most; --verify takes that away once all is done"
+        )
+
+
+def remove_throttles(client: BlockingClient, topics: Iterable[str]) -> None:
+    """Take the rates from all brokers and the lists from these topics, where there are any."""
+    from raylog.client import Resource, ResourceType
+
+    nodes = sorted(client.metadata([]).nodes)
+    removed = [
+        f"broker {node}"
+        for node in nodes
+        if _unset(client, Resource(ResourceType.BROKER, str(node)), RATES)
+    ]
+    removed += [
+        topic
+        for topic in sorted({*topics})
+        if _unset(client, Resource(ResourceType.TOPIC, topic), LISTS)
+    ]
+    if removed:
+        print_done(f"throttles removed: {', '.join(removed)}")
+
+
+def _unset(client: BlockingClient, resource: Resource, names: tuple[str, ...]) -> bool:
+    """Remove what a resource has of its own; whether that was anything."""
+    from raylog.client import ConfigSource
+
+    own = (ConfigSource.BROKER, ConfigSource.TOPIC)
+    found = [
+        entry.name
+        for entry in client.describe_configs(resource)
+        if entry.name in names and entry.source in own
+    ]
+    if found:
+        client.alter_configs(resource, dict.fromkeys(found))
+    return bool(found)
