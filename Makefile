@@ -84,8 +84,8 @@ differential: $(STAMP) ## scripted group sessions, as Apache Kafka answered them
 nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
 	$(PYTEST) tests/cluster/test_nodes.py
 
-faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, judged by the history checker
-	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1)
+faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, KINDS=kill-leader TIMES=40; the history checker judges
+	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(if $(KINDS),--kinds $(KINDS)) $(if $(TIMES),--times $(TIMES))
 
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py

@@ -73,8 +73,11 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "raylog"
 
 
-def fetch() -> KafkaJars:
-    """The jars, brought by Maven at the first call; MissingToolError without Java or Maven."""
+def fetch(sources: Path = SOURCES) -> KafkaJars:
+    """The jars, brought by Maven at the first call, and the classes of a folder's sources.
+
+    Raises MissingToolError without Java or Maven.
+    """
     root = cache_directory() / f"kafka-{KAFKA_VERSION}"
     libs = root / "libs"
     if shutil.which("java") is None or shutil.which("javac") is None:
@@ -83,9 +86,9 @@ def fetch() -> KafkaJars:
         _copy_dependencies(root, libs)
     log4j = root / "log4j2.properties"
     log4j.write_text(_LOG4J)
-    jars = KafkaJars(libs, log4j, root / "classes" / _sources_digest())
+    jars = KafkaJars(libs, log4j, root / "classes" / _digest(sources))
     if not jars.classes.exists():
-        _compile(jars)
+        _compile(jars, sources)
     return jars
 
 
@@ -117,15 +120,15 @@ def _pom() -> str:
     )
 
 
-def _sources_digest() -> str:
+def _digest(sources: Path) -> str:
     digest = hashlib.sha256()
-    for source in sorted(SOURCES.glob("*.java")):
+    for source in sorted(sources.glob("*.java")):
         digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _compile(jars: KafkaJars) -> None:
-    sources = [str(source) for source in sorted(SOURCES.glob("*.java"))]
+def _compile(jars: KafkaJars, folder: Path) -> None:
+    sources = [str(source) for source in sorted(folder.glob("*.java"))]
     building = jars.classes.with_name(f"{jars.classes.name}.{os.getpid()}")
     command = ["javac", "-nowarn", "-cp", f"{jars.libs}{os.sep}*", "-d", str(building), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

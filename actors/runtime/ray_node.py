@@ -107,6 +107,7 @@ def start_node(
     *,
     index: int = 0,
     join: str | None = None,
+    host: str = LOOPBACK,
     cpus: int | None = None,
     resources: dict[str, float] | None = None,
     labels: dict[str, str] | None = None,
@@ -115,6 +116,7 @@ def start_node(
 ) -> LocalRay:
     """Start a Ray node, a head or one that joins `join` (host:port), and record it in `run`.
 
+    `host` is the address under which other nodes reach it, and what it listens on.
     Changes this process's environment (Ray's settings are inherited by all it starts), so that a
     following `connect` finds the same token.
     """
@@ -142,7 +144,7 @@ def start_node(
             head=join is None,
             metrics=metrics,
             gcs_address=join,
-            node_ip_address=LOOPBACK,
+            node_ip_address=host,
             num_cpus=cpus,
             resources=resources,
             labels=labels,
@@ -182,8 +184,11 @@ def missing_for_metrics() -> list[str]:
     return [name for name in _METRICS_MODULES if importlib.util.find_spec(name) is None]
 
 
-def connect(address: str, token_path: str | None = None) -> None:
-    """Make this process a driver of the Ray cluster at `address`."""
+def connect(address: str, token_path: str | None = None, host: str | None = None) -> None:
+    """Make this process a driver of the Ray cluster at `address`.
+
+    `host` is the address of the node to be joined, where that is not loopback.
+    """
     if token_path is not None:
         prepare_environment(Path(token_path), metrics=False)
     import ray
@@ -194,6 +199,7 @@ def connect(address: str, token_path: str | None = None) -> None:
         log_to_driver=False,
         logging_level=logging.ERROR,
         configure_logging=False,
+        _node_ip_address=host,
     )
 
 

@@ -31,6 +31,7 @@ from tests.checker.anomalies import Options, Verdict
 from tests.checker.check import DEFAULT, check
 from tests.checker.confluent import RecordingConsumer, RecordingProducer
 from tests.checker.history import load
+from tests.checker.java_clients import JavaClients
 from tests.checker.operations import Outcome, Partition
 from tests.checker.recorder import Recorder
 from tests.checker.report import show, to_json
@@ -71,6 +72,10 @@ class Plan:
     """Of each producer, about."""
     record_bytes: int = 100
     seed: int = 1
+    java_producers: int = 0
+    """Java clients beside the others, each kind as above."""
+    java_consumers: int = 0
+    java_members: int = 0
 
 
 USUAL = Plan()
@@ -93,6 +98,7 @@ class Workload:
         self._recorder = Recorder(self.path)
         self._ending = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._java: JavaClients | None = None
         self._verdict: Verdict | None = None
 
     @property
@@ -117,6 +123,8 @@ class Workload:
         ):
             for number in range(clients):
                 self._start(work, number)
+        if plan.java_producers or plan.java_consumers or plan.java_members:
+            self._java = self._start_java()
         return self
 
     def __exit__(
@@ -128,6 +136,8 @@ class Workload:
         self._ending.set()
         for thread in self._threads:
             thread.join(END_S)
+        if self._java is not None:
+            self.failures += self._java.finish(END_S)
         try:
             still = [thread.name for thread in self._threads if thread.is_alive()]
             assert not still, f"clients that do not end: {still}"
@@ -136,7 +146,8 @@ class Workload:
         finally:
             self._recorder.close()
         if kind is None:
-            self._verdict = check(load([self.path]), self._options)
+            paths = [self.path] if self._java is None else [self.path, self._java.path]
+            self._verdict = check(load(paths), self._options)
 
     def _create_topic(self) -> None:
         plan = self._plan
@@ -159,6 +170,13 @@ class Workload:
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _start_java(self) -> JavaClients:
+        plan = self._plan
+        counts = plan.partitions, plan.java_producers, plan.java_consumers, plan.java_members
+        sizes = plan.records_per_s, plan.record_bytes, plan.seed
+        given = [self._bootstrap, self.topic, *map(str, (*counts, *sizes))]
+        return JavaClients(self.path.parent, given)
 
     # -- writing -------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.cluster import (
+    BrokerPlan,
     ClusterPlan,
     describe_cluster,
     plan_cluster,
@@ -25,7 +26,7 @@ from raylog.actors.cluster import (
 )
 from raylog.actors.names import BROKER, CONTROLLER, broker_name, controller_name
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
-from raylog.actors.runtime.ray_node import ActorEntry, actors_named
+from raylog.actors.runtime.ray_node import LOOPBACK, ActorEntry, actors_named
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -67,6 +68,8 @@ class RayCluster:
     settings: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[str] = ()
     ports: list[int] = field(default_factory=list)
+    hosts: Sequence[str] = ()
+    """Where each broker listens, if not all on loopback."""
     _plan: ClusterPlan | None = None
 
     def start(self) -> float:
@@ -79,12 +82,25 @@ class RayCluster:
         self._plan = plan_cluster(
             self.data,
             self.runtime,
-            host="127.0.0.1",
+            host=LOOPBACK,
             ports=self.ports or [0] * self.brokers,
             settings=self.settings,
             nodes=self.nodes,
         )
+        self._plan = replace(
+            self._plan, brokers=tuple(map(self._placed, self._plan.brokers, self._hosts))
+        )
         self.ports = [one.port for one in await start_cluster(self.runtime, self._plan)]
+
+    @property
+    def _hosts(self) -> Sequence[str]:
+        return self.hosts or [LOOPBACK] * self.brokers
+
+    @staticmethod
+    def _placed(broker: BrokerPlan, host: str) -> BrokerPlan:
+        """A broker that listens at its own host."""
+        listeners = broker.settings["listeners"].replace(LOOPBACK, host)
+        return replace(broker, settings={**broker.settings, "listeners": listeners})
 
     def start_one(self, broker_id: int, node_id: str) -> float:
         """Start one broker again, on another node; returns the seconds until it serves."""
@@ -126,7 +142,8 @@ class RayCluster:
     @property
     def bootstrap(self) -> str:
         """Addresses of all brokers."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        places = zip(self._hosts, self.ports, strict=True)
+        return ",".join(f"{host}:{port}" for host, port in places)
 
     def actors(self) -> list[ActorEntry]:
         """All actors of the cluster, as Ray knows them."""
