@@ -18,7 +18,7 @@ from raylog.client.errors import (
 from raylog.client.io import Io, Transport
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import VERSIONS, ApiKey
-from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.errors import ErrorCode, KafkaError, NotController, error_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from raylog.wire.messages.metadata import (
     MetadataRequest,
@@ -104,10 +104,23 @@ class Core:
 
         async def reached() -> int:
             node_id = await self.controller()
-            await self.api_versions(node_id)
+            try:
+                await self.api_versions(node_id)
+            except NotConnected:
+                await self.refresh([])  # another may be the one to ask by now
+                raise
             return node_id
 
         return await self.ask(await self.repeat(reached), request, expected)
+
+    async def look(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Run what only looks, again when its broker was lost; what a broker answers stands."""
+        return await self.repeat(
+            attempt,
+            retriable=lambda error: isinstance(
+                error, NotConnected | ConnectionLost | RequestTimedOut | NotController
+            ),
+        )
 
     async def submit(
         self,

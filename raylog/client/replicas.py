@@ -136,7 +136,7 @@ class ReplicaAdmin:
         if names == []:
             return {}
         try:
-            return await self._described(names)
+            return await self._core.look(lambda: self._described(names))
         except NotSupported:
             return await self._from_metadata(names)
 
@@ -246,6 +246,11 @@ class ReplicaAdmin:
         request = ListPartitionReassignmentsRequest(
             timeout_ms=self._core.settings.request_timeout_ms, topics=topics
         )
+        return await self._core.look(lambda: self._listed(request))
+
+    async def _listed(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> dict[TopicPartition, Reassignment]:
         response = await self._core.ask_controller(request, ListPartitionReassignmentsResponse)
         _check(response.error_code, "reassignments", response.error_message)
         return {

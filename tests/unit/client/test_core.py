@@ -6,14 +6,20 @@ from raylog.client.cluster import TopicPartition
 from raylog.client.errors import ConnectionLost, NotConnected, NotSupported, RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, list_offsets
+from raylog.client.replicas import ReplicaAdmin
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
+from raylog.wire.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+)
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from raylog.wire.messages.list_partition_reassignments import ListPartitionReassignmentsResponse
 from raylog.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
 
@@ -140,3 +146,50 @@ def test_an_unknown_topic_is_retried_then_raised() -> None:
     core = core_of(FakeCluster())
     with pytest.raises(UnknownTopicOrPartition, match="topic 'u'"):
         run_blocking(list_offsets(core, {TopicPartition("u", 0): EARLIEST}))
+
+
+def test_a_look_is_repeated_elsewhere_when_its_broker_is_lost() -> None:
+    cluster = FakeCluster(brokers=2)
+    lost: list[int] = []
+
+    def answer(broker_id: int, request: object) -> object:
+        if not lost:
+            lost.append(broker_id)
+            cluster.down.add(broker_id)
+            return LOST
+        assert isinstance(request, DescribeTopicPartitionsRequest)
+        return DescribeTopicPartitionsResponse()
+
+    cluster.handlers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = answer
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    assert run_blocking(ReplicaAdmin(core).describe_partitions()) == {}
+    asked = [one for one, kind in cluster.seen if isinstance(kind, DescribeTopicPartitionsRequest)]
+    assert asked == [*lost, 3 - lost[0]]
+
+
+def test_what_a_broker_answers_to_a_look_stands() -> None:
+    core = core_of(FakeCluster())
+    attempts: list[int] = []
+
+    async def attempt() -> None:
+        attempts.append(1)
+        raise UnknownTopicOrPartition("a retriable error of a broker")
+
+    with pytest.raises(UnknownTopicOrPartition):
+        run_blocking(core.look(attempt))
+    assert len(attempts) == 1
+
+
+def test_another_controller_is_looked_for_when_the_known_one_is_gone() -> None:
+    cluster = FakeCluster(brokers=2)
+    core = core_of(cluster)
+    run_blocking(core.refresh([]))
+    core.cluster.controller_id = 2
+    cluster.down.add(2)
+    cluster.handlers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda *_: (
+        ListPartitionReassignmentsResponse()
+    )
+    assert run_blocking(ReplicaAdmin(core).list_reassignments()) == {}
+    (asked,) = (one for one, kind in cluster.seen if not isinstance(kind, MetadataRequest))
+    assert asked == 1
