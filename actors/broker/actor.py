@@ -25,6 +25,7 @@ from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
+from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.succession import Succession
 from raylog.actors.broker.throttle_shares import ThrottleShares
 from raylog.actors.broker.voter import Voter
@@ -40,8 +41,9 @@ from raylog.actors.controller.api import (
     MetadataUpdate,
     RegisterBroker,
 )
-from raylog.actors.metadata.log import LogSnapshot, MetadataLog
+from raylog.actors.metadata.log import LogSnapshot
 from raylog.actors.metadata.voting import (
+    JoinVoters,
     NewEpoch,
     VoterAppend,
     VoterAppended,
@@ -145,7 +147,7 @@ class BrokerActor:
         self._state = "starting"
         self._failure: Exception | None = None
         self._node_id = node_id
-        self._voter: Voter | None = None
+        self._seat: Seat | None = None
         self._reservation: socket.socket | None = None
         self._throttle_shares = ThrottleShares()
         self._serves = asyncio.Event()
@@ -172,7 +174,12 @@ class BrokerActor:
     async def _open(self, *, fsync: bool) -> list[ActorRef]:
         """Everything that can be refused; returns the children that outlived the last process."""
         log.info("broker %d starts in %s", self._broker_id, self._path)
-        self._open_voter(fsync=fsync)
+        self._seat = Seat(
+            self._runtime,
+            self._data,
+            fsync=fsync,
+            heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
+        )
         self._last = self._data.last
         self._kept_running = self._data.kept_running
         self._previous_epoch = self._last.broker_epoch
@@ -188,20 +195,6 @@ class BrokerActor:
         survivors = await self._family.survivors()
         self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
         return survivors
-
-    def _open_voter(self, *, fsync: bool) -> None:
-        identity = self._data.identity
-        if identity.is_voter:
-            self._voter = Voter(
-                identity.broker_id,
-                identity.directory_id,
-                identity.voters,
-                MetadataLog(self._data.metadata, self._runtime.disk),
-                self._runtime.run_blocking,
-                fsync=fsync,
-                clock_ms=self._runtime.monotonic_ms,
-                heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
-            )
 
     def _make_family(self) -> None:
         cores = _cores()
@@ -248,16 +241,14 @@ class BrokerActor:
         try:
             held = await self._family.adopt(survivors)
             self._family.start_gateways(self._listening)
-            if self._voter is not None:
+            if self._votes:
                 await self._succession.begin()
-            await self._register()
+            await self._join_cluster()
         except KafkaError as refused:
             log.error("broker %d cannot serve: %s", self._broker_id, refused)
             self._failure = refused
             self._serves.set()
             return
-        while self._machine.image.offset <= self._broker_epoch:
-            self._taken_in(await self._follow())
         self._family.caught_up()
         statuses = [status for _, open_there in held for status in open_there]
         strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
@@ -266,6 +257,22 @@ class BrokerActor:
         self._family.carry_out([RemoveDirectories(strays), *self._machine.begin(held)])
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
+            self._taken_in(await self._follow())
+
+    async def _join_cluster(self) -> None:
+        """Register, and follow the metadata until the registration itself shows."""
+        await self._register()
+        await self._follow_up()
+        seat = self._require_seat()
+        if seat.is_lost(self._machine.image.offset):
+            log.warning("%s is new: the voter of broker %d is lost", self._path, self._broker_id)
+            await seat.begin_anew()
+            self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
+            await self._register()
+            await self._follow_up()
+
+    async def _follow_up(self) -> None:
+        while self._machine.image.offset <= self._broker_epoch:
             self._taken_in(await self._follow())
 
     async def ready(self, timeout_ms: int) -> None:
@@ -304,8 +311,8 @@ class BrokerActor:
         self._state = "shut down"
         await self._succession.withdraw()
         self._controller.close()
-        if self._voter is not None:
-            self._voter.close()
+        if self._seat is not None:
+            self._seat.close()
         if self._reservation is not None:
             self._reservation.close()
         self._data.close()
@@ -336,12 +343,28 @@ class BrokerActor:
 
     async def _ensure_controller(self) -> None:
         """See to it that there is a controller, and that this broker knows it."""
-        may_start = self._voter is not None and not self._is_ending
-        await self._succession.missed(may_start=may_start)
+        await self._succession.missed(may_start=self._votes and not self._is_ending)
+
+    @property
+    def _voter(self) -> Voter | None:
+        """The copy of the metadata log here."""
+        return None if self._seat is None else self._seat.voter
+
+    @property
+    def _votes(self) -> bool:
+        """Whether that copy counts."""
+        return self._seat is not None and self._seat.votes
+
+    def _require_seat(self) -> Seat:
+        if self._seat is None:
+            raise BrokerNotAvailable(f"broker {self._broker_id} has not opened its directory yet")
+        return self._seat
 
     def _voter_ids(self) -> list[int]:
-        """Brokers that hold the metadata log, as far as this one knows."""
+        """Brokers that hold the metadata log; if this is one, its copy knows best."""
         known = self._machine.image.voters or self._data.identity.voters
+        if self._voter is not None and self._voter.votes:
+            known = self._voter.voters
         return [broker_id for broker_id, _ in known]
 
     async def _register(self) -> None:
@@ -386,6 +409,7 @@ class BrokerActor:
             return
         effects = self._machine.apply(update)
         self._family.tell_metadata(update)
+        self._require_seat().learned(self._machine.image.voters)
         self._family.carry_out(effects)
 
     async def _heartbeats(self) -> None:
@@ -412,12 +436,12 @@ class BrokerActor:
     ) -> BrokerHeartbeatAnswer:
         """One heartbeat; between controller and voter it stands for the lease as well."""
         asked = BrokerHeartbeat(self._broker_id, self._broker_epoch, offset, wants_shutdown)
-        if self._voter is not None:
-            asked = self._voter.signed(asked)
-        answer = await self._controller.heartbeat(asked, self._succession.answer_within_ms)
+        seat = self._require_seat()
+        answer = await self._controller.heartbeat(
+            seat.signed(asked), self._succession.answer_within_ms
+        )
         self._succession.heard()
-        if self._voter is not None:
-            self._voter.heard(answer)
+        seat.heard(answer)
         return answer
 
     def _progressed(self) -> None:
@@ -442,32 +466,34 @@ class BrokerActor:
 
     async def voter_state(self) -> VoterState:
         """How far this broker's copy of the metadata log goes."""
-        return self._require_voter().state()
+        return self._require_seat().require_voter().state()
 
     async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
         """Promise a controller epoch."""
-        return await self._require_voter().new_epoch(asked)
+        return await self._require_seat().require_voter().new_epoch(asked)
+
+    async def voter_join(self, asked: JoinVoters) -> VoterState:
+        """Have a copy of the metadata log brought level."""
+        return await self._require_seat().join(asked)
 
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
         """Part of the metadata log."""
-        return self._require_voter().fetch(epoch, offset)
+        return self._require_seat().require_voter().fetch(epoch, offset)
 
     async def voter_append(self, asked: VoterAppend) -> VoterAppended:
         """Write to the metadata log."""
-        return await self._require_voter().append(asked)
+        return await self._require_seat().require_voter().append(asked)
 
-    async def voter_install(self, epoch: int, snapshot: LogSnapshot, controller: str) -> None:
+    async def voter_install(
+        self, epoch: int, snapshot: LogSnapshot, controller: str, directory_id: str
+    ) -> None:
         """Replace the beginning of the metadata log by a snapshot."""
-        await self._require_voter().install(epoch, snapshot, controller)
+        voter = self._require_seat().require_voter()
+        await voter.install(epoch, snapshot, controller, directory_id)
 
     async def controller(self) -> str:
         """The name of the controller that this broker follows."""
         return self._controller.name
-
-    def _require_voter(self) -> Voter:
-        if self._voter is None:
-            raise InvalidRequest(f"broker {self._broker_id} holds no metadata log")
-        return self._voter
 
     # ---- for replicas --------------------------------------------------------------------
 
@@ -507,7 +533,7 @@ class BrokerActor:
             state=self._state,
             restarts=self._last.starts,
             metadata_offset=self._machine.image.offset,
-            is_voter=self._voter is not None,
+            is_voter=self._votes,
             children=self._family.describe(),
             partitions=await self._family.partitions(),
         )

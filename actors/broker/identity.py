@@ -2,7 +2,7 @@
 
 | path           | contents                                                                  |
 |----------------|---------------------------------------------------------------------------|
-| `meta.json`    | cluster id, broker id, directory id, metadata voters; written once, synced |
+| `meta.json`    | cluster id, broker id, directory id, metadata voters; synced               |
 | `state.json`   | the last process: broker epoch, kernel boot, children, how it ended        |
 | `.lock`        | locked by the process that has the directory open                          |
 | `metadata/`    | the metadata log, if this broker is a voter                                |
@@ -34,11 +34,11 @@ class Identity:
     broker_id: int
     directory_id: str
     voters: tuple[tuple[int, str], ...] = ()
-    """(broker id, directory id) of the brokers that hold the metadata log."""
+    """(broker id, directory id) of who holds the metadata log, as last known to be committed."""
 
     @property
     def is_voter(self) -> bool:
-        """Whether this directory holds a copy of the metadata log that counts."""
+        """Whether this directory held a copy of the metadata log that counts, as last known."""
         return (self.broker_id, self.directory_id) in self.voters
 
 
@@ -116,9 +116,22 @@ class DataDirectory:
         return self.path / "metadata"
 
     @property
+    def has_metadata_log(self) -> bool:
+        """Whether there is a copy of the metadata log, be it one that does not count."""
+        return self.metadata.name in self._disk.listdir(str(self.path))
+
+    @property
     def kept_running(self) -> bool:
         """Whether the kernel has run on since the last process: its page cache is still there."""
         return bool(self.last.boot_id) and self.last.boot_id == self._disk.boot_id()
+
+    def remember_voters(self, voters: tuple[tuple[int, str], ...]) -> None:
+        """Note who holds the metadata log now. Blocking."""
+        self._identify(replace(self.identity, voters=voters))
+
+    def rename(self, directory_id: str) -> None:
+        """Give the directory another id: it is not the one that had this. Blocking."""
+        self._identify(replace(self.identity, directory_id=directory_id))
 
     def remember(self, last: LastProcess, *, durable: bool = False) -> None:
         """Note what the next process should know."""
@@ -143,8 +156,7 @@ class DataDirectory:
         found = read_identity(self.path, self._disk)
         if found is None:
             self._disk.mkdir(str(self.topics))
-            values = {"version": FORMAT_VERSION, **asdict(wanted)}
-            self._write("meta.json", values, durable=self._fsync)
+            self._identify(wanted)
             return wanted
         if found.cluster_id != wanted.cluster_id:
             raise InconsistentClusterId(
@@ -155,6 +167,11 @@ class DataDirectory:
                 f"{self.path} belongs to broker {found.broker_id}, not {wanted.broker_id}"
             )
         return found
+
+    def _identify(self, identity: Identity) -> None:
+        values = {"version": FORMAT_VERSION, **asdict(identity)}
+        self._write("meta.json", values, durable=self._fsync)
+        self.identity = identity
 
     def _read_last(self) -> LastProcess:
         """What the last process noted; nothing if it could not finish noting it."""

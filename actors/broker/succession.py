@@ -1,7 +1,7 @@
 """When a broker that holds the metadata log starts a controller, and under which name.
 
-With one voter: whenever no actor carries the controller's name. The runtime restarts a controller
-that dies, so that is at the very beginning, and after its end for good.
+With one voter: whenever no actor carries the controller's name, which the voter knows. The runtime
+restarts a controller that dies, so that is at the very beginning, and after its end for good.
 
 With several voters a controller may be silent while its name is still carried: it hangs, or is cut
 off, or its node is gone and the runtime does not know yet. A voter that has had no answer to its
@@ -70,8 +70,7 @@ class Succession:
 
     async def begin(self) -> None:
         """This voter's broker starts: find the controller, or start it."""
-        if self.is_shared:
-            await self._port.locate(self._voters())
+        await self._port.locate(self._voters())
         self.heard()
         if await self._is_gone(self._port.name):
             self._port.turn_to(controller_name(self._cluster_id))
@@ -87,11 +86,11 @@ class Succession:
             return
         self._asking = True
         try:
-            if not self.is_shared:
+            if await self._port.locate(self._voters()):
+                self.heard()  # it has a lease's time to answer
+            elif not self.is_shared:
                 if may_start and await self._is_gone(self._port.name):
                     await self._start(self._port.name)
-            elif await self._port.locate(self._voters()):
-                self.heard()  # it has a lease's time to answer
             elif may_start and self._is_due:
                 self._starting = True
                 self._runtime.start(self._start_rival(), "start a controller")

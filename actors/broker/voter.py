@@ -8,6 +8,10 @@ it come up: heard is an append, or an answer to the heartbeat of this voter's br
 any promise is blank: its directory is new. It takes no part until a controller has seen that all
 copies are empty, which is how a cluster begins; a directory that was lost comes back blank too, and
 what it had promised and held must not be forgotten by a majority.
+
+Who votes is what the copy itself names last, committed or not, as in Raft. A copy that does not
+vote takes part in nothing but its own catching up: a controller has it join, and from then on it
+follows that controller as a voter does; the controller counts it once the voter set names it.
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ from typing import Any
 
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
+from raylog.actors.metadata.records import Voters
 from raylog.actors.metadata.voting import (
+    JoinVoters,
     NewEpoch,
     VoterAppend,
     VoterAppended,
@@ -29,6 +35,7 @@ from raylog.actors.metadata.voting import (
 from raylog.wire.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
+    InvalidVoterKey,
     KafkaStorageError,
     NotController,
 )
@@ -44,7 +51,7 @@ class Voter:
         self,
         broker_id: int,
         directory_id: str,
-        voters: tuple[tuple[int, str], ...],
+        founders: Voters,
         log: MetadataLog,
         run_blocking: RunBlocking,
         *,
@@ -54,7 +61,7 @@ class Voter:
     ) -> None:
         self._broker_id = broker_id
         self._directory_id = directory_id
-        self.voters = voters
+        self._founders = founders
         self._log = log
         self._run_blocking = run_blocking
         self._fsync = fsync
@@ -79,6 +86,21 @@ class Voter:
             start_offset=self._log.snapshot.offset,
             controller=self._log.promised_controller,
         )
+
+    @property
+    def voters(self) -> Voters:
+        """The voter set that this copy names last; until it names one, the cluster's first."""
+        return self._log.voters or self._founders
+
+    @property
+    def votes(self) -> bool:
+        """Whether that set has this copy in it."""
+        return (self._broker_id, self._directory_id) in self.voters
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether it has never taken part."""
+        return self._log.promised_epoch == 0
 
     @property
     def promised_epoch(self) -> int:
@@ -119,9 +141,23 @@ class Voter:
             await self._promise(asked.epoch, asked.controller)
             return self.state()
 
+    async def join(self, asked: JoinVoters) -> VoterState:
+        """Begin to follow a controller that wants this copy for a voter.
+
+        Raises FencedLeaderEpoch if a later one was promised, InvalidVoterKey if another directory
+        is meant. Safe to repeat.
+        """
+        async with self._writing:
+            self._require_sound()
+            self._require_own(asked.directory_id)
+            self._require_current(asked.epoch)
+            if asked.epoch > self._log.promised_epoch:
+                await self._promise(asked.epoch, asked.controller)
+            return self.state()
+
     def _check_lease(self, controller: str) -> None:
         """A name that comes again is a controller that the runtime has restarted."""
-        if len(self.voters) == 1 or self._heard_ms is None:
+        if self._heard_ms is None:
             return
         silent_ms = self._clock_ms() - self._heard_ms
         if silent_ms < self._lease_ms and controller != self._log.promised_controller:
@@ -145,6 +181,7 @@ class Voter:
         """Write entries behind what the controller and this copy agree on, and sync them."""
         async with self._writing:
             self._require_sound()
+            self._require_own(asked.directory_id)
             await self._follow(asked.epoch, asked.controller)
             if self._log.epoch_before(asked.previous_offset) != asked.previous_epoch:
                 return VoterAppended(False, self._agreed_at_most(asked))
@@ -156,10 +193,13 @@ class Voter:
             end = asked.entries[-1].next_offset if asked.entries else asked.previous_offset
             return VoterAppended(True, end)
 
-    async def install(self, epoch: int, snapshot: LogSnapshot, controller: str = "") -> None:
+    async def install(
+        self, epoch: int, snapshot: LogSnapshot, controller: str = "", directory_id: str = ""
+    ) -> None:
         """Put a snapshot in place of the entries below it."""
         async with self._writing:
             self._require_sound()
+            self._require_own(directory_id)
             await self._follow(epoch, controller)
             if snapshot.offset <= self._log.snapshot.offset:
                 return
@@ -200,9 +240,17 @@ class Voter:
         self._heard_ms = self._clock_ms()
 
     def _require_history(self) -> None:
-        if self.state().is_blank:
+        if self.is_blank:
             raise InvalidRequest(
                 f"the metadata log of broker {self._broker_id} is blank: its directory is new"
+            )
+
+    def _require_own(self, directory_id: str) -> None:
+        """What is meant for a directory that was lost is not for the one in its place."""
+        if directory_id not in ("", self._directory_id):
+            raise InvalidVoterKey(
+                f"broker {self._broker_id} has the directory {self._directory_id}, "
+                f"not {directory_id}"
             )
 
     def _require_current(self, epoch: int) -> None:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     HEARTBEAT,
+    AddVoter,
     AllocateProducerIds,
     AlterConfigs,
     AlterPartitions,
@@ -41,6 +42,7 @@ from raylog.actors.controller.api import (
     QuorumReplica,
     ReassignOutcome,
     RegisterBroker,
+    RemoveVoter,
     ReplicasLost,
     TopicOutcome,
     UpdateFeatures,
@@ -49,11 +51,11 @@ from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.controller.quorum import QuorumLost, RivalLeads, VoterQuorum
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.records import Record, decode_record, encode_record
+from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import controller_name
 from raylog.actors.runtime.base import LinkRequest, Runtime
-from raylog.wire.errors import InvalidRequest, KafkaError, NotController
+from raylog.wire.errors import InvalidRequest, KafkaError, NotController, RequestTimedOut
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
@@ -165,6 +167,7 @@ class ControllerActor:
         """Win an epoch, load the log, write the epoch's first records; then serve."""
         quorum = VoterQuorum(self._runtime, self._cluster_id, self._broker_ids, self._name)
         await quorum.take_over()
+        self._broker_ids = sorted({*self._broker_ids, *(one for one, _ in quorum.voters)})
         machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
         snapshot, entries = quorum.adopted
         machine.image.apply_update(-1, snapshot.offset, map(decode_record, snapshot.records))
@@ -310,11 +313,12 @@ class ControllerActor:
         """Keep a broker's session."""
         term = self._serving()
         epoch = term.quorum.epoch
-        if asked.promised_epoch > epoch:
+        voter = _voter_of(term, asked.broker_id)
+        if voter is not None and asked.promised_epoch > epoch:
             self._resign(f"controller epoch {asked.promised_epoch} is promised")
             raise NotController(f"controller epoch {epoch} is over")
-        if asked.promised_epoch == epoch:
-            term.quorum.supported(asked.broker_id, asked.heard_ms)
+        if voter is not None and asked.promised_epoch == epoch:
+            term.quorum.supported(*voter, asked.heard_ms)
         if asked.offset >= 0:
             self._saw(term, asked.broker_id, asked.offset)
         decision = term.machine.brokers.heartbeat(asked, self._session_ms(), term.committed)
@@ -416,15 +420,58 @@ class ControllerActor:
         if self._term is not term:
             raise NotController("the controller's term is over")
 
+    # ---- the voters ----------------------------------------------------------------------
+
+    async def add_voter(self, asked: AddVoter) -> None:
+        """Let a copy of the metadata log vote, once it is level."""
+        term = self._serving()
+        term.machine.voters.begin_joining(asked, term.committed)
+        is_level = False
+        try:
+            is_level = await self._bring_level(term, asked)
+        finally:
+            if not is_level:
+                term.machine.voters.gave_up()
+        if self._term is not term:
+            raise NotController("the controller's term is over")
+        self._append(term, term.machine.voters.joined(self._following(term)).records)
+        self._broker_ids = sorted({*self._broker_ids, asked.broker_id})
+        if asked.ack_when_committed:
+            await self._committed(term, term.machine.image.offset)
+
+    async def _bring_level(self, term: _Term, asked: AddVoter) -> bool:
+        voter = (asked.broker_id, asked.directory_id)
+        try:
+            async with asyncio.timeout(asked.timeout_ms / 1000):
+                if await term.quorum.bring_level(*voter):
+                    return True
+        except (TimeoutError, QuorumLost) as lost:
+            raise RequestTimedOut(
+                f"Aborted add voter operation for ReplicaKey(id={asked.broker_id}, "
+                f"directoryId={asked.directory_id}) since it is lagging behind: {lost}"
+            ) from lost
+        self._resign(f"broker {asked.broker_id} has promised a later epoch")
+        raise NotController("the next epoch is one that the new voter can follow")
+
+    async def remove_voter(self, asked: RemoveVoter) -> None:
+        """Let a copy of the metadata log vote no more."""
+        term = self._serving()
+        decision = term.machine.voters.remove(asked, term.committed, self._following(term))
+        self._append(term, decision.records)
+        await self._committed(term, term.machine.image.offset)
+
+    def _following(self, term: _Term) -> Voters:
+        """The voters that were heard within the lease."""
+        return term.quorum.heard_since(self._runtime.monotonic_ms() - self._lease_ms)
+
     async def describe_quorum(self) -> QuorumDescription:
         """The voters and observers of the metadata log, and how far each is."""
         term = self._serving()
         voters = [QuorumReplica(*one) for one in term.quorum.progress()]
-        voter_ids = {one.broker_id for one in voters}
         observers = [
             QuorumReplica(broker.broker_id, broker.directory_id, *_seen(term, broker.broker_id))
             for broker in term.machine.image.brokers.values()
-            if broker.broker_id not in voter_ids
+            if (broker.broker_id, broker.directory_id) not in term.quorum.voters
         ]
         return QuorumDescription(
             leader_id=max(voters, key=lambda one: one.log_end_offset).broker_id,
@@ -433,6 +480,16 @@ class ControllerActor:
             voters=voters,
             observers=observers,
         )
+
+
+def _voter_of(term: _Term, broker_id: int) -> tuple[int, str] | None:
+    """The broker's copy of the metadata log, if it votes.
+
+    What one that does not vote has promised is nobody's concern: it is not asked for its promise.
+    """
+    broker = term.machine.image.brokers.get(broker_id)
+    voter = None if broker is None else (broker_id, broker.directory_id)
+    return voter if voter in term.quorum.voters else None
 
 
 def _seen(term: _Term, broker_id: int) -> tuple[int, int, int]:

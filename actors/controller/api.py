@@ -20,6 +20,8 @@ serve (yet, or any more) raises NotController, which is retriable.
 | update_features        | UpdateFeatures        | list of FeatureOutcome       |
 | allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
 | unregister_broker      | broker id (int)       | None                         |
+| add_voter              | AddVoter              | None                         |
+| remove_voter           | RemoveVoter           | None                         |
 | describe_quorum        | nothing               | QuorumDescription            |
 | ping                   | nothing               | dict                         |
 
@@ -129,6 +131,8 @@ class OpenedReplica(NamedTuple):
     topic_id: TopicId
     partition: int
     incarnation: str
+    whole: bool = True
+    """False if it lacks records that it held before it was damaged."""
 
 
 @distinct
@@ -393,6 +397,26 @@ class ProducerIdBlock:
 
     first: int
     count: int
+
+
+@distinct
+class AddVoter(NamedTuple):
+    """A broker's copy of the metadata log is to vote (KIP-853)."""
+
+    broker_id: int
+    directory_id: str
+    timeout_ms: int
+    """How long it may take to bring the copy level."""
+    ack_when_committed: bool = True
+    """Whether the answer waits until the new set of voters is committed."""
+
+
+@distinct
+class RemoveVoter(NamedTuple):
+    """A copy of the metadata log is to vote no more (KIP-853)."""
+
+    broker_id: int
+    directory_id: str
 
 
 @distinct

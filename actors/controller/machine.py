@@ -31,6 +31,7 @@ from raylog.actors.controller.leaders import LeaderControl
 from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.reassignments import ReassignmentControl
 from raylog.actors.controller.topics import TopicControl
+from raylog.actors.controller.voters import VoterControl
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
@@ -58,6 +59,7 @@ class ControllerMachine:
         self.topics = TopicControl(self.image, settings, rng)
         self.configs = ConfigControl(self.image, settings)
         self.features = FeatureControl(self.image)
+        self.voters = VoterControl(self.image)
 
     def replay(self, records: Iterable[Record]) -> None:
         """Take records into the state: of the log when loading, or just appended."""

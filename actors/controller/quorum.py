@@ -11,6 +11,10 @@ controller, a quorum fences it):
   the voters' brokers tell; only when they do not come, an append without entries asks.
 - A voter whose log differs is cut back to where it agrees and brought level; one that lags behind
   the entries kept here gets the snapshot first.
+- The voter set is what the log names last and counts from the moment it is appended: majorities are
+  of the set in force, at a take-over of that which the adopted log names. Sets that follow one
+  another differ by one voter (`controller.voters` sees to it), so that their majorities meet.
+- Who is to join is brought level first, and counts for nothing before a set has it.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
+from raylog.actors.metadata.records import Voters, voters_in
 from raylog.actors.metadata.voting import (
+    JoinVoters,
     NewEpoch,
     VoterAppend,
     VoterAppended,
@@ -66,6 +72,11 @@ class _Voter:
     sender: BackgroundTask | None = None
     failed: bool = False
     """Whether its last sender gave up; the next append tries again."""
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """How voter sets name it."""
+        return self.broker_id, self.directory_id
 
 
 @dataclass(slots=True)
@@ -113,6 +124,8 @@ class VoterQuorum:
         self._broker_ids = tuple(broker_ids)
         self._name = name
         self._voters: list[_Voter] = []
+        self._joining: list[_Voter] = []
+        """Who is brought level in order to vote."""
         self._log = _Adopted()
         self._progressed = asyncio.Event()
         self._fenced = False
@@ -120,9 +133,13 @@ class VoterQuorum:
         self.epoch = 0
 
     @property
-    def voters(self) -> tuple[tuple[int, str], ...]:
-        """The voter set in force: (broker id, directory id)."""
-        return tuple((one.broker_id, one.directory_id) for one in self._voters)
+    def voters(self) -> Voters:
+        """The voter set in force."""
+        return tuple(one.key for one in self._voters)
+
+    def heard_since(self, at_ms: float) -> Voters:
+        """The voters that are known to have followed this controller at that time or later."""
+        return tuple(one.key for one in self._voters if one.supported_ms >= at_ms)
 
     @property
     def adopted(self) -> tuple[LogSnapshot, list[LogEntry]]:
@@ -160,14 +177,17 @@ class VoterQuorum:
         times = sorted((one.supported_ms for one in self._voters), reverse=True)
         return times[len(times) // 2]
 
-    def supported(self, broker_id: int, at_ms: float) -> None:
+    def supported(self, broker_id: int, directory_id: str, at_ms: float) -> None:
         """A voter has heard this controller at that time or later, on this controller's clock."""
         for voter in self._voters:
-            if voter.broker_id == broker_id:
-                voter.supported_ms = max(voter.supported_ms, at_ms)
-                voter.last_contact_ms = self._runtime.now_ms()
-                if voter.synced_offset == self._log.next_offset:
-                    voter.caught_up_ms = voter.last_contact_ms
+            if voter.key == (broker_id, directory_id):
+                self._heard(voter, at_ms)
+
+    def _heard(self, voter: _Voter, at_ms: float) -> None:
+        voter.supported_ms = max(voter.supported_ms, at_ms)
+        voter.last_contact_ms = self._runtime.now_ms()
+        if voter.synced_offset == self._log.next_offset:
+            voter.caught_up_ms = voter.last_contact_ms
 
     def probe(self) -> None:
         """Ask the voters whether they still follow."""
@@ -183,34 +203,46 @@ class VoterQuorum:
 
     async def take_over(self) -> None:
         """Win an epoch and adopt the longest log; raises QuorumLost."""
-        states = await self._gathered(self._broker_ids, lambda one: self._call(one, "voter_state"))
+        states = await self._states()
         known = max(states, key=lambda state: state.recency, default=None)
         if known is None or not known.voters:
             raise QuorumLost("no voter answers")
-        members = dict(known.voters)
-        present = [one for one in states if members.get(one.broker_id) == one.directory_id]
-        founds = len(present) == len(members) and all(one.next_offset == 0 for one in present)
+        present = [one for one in states if one.key in known.voters]
+        founds = len(present) == len(known.voters) and all(one.next_offset == 0 for one in present)
         if not founds:
             present = [one for one in present if not one.is_blank]
-        self._require_majority(len(present), len(members))
-        epoch = max(state.promised_epoch for state in present) + 1
+        self._require_majority(len(present), len(known.voters))
+        # Higher than any: a copy that votes no more, or not yet, may know a later epoch too.
+        epoch = max(state.promised_epoch for state in states) + 1
         asked = NewEpoch(epoch, self._name, founds)
         asked_ms = self._runtime.monotonic_ms()
         self._refused_by_lease = 0
-        promised = await self._gathered(
+        promised: list[VoterState] = await self._gathered(
             [state.broker_id for state in present],
             lambda one: self._call(one, "voter_new_epoch", asked),
         )
-        self._require_majority(len(promised), len(members), all_of_them=founds)
-        self.epoch = epoch
+        promised = [one for one in promised if one.key in known.voters]
+        self._require_majority(len(promised), len(known.voters), all_of_them=founds)
         longest = max(promised, key=lambda state: state.recency)
+        # Since `states` the log may have got another voter set, or lost it again.
+        counted = [one for one in promised if one.key in longest.voters]
+        self._require_majority(len(counted), len(longest.voters))
+        self.epoch = epoch
         self._log = await self._fetched(longest)
-        self._voters = [
-            _Voter(broker_id, directory_id, self._log.next_offset)
-            for broker_id, directory_id in known.voters
-        ]
+        self._voters = [_Voter(*one, self._log.next_offset) for one in longest.voters]
         for state in promised:
-            self.supported(state.broker_id, asked_ms)
+            self.supported(*state.key, asked_ms)
+
+    async def _states(self) -> list[VoterState]:
+        """The states of all copies that are known of: what they say may name more."""
+        states: list[VoterState] = []
+        asked: set[int] = set()
+        while ahead := {*self._broker_ids, *_broker_ids(states)} - asked:
+            asked |= ahead
+            states += await self._gathered(
+                sorted(ahead), lambda one: self._call(one, "voter_state")
+            )
+        return states
 
     async def _fetched(self, voter: VoterState) -> _Adopted:
         """A voter's whole log."""
@@ -237,17 +269,52 @@ class VoterQuorum:
     async def append(self, entries: list[LogEntry]) -> None:
         """Add entries and return once a majority has synced them; raises QuorumLost.
 
-        One append at a time. Voters outside the majority are brought level in the background.
+        One append at a time. Voters outside the majority are brought level in the background, and
+        who votes no more by these entries is told so.
         """
+        before = self._voters
+        for entry in entries:
+            voters = voters_in(entry.records)
+            if voters is not None:
+                self._take(voters)
         self._log.entries.extend(entries)
         target = self._log.next_offset
-        for voter in self._voters:
+        for voter in {one.key: one for one in (*before, *self._voters)}.values():
             self._start_sending(voter)
         while not self._is_majority(voter.synced_offset >= target for voter in self._voters):
             if self._fenced or not self._is_majority(not voter.failed for voter in self._voters):
                 raise QuorumLost("no majority of the voters takes the controller's records")
             self._progressed.clear()
             await self._progressed.wait()
+
+    def _take(self, voters: Voters) -> None:
+        """Another voter set is in force from now on."""
+        known = {one.key: one for one in (*self._voters, *self._joining)}
+        self._voters = [known.get(one) or _Voter(*one, self._log.next_offset) for one in voters]
+        self._joining = []
+
+    async def bring_level(self, broker_id: int, directory_id: str) -> bool:
+        """Have a copy that does not vote follow this controller until it is level with the log.
+
+        False if it knows a later controller, which is to be outbid: then nobody is served any
+        more. Raises QuorumLost if it cannot be brought level.
+        """
+        joining = _Voter(broker_id, directory_id, self._log.next_offset)
+        asked = JoinVoters(self.epoch, self._name, directory_id)
+        try:
+            await self._call(broker_id, "voter_join", asked)
+        except FencedLeaderEpoch:
+            return False
+        except _LOST as lost:
+            raise QuorumLost(f"broker {broker_id} does not join: {lost}") from lost
+        self._joining = [joining]
+        while joining.synced_offset < self._log.next_offset:
+            if joining.failed:
+                raise QuorumLost(f"broker {broker_id} does not take the metadata log")
+            self._start_sending(joining)
+            self._progressed.clear()
+            await self._progressed.wait()
+        return True
 
     def _start_sending(self, voter: _Voter, *, at_least_once: bool = False) -> None:
         if voter.sender is None:
@@ -265,7 +332,8 @@ class VoterQuorum:
         except _LOST as lost:
             log.info("voter %d does not take the metadata log: %s", voter.broker_id, lost)
             voter.failed = True
-            self._fenced = self._fenced or isinstance(lost, FencedLeaderEpoch)
+            counts = any(one is voter for one in self._voters)
+            self._fenced = self._fenced or (counts and isinstance(lost, FencedLeaderEpoch))
         finally:
             voter.sender = None
             self._progressed.set()
@@ -274,7 +342,7 @@ class VoterQuorum:
         """Send what a voter lacks; cut back to where it agrees if it differs."""
         snapshot = self._log.snapshot
         if voter.next_offset < snapshot.offset:
-            await self._call(voter.broker_id, "voter_install", self.epoch, snapshot, self._name)
+            await self._install(voter, snapshot)
             voter.next_offset = snapshot.offset
             return  # there may be a later snapshot meanwhile
         asked = VoterAppend(
@@ -283,24 +351,24 @@ class VoterQuorum:
             previous_offset=voter.next_offset,
             entries=self._log.since(voter.next_offset),
             controller=self._name,
+            directory_id=voter.directory_id,
         )
         asked_ms = self._runtime.monotonic_ms()
         answer: VoterAppended = await self._call(voter.broker_id, "voter_append", asked)
         if answer.matched:
             voter.next_offset = voter.synced_offset = answer.next_offset
-        self.supported(voter.broker_id, asked_ms)
+        self._heard(voter, asked_ms)
         if not answer.matched:
             voter.next_offset = self._log.boundary(answer.next_offset)
 
     async def install_snapshot(self, snapshot: LogSnapshot) -> None:
         """Replace everything below the snapshot by it, here and on all voters that answer."""
         self._log = _Adopted(snapshot, self._log.since(snapshot.offset))
-        await self._gathered(
-            self._voters,
-            lambda voter: self._call(
-                voter.broker_id, "voter_install", self.epoch, snapshot, self._name
-            ),
-        )
+        await self._gathered(self._voters, lambda voter: self._install(voter, snapshot))
+
+    async def _install(self, voter: _Voter, snapshot: LogSnapshot) -> None:
+        asked = (self.epoch, snapshot, self._name, voter.directory_id)
+        await self._call(voter.broker_id, "voter_install", *asked)
 
     # ---- asking --------------------------------------------------------------------------
 
@@ -332,3 +400,8 @@ class VoterQuorum:
             raise RivalLeads("the voters follow another controller")
         if answered * 2 <= voters or (all_of_them and answered < voters):
             raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
+
+
+def _broker_ids(states: Iterable[VoterState]) -> set[int]:
+    """The brokers that copies take for voters."""
+    return {broker_id for state in states for broker_id, _ in state.voters}

@@ -7,6 +7,7 @@ from typing import Any
 from raylog.actors.broker.voter import Voter
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
 from raylog.actors.metadata.voting import (
+    JoinVoters,
     NewEpoch,
     VoterAppend,
     VoterAppended,
@@ -33,11 +34,12 @@ def voter(
     voters: tuple[tuple[int, str], ...] = ((0, "d0"),),
     run: Callable[..., Awaitable[Any]] = at_once,
     clock_ms: Callable[[], float] = lambda: 0.0,
+    directory_id: str | None = None,
 ) -> Voter:
     log = MetadataLog(Path(f"/b{broker_id}/metadata"), disk)
     return Voter(
         broker_id,
-        f"d{broker_id}",
+        directory_id or f"d{broker_id}",
         voters,
         log,
         run,
@@ -48,10 +50,20 @@ def voter(
 
 
 class VoterHost:
-    """An actor in a broker's place that only votes."""
+    """An actor in a broker's place that only votes, once it has been asked to."""
 
-    def __init__(self, runtime: Runtime, *, broker_id: int, disk: FaultyDisk, voters: Any) -> None:
-        self.voter = voter(disk, broker_id, voters, clock_ms=runtime.monotonic_ms)
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        broker_id: int,
+        disk: FaultyDisk,
+        voters: Any,
+        directory_id: str | None = None,
+    ) -> None:
+        self.voter = voter(
+            disk, broker_id, voters, clock_ms=runtime.monotonic_ms, directory_id=directory_id
+        )
         self.appends: list[VoterAppend] = []
         self.gate: Callable[[], Awaitable[None]] | None = None
         """Awaited before an append, to hold it up."""
@@ -71,6 +83,9 @@ class VoterHost:
     async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:
         return await self.voter.new_epoch(asked)
 
+    async def voter_join(self, asked: JoinVoters) -> VoterState:
+        return await self.voter.join(asked)
+
     async def voter_fetch(self, epoch: int, offset: int) -> VoterLog:
         return self.voter.fetch(epoch, offset)
 
@@ -80,8 +95,10 @@ class VoterHost:
         self.appends.append(asked)
         return await self.voter.append(asked)
 
-    async def voter_install(self, epoch: int, snapshot: LogSnapshot, controller: str) -> None:
-        await self.voter.install(epoch, snapshot, controller)
+    async def voter_install(
+        self, epoch: int, snapshot: LogSnapshot, controller: str, directory_id: str
+    ) -> None:
+        await self.voter.install(epoch, snapshot, controller, directory_id)
 
 
 class VoterWorld:

@@ -73,7 +73,7 @@ class World:
 
     async def broker(self, broker_id: int = 0) -> int:
         """A registered, unfenced broker; its broker epoch."""
-        registration = RegisterBroker(broker_id, CLUSTER, "d", f"i{broker_id}", "h", 1)
+        registration = RegisterBroker(broker_id, CLUSTER, f"d{broker_id}", f"i{broker_id}", "h", 1)
         epoch: int = await self.call("register_broker", registration)
         answer = await self.call("heartbeat", BrokerHeartbeat(broker_id, epoch, epoch + 1))
         assert answer[:3] == (False, False, epoch + 1)

@@ -36,9 +36,11 @@ def test_one_voter_is_its_own_majority() -> None:
         assert (quorum.epoch, quorum.voters) == (1, ((0, "d0"),))
         await quorum.append([entry(0, 1), entry(1, 1)])
         assert quorum.next_offset == 2
-        assert world.hosts[0].appends == [VoterAppend(1, 0, 0, [entry(0, 1), entry(1, 1)])]
+        assert world.hosts[0].appends == [
+            VoterAppend(1, 0, 0, [entry(0, 1), entry(1, 1)], directory_id="d0")
+        ]
         await quorum.append([entry(2, 1)])
-        assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)])
+        assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)], directory_id="d0")
         assert [one[:3] for one in quorum.progress()] == [(0, "d0", 3)]
 
     asyncio.run(scenario())
@@ -242,12 +244,14 @@ def test_only_a_majority_that_heard_it_supports_a_controller() -> None:
         await world.up(0, 1, 2)
         quorum = quorum_of(world)
         await quorum.take_over()
-        quorum.supported(1, 1e12)
+        quorum.supported(1, "d1", 1e12)
         assert quorum.supported_ms < 1e12
-        quorum.supported(9, 2e12)
-        quorum.supported(2, 3e12)
+        quorum.supported(9, "d9", 2e12)
+        quorum.supported(2, "another", 2e12)
+        assert quorum.supported_ms < 1e12
+        quorum.supported(2, "d2", 3e12)
         assert quorum.supported_ms == 1e12
-        quorum.supported(2, 5)
+        quorum.supported(2, "d2", 5)
         assert quorum.supported_ms == 1e12
 
     asyncio.run(scenario())
