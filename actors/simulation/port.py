@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.gateway.cluster import ClusterView, OpenRoute
+from raylog.actors.gateway.handlers.produce import ANY_EPOCH
 from raylog.actors.names import BROKER, GATEWAY, GROUP
 from raylog.actors.ports import RouteUpdate, TopicId
 from raylog.actors.replica.api import (
@@ -87,7 +88,7 @@ class Port:
     ) -> ProduceAnswer:
         """Write one batch; raises what the replica refuses it with."""
         route = self._route(topic_id, partition)
-        part = ProducePart(topic_id, partition, route.leader_epoch, len(batch))
+        part = ProducePart(topic_id, partition, ANY_EPOCH, len(batch))
         [outcome] = await route.link.ask(PRODUCE, (acks, timeout_ms, [part]), [batch])
         return produced(outcome)
 

@@ -35,6 +35,9 @@ TOPIC_IDS_SINCE = 13
 ANSWERED = -(1 << 30)
 """In the place of what is left: replicas that answer too late count down from here."""
 ACKS = (-1, 0, 1)
+ANY_EPOCH = -1
+"""Whoever leads takes it. Epochs are no business of Produce: clients know no way on from an error
+about them. One batch refused while the gateway is behind, and the next not, parts a sequence."""
 DEADLINE_GRACE_MS = 5_000
 """Beyond the client's own timeout, for a replica that hangs."""
 
@@ -163,7 +166,7 @@ class _Produce:
         send = self._sends.get(route.link)
         if send is None:
             send = self._sends[route.link] = _Send(self)
-        send.parts.append(ProducePart(topic.topic_id, answer.index, route.leader_epoch, len(batch)))
+        send.parts.append(ProducePart(topic.topic_id, answer.index, ANY_EPOCH, len(batch)))
         send.batches.append(batch)
         send.answers.append(answer)
 

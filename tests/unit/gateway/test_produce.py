@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway.handlers.produce import ANY_EPOCH
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
 from raylog.actors.replica.api import ProducePart
 from raylog.actors.runtime.deadlines import TICK_MS
@@ -39,7 +40,7 @@ def test_batches_reach_their_replicas_as_they_came(version: int) -> None:
         request = produce((0, BATCH), (1, BATCH), by_id=T)
         answer = await world.client().ask(request, version)
         (asked,) = link.requests
-        parts = [ProducePart(T, index, 0, len(BATCH)) for index in (0, 1)]
+        parts = [ProducePart(T, index, ANY_EPOCH, len(BATCH)) for index in (0, 1)]
         assert asked.header == (-1, 1_000, parts)
         assert asked.payload == BATCH + BATCH
         (topic,) = answer.responses
