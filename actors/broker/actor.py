@@ -183,14 +183,7 @@ class BrokerActor:
         self._last = self._data.last
         self._kept_running = self._data.kept_running
         self._previous_epoch = self._last.broker_epoch
-        self._data.remember(
-            replace(
-                self._last,
-                boot_id=self._runtime.disk.boot_id(),
-                clean=False,
-                starts=self._last.starts + 1,
-            )
-        )
+        self._data.note_start()
         self._make_family()
         survivors = await self._family.survivors()
         self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
@@ -302,7 +295,8 @@ class BrokerActor:
         self._state = "shutting down"
         await self._hand_over()
         await self._family.end()
-        clean = replace(self._data.last, clean=True, starts=0, children={})
+        last = self._data.last  # a crash that no controller has heard of is still one
+        clean = replace(last, clean=self._data.kept_running, starts=0, children={})
         await self._runtime.run_blocking(lambda: self._data.remember(clean, durable=True))
         self._state = "shut down"
 

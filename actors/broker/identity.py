@@ -48,7 +48,7 @@ class LastProcess:
 
     broker_epoch: int = -1
     boot_id: str = ""
-    """Of the kernel it ran under."""
+    """Of the kernel under which all was written that the broker epoch stands for."""
     clean: bool = False
     """Whether it shut down cleanly."""
     starts: int = 0
@@ -122,7 +122,7 @@ class DataDirectory:
 
     @property
     def kept_running(self) -> bool:
-        """Whether the kernel has run on since the last process: its page cache is still there."""
+        """Whether the kernel has run on since the last registration: its page cache is there."""
         return bool(self.last.boot_id) and self.last.boot_id == self._disk.boot_id()
 
     def remember_voters(self, voters: tuple[tuple[int, str], ...]) -> None:
@@ -138,9 +138,21 @@ class DataDirectory:
         self.last = last
         self._write("state.json", asdict(last), durable=durable and self._fsync)
 
+    def note_start(self) -> None:
+        """Note that a process has started.
+
+        The kernel it runs under is noted only if nothing was lost since the last registration: a
+        crash stays known, however many processes end before one has registered.
+        """
+        nothing_lost = self.last.clean or self.kept_running
+        boot_id = self._disk.boot_id() if nothing_lost else self.last.boot_id
+        starts = self.last.starts + 1
+        self.remember(replace(self.last, boot_id=boot_id, clean=False, starts=starts))
+
     def remember_epoch(self, broker_epoch: int) -> None:
-        """Note the broker epoch of this process."""
-        self.remember(replace(self.last, broker_epoch=broker_epoch))
+        """Note the broker epoch of this process: the controller knows now what was lost."""
+        boot_id = self._disk.boot_id()
+        self.remember(replace(self.last, broker_epoch=broker_epoch, boot_id=boot_id))
 
     def remember_children(self, children: dict[str, str]) -> None:
         """Note the children, so that the next process finds those that live."""

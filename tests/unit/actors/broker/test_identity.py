@@ -88,3 +88,45 @@ def test_without_notes_the_last_process_counts_as_crashed(tmp_path: Path, text: 
     again = DataDirectory(tmp_path, WANTED, fsync=False)
     assert again.last == LastProcess()
     again.close()
+
+
+class RebootedDisk(OsDisk):
+    """The same disk under one kernel after the other."""
+
+    boot = "first"
+
+    def boot_id(self) -> str:
+        return self.boot
+
+
+def test_a_crash_stays_known_until_the_broker_has_registered(tmp_path: Path) -> None:
+    """A process that ends before that must not make the next one believe nothing was lost."""
+    disk = RebootedDisk()
+
+    def start() -> DataDirectory:
+        data = DataDirectory(tmp_path, WANTED, fsync=False, disk=disk)
+        data.note_start()
+        data.close()
+        return data
+
+    assert not start().kept_running
+    start().remember_epoch(7)
+    assert start().kept_running
+    disk.boot = "second"
+    for _ in range(3):
+        assert not start().kept_running
+    start().remember_epoch(8)
+    again = start()
+    assert again.kept_running
+    assert (again.last.broker_epoch, again.last.starts) == (8, 8)
+
+
+def test_nothing_is_lost_by_a_clean_shutdown_before_a_reboot(tmp_path: Path) -> None:
+    disk = RebootedDisk()
+    data = DataDirectory(tmp_path, WANTED, fsync=False, disk=disk)
+    data.remember(LastProcess(broker_epoch=7, boot_id="first", clean=True))
+    disk.boot = "second"
+    data.note_start()
+    assert not data.last.clean
+    assert data.kept_running
+    data.close()
