@@ -50,6 +50,7 @@ from raylog.actors.controller.api import (
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.controller.quorum import QuorumLost, RivalLeads, VoterQuorum
+from raylog.actors.controller.unclean import unclean_elections
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
 from raylog.actors.metadata.voting import lease_ms
@@ -251,6 +252,8 @@ class ControllerActor:
         encoded = tuple(map(encode_record, records))
         term.unwritten.append(LogEntry(term.machine.image.offset, term.quorum.epoch, encoded))
         term.bytes_since_snapshot += sum(map(len, encoded))
+        for election in unclean_elections(term.machine.image, records):
+            log.warning("unclean election: %s", election)
         term.machine.replay(records)
         term.recent.extend(records)
         if len(term.recent) > 2 * RECENT_RECORDS_MAX:

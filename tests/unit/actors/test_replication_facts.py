@@ -30,6 +30,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.placement import ring_of
+from raylog.actors.controller.unclean import unclean_elections
 from raylog.actors.metadata.image import BrokerRegistration
 from raylog.actors.metadata.records import NO_LEADER, BrokerFenced, PartitionChanged
 from raylog.actors.replica.api import LATEST_TIMESTAMP, OFFSET_FOR
@@ -237,6 +238,18 @@ def test_failed_leader_with_no_isr_member_alive_is_replaced_by_any_where_that_is
     world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
     (change,) = failed(world, 0)
     assert (change.leader, change.isr) == (1, (1,))
+
+
+def test_failed_leader_replaced_uncleanly_is_said_so() -> None:
+    world = Controlled(brokers=4)
+    topic_id = world.topic("t", (0, 1, 2), (0, 1, 2))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    unclean = PartitionChanged(topic_id, 0, leader=1, isr=(1,))
+    clean = PartitionChanged(topic_id, 1, leader=1, isr=(1, 2))
+    gone = PartitionChanged(topic_id, 1, leader=NO_LEADER)
+    assert list(unclean_elections(world.image, [clean, gone, unclean])) == [
+        "broker 1 leads t-0 and was not in sync: records that only (0,) had are lost"
+    ]
 
 
 def test_failed_leader_may_be_replaced_uncleanly_by_hand() -> None:
