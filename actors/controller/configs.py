@@ -150,7 +150,10 @@ class ConfigControl:
                 check(kind, configs)
                 self._check_group(configs)
             case _:
-                check(kind, configs)
+                try:
+                    check(kind, configs)
+                except InvalidConfig as wrong:
+                    raise InvalidRequest(wrong.message) from wrong  # of brokers, as in Kafka
                 fixed = [name for name in changed if not KEYS_OF[kind][name].dynamic]
                 if fixed:
                     raise InvalidRequest(

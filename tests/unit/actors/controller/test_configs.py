@@ -186,7 +186,7 @@ def test_dynamic_settings_of_brokers_are_set(world: Controlled, name: str) -> No
             BROKER,
             "0",
             ConfigOp("max.connections", SET, "-2"),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
             "must lie between",
         ),
         (
