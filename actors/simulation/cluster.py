@@ -21,9 +21,7 @@ from raylog.wire.errors import ErrorCode, KafkaError
 SETTINGS = {
     "replica.actors.max": "1",
     "replica.actors.spare": "0",
-    "replica.lag.time.max.ms": "1500",
     "broker.session.timeout.ms": "2000",
-    "min.insync.replicas": "2",
 }
 CALL_TIMEOUT_MS = 3_000
 
@@ -68,6 +66,11 @@ class Cluster:
     def of_role(self, *roles: str) -> list[Resident]:
         """Living, ready actors of some roles."""
         return [one for one in self.world.living() if one.spec.role in roles and one.ready]
+
+    def living(self, name: str, *, ready: bool = True) -> Resident | None:
+        """The living actor of that name."""
+        found = next((one for one in self.world.living() if one.ref.name == name), None)
+        return found if found is not None and (found.ready or not ready) else None
 
     def port_of(self, broker_id: int) -> Resident | None:
         """The gateway that clients reach at a broker's address."""

@@ -2,44 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from raylog.actors.simulation.cluster import Cluster
-from raylog.actors.simulation.loop import OUTSIDE
+from raylog.actors.simulation.damage import Damage
 from raylog.actors.simulation.network import CLIENT, Weather
-from raylog.actors.simulation.world import Machine, Resident
+from raylog.actors.simulation.sequences import Sequences
+from raylog.actors.simulation.world import Machine
 
-_ROLES = (REPLICA, REPLICA, REPLICA, BROKER, CONTROLLER, GATEWAY)
 _HOUR_MS = 3_600_000
+WEIGHTS = {
+    "kill": 6,
+    "stop_node": 3,
+    "lose_power": 3,
+    "pause": 4,
+    "cut_one_way": 2,
+    "cut_both_ways": 3,
+    "isolate": 3,
+    "bad_weather": 3,
+    "slow": 2,
+    "jump_clock": 1,
+    "disk_error": 2,
+    "disk_full": 2,
+    "slow_machine": 1,
+    "pause_followers": 1,
+    "hold_back_change": 2,
+    "isolate_leader": 1,
+    "cut_while_writing": 1,
+    "shake_quorum": 1,
+}
+"""How often each kind of fault is drawn where nothing is said against it."""
+_FACTORS = (0, 0, 1, 1, 4)
+POWER = "lose_power"
+
+
+def draw_weights(random: Random) -> dict[str, int]:
+    """Some seeds have all kinds of faults; most have some of them only, and some more often."""
+    if random.random() < 0.3:
+        return dict(WEIGHTS)
+    drawn = {kind: weight * random.choice(_FACTORS) for kind, weight in WEIGHTS.items()}
+    return drawn if any(drawn.values()) else dict(WEIGHTS)
 
 
 class Faults:
     """Does one thing after the other to a cluster, and takes all of it back in the end."""
 
-    def __init__(self, cluster: Cluster, random: Random, clients: int) -> None:
+    def __init__(
+        self, cluster: Cluster, random: Random, clients: int, weights: Mapping[str, int]
+    ) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
+        self._do = Damage(cluster, random)
+        self._sequences = Sequences(self._do)
         self._clients = [f"{CLIENT}-{number}" for number in range(clients)]
         self._tainted: dict[str, int] = {}
         """Machines that lost power: the broker epoch from which what they hold counts again."""
-        self._kinds: list[tuple[Callable[[], None], int]] = [
-            (self._kill, 6),
-            (self._stop_node, 3),
-            (self._lose_power, 3),
-            (self._pause, 4),
-            (self._cut_one_way, 2),
-            (self._cut_both_ways, 3),
-            (self._isolate, 3),
-            (self._bad_weather, 3),
-            (self._slow, 2),
-            (self._jump_clock, 1),
-            (self._disk_error, 2),
-            (self._disk_full, 2),
-        ]
+        kinds: dict[str, Callable[[], None]] = {
+            "kill": self._kill,
+            "stop_node": self._stop_node,
+            POWER: self._lose_power,
+            "pause": self._pause,
+            "cut_one_way": self._cut_one_way,
+            "cut_both_ways": self._cut_both_ways,
+            "isolate": self._isolate,
+            "bad_weather": self._bad_weather,
+            "slow": self._slow,
+            "jump_clock": self._jump_clock,
+            "disk_error": self._disk_error,
+            "disk_full": self._disk_full,
+            "slow_machine": self._sequences.slow_machine,
+            "pause_followers": self._sequences.pause_followers,
+            "hold_back_change": self._sequences.hold_back_change,
+            "isolate_leader": self._sequences.isolate_leader,
+            "cut_while_writing": self._sequences.cut_while_writing,
+            "shake_quorum": self._sequences.shake_quorum,
+        }
+        assert kinds.keys() == WEIGHTS.keys(), "every kind has its weight"
+        self._kinds = list(kinds.values())
+        self._weights = [weights[kind] for kind in kinds]
 
     async def befall(
         self, seconds: float, pause_s: tuple[float, float], look: Callable[[], None]
@@ -47,17 +90,16 @@ class Faults:
         """Do things for some simulated seconds, with a look at what came of each before."""
         loop = self._world.loop
         end = loop.time() + seconds
-        kinds = [kind for kind, _ in self._kinds]
-        weights = [weight for _, weight in self._kinds]
         while loop.time() < end:
             await self._cluster.runtime.sleep(self._random.uniform(*pause_s))
             look()
-            self._random.choices(kinds, weights)[0]()
+            self._random.choices(self._kinds, self._weights)[0]()
 
     def heal(self) -> None:
         """End every fault; what had to do with a failed disk starts anew."""
         world = self._world
         world.tell("faults end")
+        self._sequences.disarm()
         world.network.heal()
         for resident in world.residents():
             world.go_on(resident)
@@ -69,58 +111,37 @@ class Faults:
             if not machine.up:
                 world.start_machine(machine)
 
-    # ---- helpers -------------------------------------------------------------------------
-
-    def _tell(self, text: str) -> None:
-        self._world.tell(text)
-
-    def _later(self, seconds: float, undo: Callable[[], None]) -> None:
-        self._world.loop.call_later(seconds, undo, context=OUTSIDE)
-
-    def _machine(self) -> Machine:
-        return self._random.choice(self._cluster.machines)
-
-    def _victim(self) -> Resident | None:
-        found = self._cluster.of_role(self._random.choice(_ROLES))
-        return self._random.choice(found) if found else None
-
-    @staticmethod
-    def _short(resident: Resident) -> str:
-        return f"{resident.ref.name.partition('/')[2]} on {resident.machine.name}"
-
     # ---- processes and nodes -------------------------------------------------------------
 
     def _kill(self) -> None:
-        victim = self._victim()
+        victim = self._do.victim()
         if victim is not None:
-            self._tell(f"kill {self._short(victim)}")
-            self._world.kill(victim.ref.name)
+            self._do.kill(victim)
 
     def _pause(self) -> None:
-        victim = self._victim()
-        if victim is not None and not victim.process.paused:
-            seconds = self._random.choice((1.0, 2.0, 4.0, 8.0, 20.0)) * self._random.random() + 0.5
-            self._tell(f"pause {self._short(victim)} for {seconds:.1f} s")
-            self._world.pause(victim, seconds)
+        victim = self._do.victim()
+        if victim is not None:
+            longest_s = self._random.choice((1.0, 2.0, 4.0, 8.0, 20.0))
+            self._do.pause(victim, longest_s * self._random.random() + 0.5)
 
     def _stop_node(self) -> None:
-        machine = self._machine()
+        machine = self._do.machine()
         if machine.up:
             self._down(machine, power=False)
 
     def _lose_power(self) -> None:
-        machine = self._machine()
+        machine = self._do.machine()
         if machine.up and self._may_lose(machine):
             self._down(machine, power=True)
 
     def _down(self, machine: Machine, *, power: bool) -> None:
-        seconds = self._random.choice((1.0, 5.0, 12.0)) * self._random.random() + 0.2
+        seconds = self._random.choice((0.2, 1.0, 5.0, 12.0)) * self._random.random() + 0.1
         how = "loses power" if power else "ends all processes"
-        self._tell(f"{machine.name} {how} for {seconds:.1f} s")
+        self._do.tell(f"{machine.name} {how} for {seconds:.1f} s")
         if power:
             self._tainted[machine.name] = self._broker_epoch(machine)
         self._world.stop_machine(machine, power=power)
-        self._later(seconds, lambda: None if machine.up else self._world.start_machine(machine))
+        self._do.later(seconds, lambda: None if machine.up else self._world.start_machine(machine))
 
     def _broker_epoch(self, machine: Machine) -> int:
         """The newest that anybody knows of the machine's broker."""
@@ -141,7 +162,7 @@ class Faults:
         """
         images = self._images()
         for name, before in tuple(self._tainted.items()):
-            other = next(one for one in self._cluster.machines if one.name == name)
+            other = self._world.machines[name]
             if all(self._epoch_in(image, other) > before for image in images):
                 del self._tainted[name]
         if self._tainted:
@@ -164,54 +185,33 @@ class Faults:
 
     # ---- network -------------------------------------------------------------------------
 
-    def _cut(self, pairs: list[tuple[str, str]], seconds: float) -> None:
-        network = self._world.network
-        for source, target in pairs:
-            network.cut(source, target)
-
-        def mend() -> None:
-            for source, target in pairs:
-                network.mend(source, target)
-
-        self._later(seconds, mend)
-
-    def _pair(self) -> tuple[str, str]:
-        one, other = self._random.sample(self._cluster.machines, 2)
-        return one.name, other.name
-
-    def _seconds(self) -> float:
-        return self._random.choice((1.0, 4.0, 12.0)) * self._random.random() + 0.3
-
     def _cut_one_way(self) -> None:
-        source, target = self._pair()
-        seconds = self._seconds()
-        self._tell(f"nothing gets from {source} to {target} for {seconds:.1f} s")
-        self._cut([(source, target)], seconds)
+        source, target = self._do.pair()
+        seconds = self._do.seconds()
+        self._do.tell(f"nothing gets from {source} to {target} for {seconds:.1f} s")
+        self._do.cut([(source, target)], seconds)
 
     def _cut_both_ways(self) -> None:
-        source, target = self._pair()
-        seconds = self._seconds()
-        self._tell(f"{source} and {target} are cut off from each other for {seconds:.1f} s")
-        self._cut([(source, target), (target, source)], seconds)
+        source, target = self._do.pair()
+        seconds = self._do.seconds()
+        self._do.tell(f"{source} and {target} are cut off from each other for {seconds:.1f} s")
+        self._do.cut([(source, target), (target, source)], seconds)
 
     def _isolate(self) -> None:
-        machine = self._machine()
-        others = [one.name for one in self._cluster.machines if one is not machine]
+        machine = self._do.machine()
         from_clients = self._random.random() < 0.5
-        if from_clients:
-            others += self._clients
-        seconds = self._seconds()
+        others = self._do.others(machine) + (self._clients if from_clients else [])
+        seconds = self._do.seconds()
         whom = "everybody" if from_clients else "all other machines"
-        self._tell(f"{machine.name} is cut off from {whom} for {seconds:.1f} s")
-        pairs = [(machine.name, other) for other in others]
-        self._cut(pairs + [(other, one) for one, other in pairs], seconds)
+        self._do.tell(f"{machine.name} is cut off from {whom} for {seconds:.1f} s")
+        self._do.isolate(machine, others, seconds)
 
     def _bad_weather(self) -> None:
         draw = self._random.random
-        weather = Weather(draw() * 0.2, draw() * 0.2, draw() * 0.02)
-        self._tell(
+        weather = Weather(draw() * 0.2, draw() * 0.2, draw() * 0.02, draw() * 0.2)
+        self._do.tell(
             f"calls are lost ({weather.lost:.2f}), doubled ({weather.twice:.2f}), "
-            f"links break ({weather.broken:.3f})"
+            f"late ({weather.late:.2f}), links break ({weather.broken:.3f})"
         )
         self._world.network.weather = weather
 
@@ -219,36 +219,35 @@ class Faults:
             if self._world.network.weather is weather:
                 self._world.network.weather = Weather()
 
-        self._later(self._seconds(), clear)
+        self._do.later(self._do.seconds(), clear)
 
     def _slow(self) -> None:
-        source, target = self._pair()
+        source, target = self._do.pair()
         factor = self._random.choice((10.0, 50.0, 300.0))
-        self._tell(f"messages from {source} to {target} take {factor:.0f} times as long")
-        self._world.network.slow_down(source, target, factor)
-        self._later(self._seconds(), lambda: self._world.network.slow_down(source, target, 1.0))
+        self._do.tell(f"messages from {source} to {target} take {factor:.0f} times as long")
+        self._do.slow([(source, target)], factor, self._do.seconds())
 
     # ---- clocks and disks ----------------------------------------------------------------
 
     def _jump_clock(self) -> None:
-        machine = self._machine()
+        machine = self._do.machine()
         machine.clock_offset_ms = self._random.randint(-_HOUR_MS, _HOUR_MS)
-        self._tell(f"the clock of {machine.name} is off by {machine.clock_offset_ms} ms")
+        self._do.tell(f"the clock of {machine.name} is off by {machine.clock_offset_ms} ms")
 
     def _disk_error(self) -> None:
-        machine = self._machine()
+        machine = self._do.machine()
         call = self._random.choice(("pwritev", "fdatasync", "pread", "ftruncate", "open"))
         where = self._random.choice(("/topics/", "/topics/", "/metadata/", ""))
-        self._tell(f"the next {call} of {machine.name} in {where or 'anything'} fails")
+        self._do.tell(f"the next {call} of {machine.name} in {where or 'anything'} fails")
         machine.disk.fail_next(call, where, self._random.choice((1, 1, 3)))
 
     def _disk_full(self) -> None:
-        machine = self._machine()
-        seconds = self._seconds()
-        self._tell(f"the disk of {machine.name} is full for {seconds:.1f} s")
+        machine = self._do.machine()
+        seconds = self._do.seconds()
+        self._do.tell(f"the disk of {machine.name} is full for {seconds:.1f} s")
         machine.disk.full = True
 
         def make_room() -> None:
             machine.disk.full = False
 
-        self._later(seconds, make_room)
+        self._do.later(seconds, make_room)

@@ -30,6 +30,8 @@ class Fate(Enum):
     ARRIVES = 1
     LOST = 2
     TWICE = 3
+    LATE = 4
+    """The caller is told that it is lost, and it comes."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class Weather:
     twice: float = 0.0
     broken: float = 0.0
     """That a link breaks on a request."""
+    late: float = 0.0
 
 
 @dataclass(slots=True)
@@ -107,12 +110,12 @@ class Network:
         weather = self.weather
         if self._way(source, target).cut and self._random.random() < 0.7:
             return Fate.LOST
-        if weather.lost or weather.twice:
-            drawn = self._random.random()
-            if drawn < weather.lost:
+        if weather.lost or weather.twice or weather.late:
+            drawn = self._random.random() - weather.lost
+            if drawn < 0:
                 return Fate.LOST
-            if drawn < weather.lost + weather.twice and not source.startswith(CLIENT):
-                return Fate.TWICE
+            if drawn < weather.twice + weather.late and not source.startswith(CLIENT):
+                return Fate.TWICE if drawn < weather.twice else Fate.LATE
         return Fate.ARRIVES
 
     def breaks(self, source: str, target: str) -> bool:

@@ -1,26 +1,27 @@
-"""Looks at the actors of a simulation while they run: after their steps, and at checkpoints."""
+"""Looks at the replicas of a simulation while they run: after their steps, and at checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-from raylog.actors.controller.api import MetadataUpdate
-from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import Record
-from raylog.actors.names import BROKER
-from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.machine import LeadershipChanged, PartitionMachine, Truncated
+from raylog.actors.ports import PartitionKey, PartitionLeadership
+from raylog.actors.replica.machine import (
+    IsrAltered,
+    LeadershipChanged,
+    PartitionMachine,
+    Truncated,
+)
 from raylog.actors.replica.partition import Partition
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.properties import Checks, Property
-from raylog.actors.simulation.world import Resident
 from raylog.wire.records import iter_batches
 
 _STEP = "handle"
+_CHANGES = (LeadershipChanged, IsrAltered)
+"""What may make others members."""
 CHANGES_MAX = 40
 """Changes of one partition between two looks; more are a quarrel."""
 
@@ -32,6 +33,7 @@ class _Known:
     machine: PartitionMachine
     high_watermark: int
     leader_epoch: int
+    key: PartitionKey | None = None
 
 
 class Observer:
@@ -43,11 +45,7 @@ class Observer:
         self._machines: dict[int, _Known] = {}
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._starts: dict[int, tuple[Partition, int]] = {}
-        self._committed: dict[int, Record] = {}
-        self._images: dict[str, int] = {}
-        self._promised: dict[str, int] = {}
         self._changes: dict[PartitionKey, int] = {}
-        cluster.world.observers.append(self._answered)
 
     # ---- after every step of a replica -----------------------------------------------------
 
@@ -78,34 +76,60 @@ class Observer:
         )
         known = self._machines.get(id(machine))
         if known is None:
-            self._machines[id(machine)] = _Known(machine, high_watermark, epoch)
-        else:
-            hold(
-                Property.HIGH_WATERMARK_FORWARD,
-                high_watermark >= known.high_watermark or isinstance(event, Truncated),
-                f"broker {machine.broker_id}: {known.high_watermark} became {high_watermark}",
-            )
-            hold(Property.EPOCHS_FORWARD, epoch >= known.leader_epoch, known.leader_epoch, epoch)
-            known.high_watermark, known.leader_epoch = high_watermark, epoch
-        if isinstance(event, LeadershipChanged) and machine.is_leader:
-            told = event.leadership
-            key = ((told.topic_id, told.partition), epoch)
+            known = self._machines[id(machine)] = _Known(machine, 0, epoch)
+        hold(
+            Property.HIGH_WATERMARK_FORWARD,
+            high_watermark >= known.high_watermark or isinstance(event, Truncated),
+            f"broker {machine.broker_id}: {known.high_watermark} became {high_watermark}",
+        )
+        hold(Property.EPOCHS_FORWARD, epoch >= known.leader_epoch, known.leader_epoch, epoch)
+        if isinstance(event, LeadershipChanged):
+            self._told(known, event.leadership)
+        if machine.is_leader and (
+            high_watermark > known.high_watermark or isinstance(event, _CHANGES)
+        ):
+            self._check_members(known)
+        known.high_watermark, known.leader_epoch = high_watermark, epoch
+
+    def _told(self, known: _Known, told: PartitionLeadership) -> None:
+        machine = known.machine
+        known.key = (told.topic_id, told.partition)
+        if machine.is_leader:
+            key = (known.key, machine.leader_epoch)
             leader = self._leaders.setdefault(key, machine.broker_id)
-            hold(Property.ONE_LEADER_AN_EPOCH, leader == machine.broker_id, key, leader)
+            one = leader == machine.broker_id
+            self._hold(Property.ONE_LEADER_AN_EPOCH, one, key, leader)
 
-    # ---- what actors answer each other -------------------------------------------------------
-
-    def _answered(self, method: str, args: tuple[Any, ...], answer: Any) -> None:
-        if method == "follow":
-            self._followed(answer)
-
-    def _followed(self, update: MetadataUpdate) -> None:
-        """Records that were given out are committed."""
-        if update.from_offset < 0:
+    def _check_members(self, known: _Known) -> None:
+        """Whoever the controller would let lead next holds what this leader has released."""
+        machine, key = known.machine, known.key
+        if key is None or machine.progress is None:
             return
-        for at, record in enumerate(update.records, update.from_offset):
-            before = self._committed.setdefault(at, record)
-            self._hold(Property.METADATA_ONCE, before == record, at, before, record)
+        state = self._cluster.newest_image().partition(*key)
+        if (
+            state is None
+            or state.leader_epoch != machine.leader_epoch
+            or state.partition_epoch < machine.partition_epoch
+        ):
+            return
+        for broker_id, partition in self._living(key, state.isr):
+            if partition.machine.incarnation == state.incarnations.get(broker_id, ""):
+                end = partition.log.log_end_offset
+                self._hold(
+                    Property.ISR_HOLDS_COMMITTED,
+                    end >= machine.high_watermark,
+                    f"{partition.name} on broker {broker_id}, while released:",
+                    end,
+                    machine.high_watermark,
+                )
+
+    def _living(
+        self, key: PartitionKey, broker_ids: tuple[int, ...]
+    ) -> Iterator[tuple[int, Partition]]:
+        for broker_id, replica in self._cluster.replicas():
+            partition = replica._partitions.get(key) if broker_id in broker_ids else None
+            if partition is not None:
+                yield broker_id, partition
 
     # ---- at checkpoints --------------------------------------------------------------------
 
@@ -114,8 +138,6 @@ class Observer:
         for broker_id, replica in self._cluster.replicas():
             for partition in replica._partitions.values():
                 self._look_at(broker_id, partition)
-        for one in self._cluster.of_role(BROKER):
-            self._look_at_broker(one)
         self._look_at_changes()
         self._compare_replicas()
 
@@ -134,19 +156,6 @@ class Observer:
         _, before = self._starts.setdefault(id(partition), (partition, start))
         self._hold(Property.LOG_START_FORWARD, start >= before, broker_id, partition.topic)
         self._starts[id(partition)] = partition, start
-
-    def _look_at_broker(self, resident: Resident) -> None:
-        image: MetadataImage = resident.actor._machine.image
-        before = self._images.get(resident.ref.instance, 0)
-        self._hold(Property.METADATA_PREFIX, image.offset >= before, resident.ref.name)
-        self._images[resident.ref.instance] = image.offset
-        voter = resident.actor._voter
-        if voter is not None:
-            name = f"{resident.machine.name} {resident.machine.disk.boots}"
-            promised = voter.state().promised_epoch
-            known = self._promised.get(resident.machine.name, 0)
-            self._hold(Property.CONTROLLER_PROMISED, promised >= known, name, known, promised)
-            self._promised[resident.machine.name] = promised
 
     def _open(self) -> dict[PartitionKey, dict[int, Partition]]:
         """Living replicas of each partition, by broker."""
@@ -203,24 +212,3 @@ class Observer:
                 break
             end += len(batch)
         return data[:end]
-
-    def compare_voters(self) -> None:
-        """Voters hold the same entries as far as both go and as far as anything was given out."""
-        committed = max(self._committed, default=-1) + 1
-        logs = [
-            one.actor._voter._log
-            for one in self._cluster.of_role(BROKER)
-            if one.actor._voter is not None
-        ]
-        entries = [
-            {entry.offset: entry for entry in log.entries if entry.next_offset <= committed}
-            for log in logs
-        ]
-        for one, other in pairwise(entries):
-            for offset in one.keys() & other.keys():
-                same = one[offset] == other[offset]
-                self._hold(Property.VOTERS_AGREE, same, offset, one[offset], other[offset])
-        complete = sum(log.next_offset >= committed for log in logs)
-        voters = len(self._cluster.newest_image().voters)
-        if len(logs) == voters:
-            self._hold(Property.VOTERS_AGREE, 2 * complete > voters, complete, voters)

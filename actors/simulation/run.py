@@ -14,9 +14,11 @@ from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation.clients import Client, Ledger, Producer, Reader
 from raylog.actors.simulation.cluster import Cluster
-from raylog.actors.simulation.faults import Faults
+from raylog.actors.simulation.faults import POWER, Faults, draw_weights
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.observing import Observer
+from raylog.actors.simulation.observing_quorum import QuorumObserver
+from raylog.actors.simulation.operator import Operator
 from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Checks, Property, PropertyViolated
 from raylog.actors.simulation.runtime import SimRuntime
@@ -25,6 +27,10 @@ from raylog.wire.errors import KafkaError, OffsetOutOfRange
 
 SERVED_AGAIN_S = 15.0
 LOOK_EVERY_S = 0.5
+CLIENT_PAUSES_S = (0.25, 0.25, 0.25, 1.5)
+"""Longest waits of a client between two requests."""
+FAULT_PAUSES_S = ((0.3, 2.0), (0.3, 2.0), (0.1, 0.8), (1.0, 4.0))
+"""Shortest and longest time between two faults."""
 _LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
 _ACKS_ALL = -1
 
@@ -36,8 +42,7 @@ class Plan:
     brokers: int | None = None
     fault_s: float = 10.0
     replicas: int = 3
-    pause_s: float = 0.25
-    """Longest wait of a client between two requests."""
+    """At most."""
 
 
 @dataclass(slots=True)
@@ -68,18 +73,28 @@ class Simulation:
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
         brokers = plan.brokers or self.random.choice((3, 3, 3, 3, 4, 5))
+        self._weights = draw_weights(self.random)
         self.cluster = Cluster(self.world, brokers, self._settings())
         self.observer = Observer(self.cluster, self.checks)
+        self.quorum = QuorumObserver(self.cluster, self.checks)
         self.ledgers: list[Ledger] = []
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
-        self._topics: list[str] = []
+        self.operator = Operator(self.cluster, self.random, plan.replicas)
         self._done = False
 
     def _settings(self) -> dict[str, str]:
-        """Some of the brokers' settings: a follower far behind needs one answer, or many."""
-        fetch_bytes = self.random.choice((400, 1_000, 1 << 20))
+        """Some of the brokers' settings.
+
+        A follower far behind needs one answer, or many. Where no machine loses power one in-sync
+        replica is enough to keep what was acknowledged.
+        """
+        draw = self.random.choice
+        fetch_bytes = draw((400, 1_000, 1 << 20))
         return {
+            "min.insync.replicas": "2" if self._weights[POWER] else draw(("1", "2")),
+            "replica.lag.time.max.ms": draw(("300", "700", "1500", "1500")),
+            "leader.imbalance.check.interval.seconds": draw(("1", "300", "300")),
             "replica.fetch.max.bytes": str(fetch_bytes),
             "replica.fetch.response.max.bytes": str(2 * fetch_bytes),
         }
@@ -89,10 +104,13 @@ class Simulation:
         with self.observer.stepping():
             await self.cluster.start()
             await self._make_topics()
-            self._start_clients()
+            self._start_clients(self.random.choice(CLIENT_PAUSES_S))
             self.cluster.runtime.start(self._look_forever(), "looking")
-            faults = Faults(self.cluster, self.random, len(self.producers) + len(self.readers))
-            await faults.befall(self._plan.fault_s, (0.3, 2.0), self.checks.raise_violations)
+            clients = len(self.producers) + len(self.readers)
+            faults = Faults(self.cluster, self.random, clients, self._weights)
+            pause_s = self.random.choice(FAULT_PAUSES_S)
+            await faults.befall(self._plan.fault_s, pause_s, self.checks.raise_violations)
+            self.operator.is_calm = True
             faults.heal()
             await self._served_again()
             await self._stop_clients()
@@ -103,16 +121,10 @@ class Simulation:
 
     async def _make_topics(self) -> None:
         for name, partitions, acks in (("all", 2, _ACKS_ALL), ("one", 1, 1)):
-            topic_id = await self._create(name, partitions)
+            topic_id = TopicId(await self.operator.create(name, partitions))
             self.ledgers += [Ledger(name, topic_id, at, acks) for at in range(partitions)]
 
-    async def _create(self, name: str, partitions: int) -> TopicId:
-        replicas = min(self._plan.replicas, len(self.cluster.machines))
-        topic_id = await self.cluster.create(name, partitions, replicas)
-        self._topics.append(name)
-        return topic_id
-
-    def _start_clients(self) -> None:
+    def _start_clients(self, pause_s: float) -> None:
         number = 0
         for ledger in self.ledgers:
             for idempotent in (True, False) if ledger.acks == _ACKS_ALL else (False,):
@@ -125,18 +137,14 @@ class Simulation:
             number += 1
         clients: list[Producer | Reader] = [*self.producers, *self.readers]
         for client in clients:
-            self.cluster.runtime.start(client.run(self._plan.pause_s), "client")
-        self.cluster.runtime.start(self._make_more_topics(), "operator")
-
-    async def _make_more_topics(self) -> None:
-        while not self._done:
-            await self.cluster.runtime.sleep(self.random.uniform(1, 6))
-            await self._create(f"more-{len(self._topics)}", 1)
+            self.cluster.runtime.start(client.run(pause_s), "client")
+        self.cluster.runtime.start(self.operator.work(lambda: self._done), "operator")
 
     async def _look_forever(self) -> None:
         while not self._done:
             await self.cluster.runtime.sleep(LOOK_EVERY_S)
             self.observer.look()
+            self.quorum.look()
 
     # ---- after ---------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Simulation:
             f"{topic.name}-{index} has {state.isr} of {state.replicas} in sync"
             for topic in image.topics.values()
             for index, state in enumerate(topic.partitions)
-            if set(state.isr) != set(state.replicas) or state.leader < 0
+            if set(state.isr) != set(state.replicas) or state.leader < 0 or state.is_reassigned
         ]
 
     async def _stop_clients(self) -> None:
@@ -194,10 +202,11 @@ class Simulation:
         for number, ledger in enumerate(self.ledgers):
             await self._judge_partition(ledger, 950 + number)
         self.observer.look()
+        self.quorum.look()
         self.observer.compare_all()
-        self.observer.compare_voters()
+        self.quorum.compare_voters()
         topics = self.cluster.newest_image().topic_ids
-        for name in self._topics:
+        for name in self.operator.topics:
             self.checks.hold(Property.TOPIC_KEPT, name in topics, name)
         failures = self.world.failures
         self.checks.hold(Property.UNBROKEN, not failures, *failures[:2])

@@ -23,6 +23,8 @@ from raylog.actors.simulation.network import Fate
 from raylog.actors.simulation.world import EPOCH_MS, OUTSIDER, Machine, Resident, World
 
 T = TypeVar("T")
+LATE_S = 4.0
+"""How late a question may come that its caller takes for lost."""
 
 
 class SimRuntime:
@@ -226,12 +228,21 @@ class _Call:
         there = resident.machine.name
         network = self._world.network
         fate = network.fate(self._here, there)
+        if fate is Fate.LATE:
+            self._lose()
+            late_s = self._world.random.uniform(0.05, LATE_S)
+            self._world.loop.call_later(late_s, self._go, resident, context=OUTSIDE)
+            return
         if fate is Fate.LOST:
             self._world.note("lost", self._method)
             self._lose()
             return
         for _ in range(2 if fate is Fate.TWICE else 1):
-            network.send(self._here, there, lambda: self._arrive(resident))
+            self._go(resident)
+
+    def _go(self, resident: Resident) -> None:
+        network = self._world.network
+        network.send(self._here, resident.machine.name, lambda: self._arrive(resident))
 
     def _lose(self) -> None:
         """The connection breaks: the caller learns it then, or gives up before."""
@@ -263,7 +274,7 @@ class _Call:
         world.note("answered", resident.ref.name, self._method, type(failure).__name__)
         if failure is None:
             for observe in world.observers:
-                observe(self._method, self._args, ended.result())
+                observe(resident, self._method, self._args, ended.result())
         there = resident.machine.name
         if world.network.fate(there, self._here) is Fate.LOST:
             self._lose()

@@ -86,8 +86,9 @@ class World:
         """Actors that a broken invariant ended."""
         self.timeline: list[str] = []
         """What was done to the cluster, for people."""
-        self.observers: list[Callable[[str, tuple[Any, ...], Any], None]] = []
-        """Told of the method, arguments and answer of every call that an actor answered."""
+        self.observers: list[Callable[[Resident, str, tuple[Any, ...], Any], None]] = []
+        """Told of every call that an actor answers, before the answer is on its way: who answers,
+        the method, its arguments, the answer."""
         self._role_class = role_class
         self._make_runtime = make_runtime
         self._residents: dict[str, Resident] = {}

@@ -316,4 +316,10 @@ def adopts_the_shortest_log(stack: ExitStack) -> None:
 @plant
 def voters_take_any_epoch(stack: ExitStack) -> None:
     """A deposed controller may still write."""
+
+    async def mistaken(voter: Voter, epoch: int, controller: str) -> None:
+        if epoch > voter.promised_epoch:
+            await voter._promise(epoch, controller)
+
     _replace(stack, Voter, "_require_current", lambda *_: None)
+    _replace(stack, Voter, "_follow", mistaken)

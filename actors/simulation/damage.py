@@ -1,0 +1,105 @@
+"""What faults are made of: who is hit, for how long, and what takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.loop import OUTSIDE
+from raylog.actors.simulation.network import Direction
+from raylog.actors.simulation.world import Machine, Resident
+
+_ROLES = (REPLICA, REPLICA, REPLICA, BROKER, CONTROLLER, GATEWAY)
+
+
+class Damage:
+    """Does single things to a cluster, tells them, and takes them back after their time."""
+
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.random = random
+
+    def tell(self, text: str) -> None:
+        """Add to the timeline."""
+        self.world.tell(text)
+
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        """Do something after a while."""
+        self.world.loop.call_later(seconds, do, context=OUTSIDE)
+
+    # ---- who and how long ----------------------------------------------------------------
+
+    def machine(self) -> Machine:
+        """Any machine."""
+        return self.random.choice(self.cluster.machines)
+
+    def others(self, machine: Machine) -> list[str]:
+        """The names of all machines but one."""
+        return [one.name for one in self.cluster.machines if one is not machine]
+
+    def pair(self) -> Direction:
+        """From any machine to any other."""
+        one, other = self.random.sample(self.cluster.machines, 2)
+        return one.name, other.name
+
+    def victim(self, *roles: str) -> Resident | None:
+        """Any living actor of these roles; of all of them, a replica most often."""
+        found = self.cluster.of_role(*(roles or (self.random.choice(_ROLES),)))
+        return self.random.choice(found) if found else None
+
+    def on(self, machine: Machine, role: str) -> Resident | None:
+        """The actor of a role on a machine."""
+        return next((one for one in self.cluster.of_role(role) if one.machine is machine), None)
+
+    def seconds(self) -> float:
+        """How long something lasts."""
+        return self.random.choice((1.0, 4.0, 12.0)) * self.random.random() + 0.3
+
+    # ---- single things -------------------------------------------------------------------
+
+    def kill(self, victim: Resident) -> None:
+        """End a process."""
+        self.tell(f"kill {_short(victim)}")
+        self.world.kill(victim.ref.name)
+
+    def pause(self, victim: Resident, seconds: float) -> None:
+        """Have a process stand still."""
+        if not victim.process.paused:
+            self.tell(f"pause {_short(victim)} for {seconds:.1f} s")
+            self.world.pause(victim, seconds)
+
+    def cut(self, pairs: list[Direction], seconds: float) -> None:
+        """Let nothing through in some directions."""
+        network = self.world.network
+        for source, target in pairs:
+            network.cut(source, target)
+
+        def mend() -> None:
+            for source, target in pairs:
+                network.mend(source, target)
+
+        self.later(seconds, mend)
+
+    def isolate(self, machine: Machine, others: list[str], seconds: float) -> None:
+        """Let nothing through between a machine and others."""
+        pairs = [(machine.name, other) for other in others]
+        self.cut(pairs + [(other, one) for one, other in pairs], seconds)
+
+    def slow(self, pairs: list[Direction], factor: float, seconds: float) -> None:
+        """Have messages in some directions take longer."""
+        network = self.world.network
+        for source, target in pairs:
+            network.slow_down(source, target, factor)
+
+        def mend() -> None:
+            for source, target in pairs:
+                network.slow_down(source, target, 1.0)
+
+        self.later(seconds, mend)
+
+
+def _short(resident: Resident) -> str:
+    return f"{resident.ref.name.partition('/')[2]} on {resident.machine.name}"

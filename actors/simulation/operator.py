@@ -1,0 +1,78 @@
+"""The operator of a simulated cluster: makes topics, moves partitions, elects leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from raylog.actors.controller.api import AlterReassignments, ElectLeaders, ReassignPartition
+from raylog.actors.names import CONTROLLER
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation.cluster import CALL_TIMEOUT_MS, Cluster
+from raylog.wire.errors import KafkaError
+
+REPLICAS_MIN = 2
+
+
+class Operator:
+    """Does something every other second: all of it while faults last, then topics only."""
+
+    def __init__(self, cluster: Cluster, random: Random, replicas_max: int) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._replicas_max = min(replicas_max, len(cluster.machines))
+        self.topics: list[str] = []
+        """Topics that were acknowledged."""
+        self.partitions: dict[str, int] = {}
+        self.is_calm = False
+        """Whether nothing is to be moved any more."""
+
+    async def work(self, is_done: Callable[[], bool]) -> None:
+        """Make topics, move partitions, elect leaders."""
+        while not is_done():
+            await self._cluster.runtime.sleep(self._random.uniform(0.5, 3))
+            drawn = self._random.random()
+            if self.is_calm or drawn < 0.5:
+                await self.create(f"more-{len(self.topics)}", 1)
+            elif drawn < 0.8:
+                await self._move()
+            else:
+                await self._elect()
+
+    async def create(self, name: str, partitions: int) -> bytes:
+        """Make a topic and wait for it; its id."""
+        replicas = self._random.randint(REPLICAS_MIN, self._replicas_max)
+        topic_id = await self._cluster.create(name, partitions, replicas)
+        self.topics.append(name)
+        self.partitions[name] = partitions
+        return topic_id
+
+    def _partition(self) -> tuple[str, int]:
+        name = self._random.choice(self.topics)
+        return name, self._random.randrange(self.partitions[name])
+
+    async def _move(self) -> None:
+        """Have other brokers, or others first, hold a partition."""
+        count = self._random.randint(REPLICAS_MIN, self._replicas_max)
+        brokers = self._random.sample(range(len(self._cluster.machines)), count)
+        name, index = self._partition()
+        self._cluster.world.tell(f"{name}-{index} moves to {brokers}")
+        moves = [ReassignPartition(name, index, tuple(brokers))]
+        await self._ask("alter_reassignments", AlterReassignments(moves))
+
+    async def _elect(self) -> None:
+        """Have those lead that come first."""
+        self._cluster.world.tell("preferred leaders are elected")
+        await self._ask("elect_leaders", ElectLeaders(False, None, CALL_TIMEOUT_MS))
+
+    async def _ask(self, method: str, asked: object) -> None:
+        """Ask whoever takes itself for the controller, once."""
+        for resident in self._cluster.of_role(CONTROLLER):
+            try:
+                await self._cluster.runtime.call(
+                    resident.ref.name, method, asked, timeout_ms=CALL_TIMEOUT_MS
+                )
+            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
+                self._cluster.world.note("in vain", method, type(failure).__name__)
+            else:
+                return

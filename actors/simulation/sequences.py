@@ -1,0 +1,201 @@
+"""Faults that go together: what alone does no harm, one after the other, at the worst moment.
+
+Some wait for what actors answer one another, and strike before the answer is on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from raylog.actors.controller.api import AlterPartitions, CreateTopics, IsrOutcome, NewTopic
+from raylog.actors.metadata.voting import VoterAppend
+from raylog.actors.names import BROKER, CONTROLLER, REPLICA
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation.damage import Damage
+from raylog.actors.simulation.world import Machine, Resident
+from raylog.wire.errors import ErrorCode, KafkaError
+
+Spring = Callable[[Resident, tuple[Any, ...], Any], bool]
+"""What a trap does: with who answers, arguments and answer; False if it was not for this."""
+WAIT_S = 4.0
+"""How long a trap waits for its moment."""
+
+
+@dataclass(slots=True, eq=False)
+class _Trap:
+    method: str
+    spring: Spring
+    until_s: float
+
+
+class Sequences:
+    """Does several things that go together."""
+
+    def __init__(self, damage: Damage) -> None:
+        self._do = damage
+        self._random = damage.random
+        self._traps: list[_Trap] = []
+        self._asked = 0
+        damage.world.observers.append(self._answered)
+
+    def disarm(self) -> None:
+        """Nothing waits any more."""
+        self._traps.clear()
+
+    def _trap(self, method: str, spring: Spring) -> None:
+        until_s = self._do.world.loop.time() + WAIT_S
+        self._traps.append(_Trap(method, spring, until_s))
+
+    def _answered(
+        self, resident: Resident, method: str, args: tuple[Any, ...], answer: object
+    ) -> None:
+        if not self._traps:
+            return
+        now_s = self._do.world.loop.time()
+        self._traps = [one for one in self._traps if one.until_s > now_s]
+        for trap in tuple(self._traps):
+            if trap.method == method and trap.spring(resident, args, answer):
+                self._traps.remove(trap)
+
+    # ---- in-sync replicas ----------------------------------------------------------------
+
+    def slow_machine(self) -> None:
+        """All that goes to a machine or comes from it takes long."""
+        machine = self._do.machine()
+        factor, seconds = self._random.choice((10.0, 50.0, 300.0)), self._do.seconds()
+        self._do.tell(f"messages from and to {machine.name} take {factor:.0f} times as long")
+        pairs = [(machine.name, other) for other in self._do.others(machine)]
+        self._do.slow(pairs + [(other, one) for one, other in pairs], factor, seconds)
+
+    def pause_followers(self) -> None:
+        """The replicas of all machines but one stand still; their brokers do not."""
+        spared = self._do.machine()
+        seconds = self._random.uniform(1, 6)
+        for one in self._do.cluster.of_role(REPLICA):
+            if one.machine is not spared:
+                self._do.pause(one, seconds)
+
+    def hold_back_change(self) -> None:
+        """A leader does not hear for a while that its in-sync replicas are others."""
+        self._trap("alter_partitions", self._hold_back)
+
+    def _hold_back(self, controller: Resident, args: tuple[Any, ...], answer: object) -> bool:
+        if controller.spec.role != CONTROLLER:
+            return False
+        [asked] = args
+        assert isinstance(asked, AlterPartitions), "that is what it is asked with"
+        leader = self._do.cluster.machines[asked.broker_id]
+        changed = (
+            [one for one in answer if isinstance(one, IsrOutcome) and one.error is ErrorCode.NONE]
+            if isinstance(answer, list)
+            else []
+        )
+        if not changed:
+            return False
+        self._do.tell(f"{leader.name} does not hear of its in-sync replicas")
+        seconds = self._random.uniform(0.3, 3)
+        broker = self._do.on(leader, BROKER)
+        if controller.machine is leader or self._random.random() < 0.5:
+            if broker is not None:
+                self._do.pause(broker, seconds)
+        else:
+            self._do.cut([(controller.machine.name, leader.name)], seconds)
+        members = [one for one in self._random.choice(changed).isr if one != asked.broker_id]
+        if members:
+            follower = self._do.cluster.machines[self._random.choice(members)]
+            self._do.later(
+                self._random.uniform(0, 0.02), lambda: self._hold_up(leader, follower, seconds)
+            )
+        return True
+
+    def _hold_up(self, leader: Machine, follower: Machine, seconds: float) -> None:
+        """A follower falls behind."""
+        replica = self._do.on(follower, REPLICA)
+        how = self._random.choice(("pause", "slow", "cut"))
+        if how == "pause" and replica is not None:
+            self._do.pause(replica, seconds)
+        elif how == "cut":
+            self._do.tell(f"nothing gets from {leader.name} to {follower.name}")
+            self._do.cut([(leader.name, follower.name)], seconds)
+        else:
+            self._do.tell(f"messages from {leader.name} to {follower.name} take long")
+            self._do.slow([(leader.name, follower.name)], 300.0, seconds)
+
+    def isolate_leader(self) -> None:
+        """Who leads is cut off from the other machines until others lead, hardly longer."""
+        machine = self._do.machine()
+        seconds = self._random.uniform(1.8, 4)
+        self._do.tell(f"{machine.name} is cut off from all other machines for {seconds:.1f} s")
+        self._do.isolate(machine, self._do.others(machine), seconds)
+
+    # ---- the metadata quorum -------------------------------------------------------------
+
+    def cut_while_writing(self) -> None:
+        """A controller is cut off while what it writes is on its way to the voters."""
+        seconds = self._random.uniform(2, 6)
+        self._trap("voter_append", lambda _, args, __: self._cut_writer(args[0], seconds))
+        self._ask_for_topic()
+
+    def _cut_writer(self, asked: VoterAppend, seconds: float) -> bool:
+        writer = self._do.cluster.living(asked.controller)
+        if writer is None or not asked.entries:
+            return False
+        machine = writer.machine
+        self._do.tell(f"{machine.name}, whose controller writes, is cut off for {seconds:.1f} s")
+        self._do.isolate(machine, self._do.others(machine), seconds)
+        return True
+
+    def shake_quorum(self) -> None:
+        """Controllers come and go while some of what they write is with one voter only.
+
+        The first is cut off and goes on writing; when it ends, the next one is cut off as soon as
+        it has won its epoch, with what the first had written or without it.
+        """
+        controller = self._do.victim(CONTROLLER)
+        if controller is None:
+            return
+        machine, name = controller.machine, controller.ref.name
+        seconds = self._random.uniform(0.2, 1.8)
+        self._do.tell(f"{machine.name}, where a controller lives, is cut off for {seconds:.1f} s")
+        self._do.isolate(machine, self._do.others(machine), seconds)
+        for _ in range(self._random.randint(1, 3)):
+            self._do.later(self._random.uniform(0, seconds), self._ask_for_topic)
+
+        def end() -> None:
+            found = self._do.cluster.living(name)
+            if found is not None:
+                self._do.kill(found)
+            self._trap("voter_new_epoch", self._won)
+
+        self._do.later(seconds, end)
+
+    def _won(self, _voter: Resident, args: tuple[Any, ...], _answer: object) -> bool:
+        winner = self._do.cluster.living(args[0].controller, ready=False)
+        if winner is None:
+            return False
+        machine = winner.machine
+        seconds = self._random.uniform(2, 6)
+
+        def strike() -> None:
+            self._do.tell(f"{machine.name}, whose controller is new, is cut off")
+            self._do.isolate(machine, self._do.others(machine), seconds)
+
+        self._do.later(self._random.uniform(0, 0.03), strike)
+        return True
+
+    def _ask_for_topic(self) -> None:
+        """Have every controller that takes itself for one decide something."""
+        self._asked += 1
+        asked = CreateTopics([NewTopic(f"asked-{self._asked}", 1, 2)])
+        runtime = self._do.cluster.runtime
+
+        async def ask(name: str) -> None:
+            try:
+                await runtime.call(name, "create_topics", asked, timeout_ms=1_000)
+            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as lost:
+                self._do.world.note("nobody made it", type(lost).__name__)
+
+        for one in self._do.cluster.of_role(CONTROLLER):
+            runtime.start(ask(one.ref.name), "ask for a topic")
