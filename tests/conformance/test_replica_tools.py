@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import BlockingClient, NewTopic, TopicPartition
+from raylog.client import BlockingClient, NewTopic, Resource, ResourceType, TopicPartition
 from tests.conformance.conftest import EXTERNAL, Target
 from tests.conformance.tools import TOOLS, java
 
@@ -55,6 +55,14 @@ def placed(client: BlockingClient, topic: str, *replicas: list[int]) -> list[Top
     """A topic with these replicas."""
     client.create_topics([NewTopic(topic, assignments=dict(enumerate(replicas)))])
     return [TopicPartition(topic, index) for index in range(len(replicas))]
+
+
+def throttled(client: BlockingClient, topic: str) -> list[set[str]]:
+    """A topic's throttled replicas: that lead, that follow (KIP-73)."""
+    entries = client.describe_configs(Resource(ResourceType.TOPIC, topic))
+    values = {entry.name: (entry.value or "").split(",") for entry in entries}
+    lists = [values[f"{side}.replication.throttled.replicas"] for side in ("leader", "follower")]
+    return [{one for one in pairs if one} for pairs in lists]
 
 
 def test_topics_are_described(
@@ -108,11 +116,16 @@ def test_partitions_are_reassigned(
     reassign = (REASSIGN, "--reassignment-json-file", str(plan))
     said = tool(target, *reassign, "--execute", "--throttle", "50000000")
     assert f"Successfully started partition reassignments for {topic}-0,{topic}-1" in said
+    assert throttled(client, topic) == [
+        {f"0:{one}", f"1:{two}"},
+        {f"0:{two}", f"0:{three}", f"1:{three}", f"1:{one}"},
+    ]
     until(lambda: client.list_reassignments(keys) == {})
     said = tool(target, *reassign, "--verify")
     for key in keys:
         assert f"Reassignment of partition {key} is completed." in said
     assert "Clearing broker-level throttles" in said
+    assert throttled(client, topic) == [set(), set()]
     found = client.describe_partitions([topic])
     assert {key: one.replicas for key, one in found.items()} == wanted
     assert all(sorted(one.isr) == sorted(one.replicas) for one in found.values())
