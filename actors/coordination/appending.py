@@ -1,7 +1,8 @@
 """The appends of one shard to its partition: one at a time, what comes meanwhile is the next.
 
 An append is acknowledged by all in-sync replicas, so that it is below the high watermark then. One
-that fails, or whose outcome is unknown, ends this object: the log alone knows what it holds.
+that fails, or whose outcome is unknown, ends this object: the log alone knows what it holds. But a
+producer's batch may be refused for itself, and is then surely not in the log: the others go on.
 """
 
 from __future__ import annotations
@@ -17,7 +18,18 @@ from raylog.actors.coordination.step import LogRecord
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import PRODUCE, ProducePart, produced
 from raylog.actors.runtime.base import Link, PeerTimeout, Runtime, Timer
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    KafkaError,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    RecordListTooLarge,
+    TransactionAbortable,
+    TransactionCoordinatorFenced,
+)
 
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
@@ -25,6 +37,20 @@ DEADLINE_GRACE_MS = 1_000
 """How much longer than the append may take its answer is waited for."""
 APPEND_RECORDS_MAX = 1_000
 """An append that has so many takes no more: the event loop is not to wait for its bytes."""
+Outcome = Callable[[KafkaError | None], None]
+"""Told why a batch is not in the log; None: it is, below the high watermark."""
+REFUSALS = (
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidTxnState,
+    MessageTooLarge,
+    OutOfOrderSequenceNumber,
+    ProducerFenced,
+    RecordListTooLarge,
+    TransactionAbortable,
+    TransactionCoordinatorFenced,
+)
+"""What a log says of one batch before it writes any of it."""
 
 
 @dataclass(slots=True)
@@ -33,6 +59,8 @@ class _Append:
 
     records: list[LogRecord] = field(default_factory=list)
     batch: bytearray | None = None
+    outcome: Outcome | None = None
+    """Of a batch as it is: may be refused for itself."""
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
@@ -78,9 +106,12 @@ class Appender:
             start = end
         self._schedule()
 
-    def add_batch(self, batch: bytearray) -> None:
-        """Append one batch as it is: a producer's, or a marker."""
-        self._queue.append(_Append(batch=batch))
+    def add_batch(self, batch: bytearray, outcome: Outcome) -> None:
+        """Append one batch as it is: a producer's, or a marker.
+
+        `outcome` is called before those that wait for it, and after those of earlier appends.
+        """
+        self._queue.append(_Append(batch=batch, outcome=outcome))
         self._schedule()
 
     def when_durable(self, callback: Callable[[], None]) -> None:
@@ -128,13 +159,18 @@ class Appender:
     def _settled(self, append: _Append, outcomes: list[Any]) -> None:
         if self._in_flight is not append:
             return  # given up meanwhile
+        refusal: KafkaError | None = None
         try:
             produced(outcomes[0])
         except KafkaError as failure:
-            self._failed(append, failure)
-            return
+            if append.outcome is None or not isinstance(failure, REFUSALS):
+                self._failed(append, failure)
+                return
+            refusal = failure
         self._in_flight = None
         self._settle_deadline()
+        if append.outcome is not None:
+            append.outcome(refusal)
         for callback in append.waiting:
             callback()
         if self._queue:

@@ -19,6 +19,7 @@ from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
 from raylog.actors.group.gathering import KINDS, Gathering, names_several
 from raylog.actors.group.hosting import ShardHost
+from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
@@ -26,10 +27,12 @@ from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.transaction.api import COMPLETE_TRANSACTION, AddPartitions
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     CorruptMessage,
     DecodeError,
     ErrorCode,
@@ -44,8 +47,21 @@ from raylog.wire.messages.registry import request_class
 log = logging.getLogger(__name__)
 
 
+class NoTransactions:
+    """Where no broker coordinates transactions."""
+
+    def add_partitions(
+        self, asked: AddPartitions, settled: Callable[[list[int] | KafkaError], None]
+    ) -> None:
+        """Say so."""
+        settled(CoordinatorNotAvailable(f"nobody coordinates {asked.transactional_id!r}"))
+
+
 class GroupCoordinatorActor:
-    """Serves GROUP_REQUEST over links; control calls come from the Broker."""
+    """Serves requests over links, of clients and of transactions' coordinators.
+
+    Control calls come from the Broker.
+    """
 
     def __init__(
         self, runtime: Runtime, *, name: str, broker_id: int, settings: dict[str, str]
@@ -59,6 +75,7 @@ class GroupCoordinatorActor:
         self._links = ReplicaLinks(runtime)
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
+        self._transactions = NoTransactions()
 
     async def start(self) -> None:
         """Ready at once: what there is to coordinate comes with the routes."""
@@ -136,6 +153,7 @@ class GroupCoordinatorActor:
                 self._settings,
                 self._assigning,
                 self._begin_assigning,
+                self._transactions,
             )
 
     def _close(self, partition: int, why: str) -> None:
@@ -159,7 +177,10 @@ class GroupCoordinatorActor:
     # ---- what gateways ask ---------------------------------------------------------------
 
     def link_received(self, request: LinkRequest) -> None:
-        """Answer one client's request."""
+        """Answer one client's request, or markers of a transaction's coordinator."""
+        if request.kind == COMPLETE_TRANSACTION:
+            take_markers(request, self._hosts)
+            return
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
             return

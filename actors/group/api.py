@@ -59,6 +59,12 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchResponseTopic,
 )
 from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from raylog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 
 GROUP_REQUEST = "group"
 MEMBERS_LEAVE_SINCE = 3
@@ -66,6 +72,8 @@ MEMBERS_LEAVE_SINCE = 3
 WHOLE_GROUP_ERRORS_SINCE = 2
 SEVERAL_GROUPS_SINCE = 8
 """Versions of OffsetFetch: one error for the group; several groups (KIP-709)."""
+LOADING_IN_TRANSACTIONS_SINCE = 2
+"""The version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS."""
 NO_OFFSET = -1
 """What OffsetFetch answers where nothing is stored."""
 
@@ -125,6 +133,28 @@ def _commit(
                 partitions=[
                     OffsetCommitResponsePartition(
                         partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _commit_in_transaction(
+    request: TxnOffsetCommitRequest, version: int, failure: KafkaError
+) -> TxnOffsetCommitResponse:
+    code = failure.code
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < LOADING_IN_TRANSACTIONS_SINCE:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=int(code)
                     )
                     for partition in topic.partitions
                 ],
@@ -235,6 +265,7 @@ _FAILED: dict[type, Callable[[Any, int, KafkaError], Any]] = {
     HeartbeatRequest: _heartbeat,
     LeaveGroupRequest: _leave,
     OffsetCommitRequest: _commit,
+    TxnOffsetCommitRequest: _commit_in_transaction,
     OffsetFetchRequest: _fetch,
     OffsetDeleteRequest: _delete_offsets,
     ListGroupsRequest: _list,

@@ -3,6 +3,10 @@
 An answer that waits for records leaves when the append that holds the newest of them is
 acknowledged. An append that fails, or whose outcome is unknown, fails everyone who waits; then the
 shard is read from the log again, which tells what has been appended.
+
+Offsets of a transaction are an append of their own, after its coordinator has said that the
+transaction holds this partition. The log may refuse it for itself: the producer was fenced. Markers
+go into the log in the same order, and change the shard when they are below the high watermark.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
+from raylog.actors.group.transactions import batch_of, names_existing, producer_of
+from raylog.actors.group.verifying import TransactionsPort, Verifying
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import (
@@ -31,14 +37,18 @@ from raylog.actors.runtime.base import (
     Runtime,
     Timer,
 )
+from raylog.actors.transaction.api import Marker
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
     DecodeError,
+    ErrorCode,
     KafkaError,
     NotCoordinator,
     UnknownServerError,
 )
 from raylog.wire.internal.offsets import OffsetCommitKey
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 log = logging.getLogger(__name__)
 RETRY_S = (0.1, 5.0)
@@ -46,6 +56,8 @@ RETRY_S = (0.1, 5.0)
 SWEEP_GROUPS = 500
 """Groups looked at in one go for expired offsets."""
 Reply = Callable[[Any], None]
+Marked = Callable[[ErrorCode], None]
+"""Told what became of a marker."""
 
 
 class ShardHost:
@@ -63,6 +75,7 @@ class ShardHost:
         settings: GroupSettings,
         assigning: Assigning,
         stepped: Callable[[], None],
+        transactions: TransactionsPort,
     ) -> None:
         self.route = route
         self.link = link
@@ -76,6 +89,11 @@ class ShardHost:
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
         self._appends = self._appender()
+        self._markers: dict[int, Marked] = {}
+        """Who waits for a marker, by token."""
+        self._verifying = Verifying(
+            transactions, route.partition, needed=settings.transactions_verified
+        )
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
         self._loading: BackgroundTask = runtime.start(self._load(), f"load {self}")
@@ -105,7 +123,10 @@ class ShardHost:
         token = next(self._tokens)
         placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
         self._waiting[token] = (placed, reply)
-        self._run(lambda step: self._shard.handle(step, placed))
+        if isinstance(asked.request, TxnOffsetCommitRequest):
+            self._verify(placed)
+        else:
+            self._run(lambda step: self._shard.handle(step, placed))
 
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
         """Topics were deleted, created, or have more partitions."""
@@ -136,18 +157,93 @@ class ShardHost:
         if later:
             self._runtime.call_later(0, lambda: self._sweep(shard, later))
 
+    # ---- transactions --------------------------------------------------------------------
+
+    def _verify(self, asked: Asked[TxnOffsetCommitRequest]) -> None:
+        """Take offsets of a transaction when it surely holds this partition."""
+        request = asked.request
+        is_open = self._shard.offsets.pending.is_open(producer_of(request))
+        if is_open or not request.group_id or not names_existing(self._image, request):
+            self._commit_in_transaction(asked)
+            return
+
+        def verified(failure: KafkaError | None) -> None:
+            if asked.token not in self._waiting:
+                return  # failed meanwhile, with all that waited
+            if failure is None:
+                self._commit_in_transaction(asked)
+            else:
+                self._refuse(asked.token, failure)
+
+        self._verifying.ask(asked, verified)
+
+    def _commit_in_transaction(self, asked: Asked[TxnOffsetCommitRequest]) -> None:
+        shard = self._shard
+        first = shard.offsets.pending.next_number
+        step = self._take(lambda step: shard.handle(step, asked), shard.replay_in(asked.request))
+        if step is None:
+            return
+        if not step.records:
+            self._carry_out(step)
+            return
+        numbers = range(first, shard.offsets.pending.next_number)
+        (answer,) = step.answers
+
+        def appended(refusal: KafkaError | None) -> None:
+            if refusal is None:
+                shard.offsets.pending.confirm(numbers)
+                self._reply(answer.token, answer.response)
+            else:
+                shard.offsets.revert_pending(numbers)
+                self._refuse(answer.token, coordinator_error(refusal))
+
+        batch = batch_of(step.records, producer_of(asked.request), step.now_ms)
+        self._appends.add_batch(batch, appended)
+
+    def end_transaction(self, marker: Marker, marked: Marked) -> None:
+        """Append a marker; `marked` is called when it counts, or with why it does not."""
+        if self._state != "active":
+            marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        shard, producer_id = self._shard, marker.producer_id
+        if not shard.may_end(marker):
+            marked(ErrorCode.INVALID_PRODUCER_EPOCH)
+            return
+        self._verifying.ended(producer_id)
+        before = shard.offsets.pending.close(producer_id)
+        token = next(self._tokens)
+        self._markers[token] = marked
+
+        def appended(refusal: KafkaError | None) -> None:
+            if refusal is None:
+                shard.offsets.end_transaction(producer_id, before, committed=marker.committed)
+            self._markers.pop(token)(ErrorCode.NONE if refusal is None else refusal.code)
+
+        batch = encode_end_txn_marker(
+            EndTxnMarker(marker.committed, marker.coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._runtime.now_ms(),
+        )
+        self._appends.add_batch(bytearray(batch), appended)
+
     # ---- steps ---------------------------------------------------------------------------
 
     def _run(self, event: Callable[[Step], None]) -> None:
-        """Let the shard handle an event and carry out what comes of it.
+        """Let the shard handle an event and carry out what comes of it."""
+        step = self._take(event, self._shard.replay)
+        if step is not None:
+            self._carry_out(step)
 
-        What nobody foresaw may leave the shard with half a step replayed: it is loaded again.
+    def _take(
+        self, event: Callable[[Step], None], replay: Callable[[LogRecord], None]
+    ) -> Step | None:
+        """Let the shard handle an event.
+
+        What nobody foresaw may leave it with half a step replayed: it is loaded again.
         """
         runtime = self._runtime
-        shard = self._shard
-        step = Step(
-            runtime.now_ms(), runtime.monotonic_ms(), self._image, runtime.random, shard.replay
-        )
+        step = Step(runtime.now_ms(), runtime.monotonic_ms(), self._image, runtime.random, replay)
         try:
             event(step)
         except AssertionError:
@@ -155,8 +251,8 @@ class ShardHost:
         except Exception as failure:
             log.exception("%s: a step failed", self)
             self._fail(UnknownServerError(str(failure)))
-            return
-        self._carry_out(step)
+            return None
+        return step
 
     def _carry_out(self, step: Step) -> None:
         if step.records:
@@ -176,6 +272,10 @@ class ShardHost:
     def _reply(self, token: int, response: Any) -> None:
         _, reply = self._waiting.pop(token)
         reply(response)
+
+    def _refuse(self, token: int, failure: KafkaError) -> None:
+        asked, reply = self._waiting.pop(token)
+        reply(failed(asked.request, asked.version, failure))
 
     # ---- loading and ending --------------------------------------------------------------
 
@@ -213,6 +313,9 @@ class ShardHost:
         for token, (asked, reply) in waiting.items():
             reason = moved if token in in_groups else failure
             reply(failed(asked.request, asked.version, reason))
+        markers, self._markers = self._markers, {}
+        for marked in markers.values():
+            marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     async def _load(self) -> None:
         started_ms = self._runtime.monotonic_ms()

@@ -3,15 +3,16 @@
 OffsetCommit 2-10 and OffsetFetch 1-10 name topics, from v10 on by id (KIP-848). An offset goes
 with its topic, with its group, by OffsetDelete (KIP-496), or when it was kept long enough
 (KIP-211): after `retention_time_ms` where an old client gave one, else after
-`offsets.retention.minutes` since the commit, or since the group lost its last member.
+`offsets.retention.minutes` since the commit, or since the group lost its last member. While a
+transaction's offset of the same partition is pending it does not expire.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.group.pending import PendingOffsets, Producer, StoredOffset
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, KafkaError
@@ -56,31 +57,20 @@ _WITH_TOPIC_ID = 4
 """Versions of OffsetCommitValue: the one with an expiry, and those without."""
 
 
-class StoredOffset(NamedTuple):
-    """A committed offset; times in ms."""
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp: int
-    expire_timestamp: int
-    """-1: by the broker's retention."""
-    topic_id: bytes
-    """All zero: not known."""
-
-
 Partitions = dict[int, StoredOffset]
 Topics = dict[str, Partitions]
 
 
 class OffsetStore:
-    """Group to topic to partition to offset. Changed by `replay` alone.
+    """Group to topic to partition to offset. Changed by what is replayed alone.
 
-    A group whose last offset was forgotten keeps its empty place until `drop_empty`.
+    A group whose last offset was forgotten keeps its empty place until `drop_empty`; one that has
+    pending offsets alone has an empty place, too.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, Topics] = {}
+        self.pending = PendingOffsets()
 
     def of(self, group_id: str) -> Topics:
         """A group's offsets; not to be changed."""
@@ -95,24 +85,35 @@ class OffsetStore:
         key: OffsetCommitKey | LegacyOffsetCommitKey,
         value: OffsetCommitValue | LegacyOffsetCommitValue | None,
     ) -> None:
-        """Take in a record."""
+        """Take in a record that belongs to no transaction."""
         if value is None:
             self.drop(key.group, key.topic, key.partition)
-        elif isinstance(value, LegacyOffsetCommitValue):
-            stored = StoredOffset(
-                value.offset, -1, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
-            )
-            self.put(key.group, key.topic, key.partition, stored)
+            self.pending.forget(key.group, key.topic, key.partition)
         else:
-            stored = StoredOffset(
-                value.offset,
-                value.leader_epoch,
-                value.metadata,
-                value.commit_timestamp,
-                value.expire_timestamp,
-                value.topic_id,
-            )
-            self.put(key.group, key.topic, key.partition, stored)
+            self.put(key.group, key.topic, key.partition, _stored(value))
+            self.pending.overtake(key.group, key.topic, key.partition)
+
+    def replay_pending(
+        self, producer: Producer, key: OffsetCommitKey, value: OffsetCommitValue
+    ) -> None:
+        """Take in a record of an open transaction."""
+        self.groups.setdefault(key.group, {})
+        self.pending.add(producer, key.group, key.topic, key.partition, _stored(value))
+
+    def end_transaction(self, producer_id: int, before: int, *, committed: bool) -> None:
+        """Take in the marker behind what the producer wrote below the number `before`.
+
+        An offset that counts now overtakes those that other transactions wrote before it.
+        """
+        for one in self.pending.end(producer_id, before):
+            if committed and not one.is_overtaken:
+                self.put(one.group_id, one.topic, one.partition, one.stored)
+                self.pending.overtake(one.group_id, one.topic, one.partition, one.number)
+
+    def revert_pending(self, numbers: Iterable[int]) -> None:
+        """The log has refused these, and with them the groups that they alone would have made."""
+        for group_id in self.pending.revert(numbers):
+            self.drop_empty(group_id)
 
     def put(self, group_id: str, topic: str, partition: int, stored: StoredOffset) -> None:
         """Remember an offset."""
@@ -140,8 +141,23 @@ class OffsetStore:
 
     def drop_empty(self, group_id: str) -> None:
         """Forget a group that has no offsets; harmless where there are some, or no group."""
-        if not self.groups.get(group_id, True):
+        if not self.groups.get(group_id, True) and not self.pending.of(group_id):
             del self.groups[group_id]
+
+
+def _stored(value: OffsetCommitValue | LegacyOffsetCommitValue) -> StoredOffset:
+    if isinstance(value, LegacyOffsetCommitValue):
+        return StoredOffset(
+            value.offset, -1, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
+        )
+    return StoredOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
 
 
 # ---- commit --------------------------------------------------------------------------------
@@ -168,14 +184,14 @@ def commit(
             known.append((name, good))
         if bad or existing is None:
             unknown.append(_committed(topic, [(index, code) for index in bad]))
-    failure = _failure_of(check) if known else None
+    failure = failure_of(check) if known else None
     appended = len(step.records)
     outcomes = []
     for name, topic in known:
         codes = []
         for partition in topic.partitions:
             code = ErrorCode.NONE if failure is None else failure.code
-            if failure is None and _is_too_long(partition.committed_metadata, metadata_bytes_max):
+            if failure is None and is_too_long(partition.committed_metadata, metadata_bytes_max):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             if code is ErrorCode.NONE:
                 _append(step, request, name, partition)
@@ -197,7 +213,8 @@ def _by_existence(
     return OffsetCommitRequestTopic(name=asked.name, topic_id=asked.topic_id, partitions=good), bad
 
 
-def _failure_of(check: Callable[[], None]) -> KafkaError | None:
+def failure_of(check: Callable[[], None]) -> KafkaError | None:
+    """What a check has raised."""
     try:
         check()
     except KafkaError as failure:
@@ -217,8 +234,8 @@ def _resolve(
     return topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
-    """Kafka counts as Java does, in units of UTF-16."""
+def is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:
+    """Whether a commit carries more than it may: as in Java, in units of UTF-16."""
     if not metadata:
         return False
     return len(metadata.encode("utf-16-be", "surrogatepass")) > 2 * metadata_bytes_max
@@ -269,19 +286,30 @@ def _merged(
 
 
 def fetch(
-    image: MetadataImage, stored: Topics, asked: OffsetFetchRequestGroup, version: int
+    image: MetadataImage,
+    stored: Topics,
+    unstable: Collection[tuple[str, int]],
+    asked: OffsetFetchRequestGroup,
+    version: int,
 ) -> OffsetFetchResponseGroup:
-    """The offsets of one group; where nothing is stored the offset is -1."""
+    """The offsets of one group; where nothing is stored the offset is -1.
+
+    Those of `unstable` partitions are refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
+    """
     if asked.topics is None:
-        return _fetch_all(image, stored, asked.group_id, version)
-    topics = [_fetch_topic(image, stored, topic, version) for topic in asked.topics]
+        return _fetch_all(image, stored, unstable, asked.group_id, version)
+    topics = [_fetch_topic(image, stored, unstable, topic, version) for topic in asked.topics]
     if version >= TOPIC_IDS_SINCE:
         topics.sort(key=lambda topic: topic.topic_id not in image.topics)  # as Kafka orders them
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _fetch_topic(
-    image: MetadataImage, stored: Topics, asked: OffsetFetchRequestTopics, version: int
+    image: MetadataImage,
+    stored: Topics,
+    unstable: Collection[tuple[str, int]],
+    asked: OffsetFetchRequestTopics,
+    version: int,
 ) -> OffsetFetchResponseTopics:
     name, code = asked.name, ErrorCode.NONE
     if version >= TOPIC_IDS_SINCE:
@@ -292,13 +320,23 @@ def _fetch_topic(
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
-        partitions=[_fetched(i, partitions.get(i), code) for i in asked.partition_indexes],
+        partitions=[
+            _unstable(i)
+            if (name, i) in unstable and code is ErrorCode.NONE
+            else _fetched(i, partitions.get(i), code)
+            for i in asked.partition_indexes
+        ],
     )
 
 
 def _fetch_all(
-    image: MetadataImage, stored: Topics, group_id: str, version: int
+    image: MetadataImage,
+    stored: Topics,
+    unstable: Collection[tuple[str, int]],
+    group_id: str,
+    version: int,
 ) -> OffsetFetchResponseGroup:
+    """Of every partition with a committed offset, as in Kafka: a pending one alone is not told."""
     answer = OffsetFetchResponseGroup(group_id=group_id)
     for name, partitions in stored.items():
         topic_id = image.topic_ids.get(name, TopicId(ZERO_UUID))
@@ -308,10 +346,17 @@ def _fetch_all(
             OffsetFetchResponseTopics(
                 name=name if version < TOPIC_IDS_SINCE else "",
                 topic_id=topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
-                partitions=[_fetched(i, one, ErrorCode.NONE) for i, one in partitions.items()],
+                partitions=[
+                    _unstable(i) if (name, i) in unstable else _fetched(i, one, ErrorCode.NONE)
+                    for i, one in partitions.items()
+                ],
             )
         )
     return answer
+
+
+def _unstable(index: int) -> OffsetFetchResponsePartitions:
+    return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
 
 
 def _fetched(
@@ -374,7 +419,7 @@ def as_single(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
 def delete(
     step: Step,
     asked: Asked[OffsetDeleteRequest],
-    stored: Topics,
+    existing: Collection[tuple[str, int]],
     subscribes: Callable[[str], bool],
 ) -> None:
     """OffsetDelete: forget offsets of topics that no member subscribes to."""
@@ -392,7 +437,7 @@ def delete(
             elif subscribed:
                 good.partitions.append(_deleted(index, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC))
             else:
-                if index in stored.get(topic.name, {}):
+                if (topic.name, index) in existing:
                     forget(step, asked.request.group_id, [(topic.name, index)])
                 good.partitions.append(_deleted(index, ErrorCode.NONE))
         unknown.extend([bad] if bad.partitions or there is None else [])
@@ -415,13 +460,17 @@ def forget(step: Step, group_id: str, partitions: Collection[tuple[str, int]]) -
         step.append(OffsetCommitKey(group=group_id, topic=topic, partition=index), None)
 
 
-def all_partitions(stored: Topics) -> list[tuple[str, int]]:
-    """Every partition of which an offset is stored."""
-    return [(topic, index) for topic, partitions in stored.items() for index in partitions]
+def all_partitions(
+    stored: Topics, pending: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], None]:
+    """Every partition of which an offset is stored or pending, once."""
+    known = [(topic, index) for topic, partitions in stored.items() for index in partitions]
+    return dict.fromkeys((*known, *pending))
 
 
 def expired(
     stored: Topics,
+    pending: Collection[tuple[str, int]],
     now_ms: int,
     retention_ms: int,
     subscribes: Callable[[str], bool],
@@ -440,5 +489,5 @@ def expired(
             else:
                 since = counts_from(one.commit_timestamp)
                 is_over = since is not None and now_ms - since >= retention_ms
-            if is_over:
+            if is_over and (topic, index) not in pending:
                 yield topic, index

@@ -3,9 +3,9 @@
 Every handler looks at the groups, appends records to its step and answers; `replay` alone changes
 hard state, at once for what a step appends and in the same code for what is loaded from the log.
 
-A group that has committed offsets and never had members is `Empty` and of no protocol type. No
-object is kept for it: its place among the offsets is all there is. It outlives the last of them, as
-in Apache Kafka, until the next look for expired ones, DeleteGroups, or a load.
+A group that has committed or pending offsets and never had members is `Empty` and of no protocol
+type. No object is kept for it: its place among the offsets is all there is. It outlives the last of
+them, as in Apache Kafka, until the next look for expired ones, DeleteGroups, or a load.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
-from raylog.actors.group import listing, offsets
+from raylog.actors.group import listing, offsets, transactions
 from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
@@ -27,6 +27,7 @@ from raylog.actors.group.listing import Group
 from raylog.actors.group.offsets import OffsetStore
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.transaction.api import Marker
 from raylog.wire.errors import (
     ErrorCode,
     GroupIdNotFound,
@@ -42,6 +43,7 @@ from raylog.wire.internal.offsets import (
     GroupMetadataKey,
     LegacyOffsetCommitKey,
     OffsetCommitKey,
+    OffsetCommitValue,
 )
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -64,9 +66,12 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from raylog.wire.messages.sync_group import SyncGroupRequest
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 EPOCHS_IN_COMMITS_SINCE = 9
 """The version of OffsetCommit that carries member epochs (KIP-848)."""
+EPOCH_AT_EVERY_END_SINCE = 2
+"""The transaction version that raises a producer's epoch at the end of each transaction."""
 JOIN_EPOCH = 0
 """The member epoch with which a member joins a KIP-848 group."""
 
@@ -103,6 +108,8 @@ class Shard:
             group.loaded(step)
         known = step.image.topic_ids
         stored = {topic for topics in self.offsets.groups.values() for topic in topics}
+        for group_id in self.offsets.pending.groups():
+            stored.update(topic for topic, _ in self.offsets.pending.of(group_id))
         self.topics_changed(step, stored - known.keys(), ())
 
     def unload(self) -> list[Asked[Any]]:
@@ -121,7 +128,8 @@ class Shard:
         if deleted:
             for group_id, topics in tuple(self.offsets.groups.items()):
                 gone = {name: topics[name] for name in deleted if name in topics}
-                offsets.forget(step, group_id, offsets.all_partitions(gone))
+                pending = [one for one in self.offsets.pending.of(group_id) if one[0] in deleted]
+                offsets.forget(step, group_id, offsets.all_partitions(gone, pending))
         names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):
@@ -143,13 +151,15 @@ class Shard:
             group = self.groups.get(group_id)
             gone = offsets.expired(
                 self.offsets.of(group_id),
+                self.offsets.pending.of(group_id),
                 step.now_ms,
                 self._settings.offsets_retention_ms,
                 _nothing if group is None else group.subscribes,
                 _itself if group is None else group.offset_expires_after,
             )
             offsets.forget(step, group_id, list(gone))
-            if not self.offsets.of(group_id) and (group is None or group.is_empty()):
+            left = self.offsets.of(group_id) or self.offsets.pending.of(group_id)
+            if not left and (group is None or group.is_empty()):
                 self._bury(step, group_id)
 
     def _bury(self, step: Step, group_id: str) -> None:
@@ -159,6 +169,15 @@ class Shard:
             group.delete(step)
         elif group_id in self.offsets.groups:
             delete_classic(group_id, step)
+
+    def may_end(self, marker: Marker) -> bool:
+        """Whether a marker is of the open transaction as far as offsets tell; the log knows more.
+
+        In version 2 the end of a transaction has a higher epoch than what is in it (KIP-890).
+        """
+        if marker.transaction_version < EPOCH_AT_EVERY_END_SINCE:
+            return True
+        return marker.producer_epoch > self.offsets.pending.epoch_of(marker.producer_id)
 
     # ---- replay --------------------------------------------------------------------------
 
@@ -171,6 +190,18 @@ class Shard:
             self._replay_classic(key.group, record)
         elif isinstance(key, RECORD_KEYS):
             self._replay_consumer(key.group_id, record)  # type: ignore[attr-defined]  # all have it
+
+    def replay_in(self, request: TxnOffsetCommitRequest) -> Callable[[LogRecord], None]:
+        """What takes in the records that come of a request: offsets of an open transaction."""
+        producer = transactions.producer_of(request)
+
+        def replay(record: LogRecord) -> None:
+            key, value = record.key, record.value
+            assert isinstance(key, OffsetCommitKey), "only offsets are written in transactions"
+            assert isinstance(value, OffsetCommitValue), "a tombstone stands outside of them"
+            self.offsets.replay_pending(producer, key, value)
+
+        return replay
 
     def _replay_classic(self, group_id: str, record: LogRecord) -> None:
         """A group that has changed its protocol leaves a tombstone of what it was."""
@@ -292,20 +323,43 @@ class Shard:
                 raise GroupIdNotFound(f"there is no group {request.group_id}")
             raise IllegalGeneration(f"there is no group {request.group_id}")
 
+    def _commit_in_transaction(self, step: Step, asked: Asked[TxnOffsetCommitRequest]) -> None:
+        """The step's `replay` is to be `replay_in` of the request."""
+        _required(asked.request.group_id)
+        transactions.commit(
+            step,
+            asked,
+            lambda: self._check_transactional_commit(step, asked.request),
+            self._settings.offset_metadata_bytes_max,
+        )
+
+    def _check_transactional_commit(self, step: Step, request: TxnOffsetCommitRequest) -> None:
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            group.check_transactional_commit(step, request)
+        elif request.generation_id >= 0:
+            if request.group_id in self.offsets.groups:
+                raise UnknownMemberId(f"group {request.group_id} has no members")
+            raise IllegalGeneration(f"there is no group {request.group_id}")
+
     def _fetch(self, step: Step, asked: Asked[OffsetFetchRequest]) -> None:
         """What the answer tells is below the high watermark when it leaves."""
         request, version = asked.request, asked.version
         if version >= SEVERAL_GROUPS_SINCE:
-            groups = [self._fetch_group(step.image, one, version) for one in request.groups]
+            groups = [
+                self._fetch_group(step.image, one, version, request.require_stable)
+                for one in request.groups
+            ]
             step.answer(asked, OffsetFetchResponse(groups=groups))
             return
-        found = self._fetch_group(step.image, offsets.as_group(request), version)
+        group = offsets.as_group(request)
+        found = self._fetch_group(step.image, group, version, request.require_stable)
         if found.error_code:
             raise error_of(found.error_code)
         step.answer(asked, offsets.as_single(found))
 
     def _fetch_group(
-        self, image: MetadataImage, asked: OffsetFetchRequestGroup, version: int
+        self, image: MetadataImage, asked: OffsetFetchRequestGroup, version: int, stable: bool
     ) -> OffsetFetchResponseGroup:
         group = self.groups.get(asked.group_id)
         try:
@@ -313,7 +367,8 @@ class Shard:
                 group.check_fetch(asked.member_id, asked.member_epoch)
         except KafkaError as failure:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=int(failure.code))
-        return offsets.fetch(image, self.offsets.of(asked.group_id), asked, version)
+        unstable = self.offsets.pending.of(asked.group_id) if stable else ()
+        return offsets.fetch(image, self.offsets.of(asked.group_id), unstable, asked, version)
 
     def _delete_offsets(self, step: Step, asked: Asked[OffsetDeleteRequest]) -> None:
         group_id = _required(asked.request.group_id)
@@ -323,7 +378,7 @@ class Shard:
         elif not group.is_empty() and group.protocol_type != "consumer":
             raise NonEmptyGroup(f"group {group_id} has members")
         subscribes = _nothing if group is None or group.is_empty() else group.subscribes
-        offsets.delete(step, asked, self.offsets.of(group_id), subscribes)
+        offsets.delete(step, asked, self._offsets_of(group_id), subscribes)
 
     # ---- groups as a whole ---------------------------------------------------------------
 
@@ -360,8 +415,13 @@ class Shard:
         group = self.groups.get(group_id)
         if group is not None and not group.is_empty():
             raise NonEmptyGroup(f"group {group_id} has members")
-        offsets.forget(step, group_id, offsets.all_partitions(self.offsets.of(group_id)))
+        offsets.forget(step, group_id, self._offsets_of(group_id))
         self._bury(step, group_id)
+
+    def _offsets_of(self, group_id: str) -> Collection[tuple[str, int]]:
+        """Every partition of which the group has a committed or a pending offset."""
+        pending = self.offsets.pending.of(group_id)
+        return offsets.all_partitions(self.offsets.of(group_id), pending)
 
 
 def _required(group_id: str) -> str:
@@ -386,6 +446,7 @@ _HANDLERS: dict[type, Callable[[Shard, Step, Asked[Any]], None]] = {
     LeaveGroupRequest: Shard._leave,
     ConsumerGroupHeartbeatRequest: Shard._consumer_heartbeat,
     OffsetCommitRequest: Shard._commit,
+    TxnOffsetCommitRequest: Shard._commit_in_transaction,
     OffsetFetchRequest: Shard._fetch,
     OffsetDeleteRequest: Shard._delete_offsets,
     ListGroupsRequest: Shard._list,

@@ -16,14 +16,16 @@ from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.replica import api
 from raylog.actors.runtime.links import InprocRequest
+from raylog.actors.transaction.api import COMPLETE_TRANSACTION, Marker
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import encode
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import ErrorCode, InvalidProducerEpoch, KafkaError
 from raylog.wire.frame import LENGTH_BYTES, decode_response
-from raylog.wire.records import assign, read_header
+from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, assign, iter_batches, read_header
 from raylog.wire.schema import layout_of
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
 from tests.support.shards import id_of, topic_records
+from tests.support.transactions import FakeTransactions
 
 BROKER = 1
 ADDRESS = "replica"
@@ -42,6 +44,8 @@ class FakeLog:
         """What appends are answered from now on."""
         self.writes_failing = False
         """Whether an append that fails is in the log all the same."""
+        self.epochs: dict[int, int] = {}
+        """The newest of each producer: batches of older ones are refused."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / SEGMENT).touch()
         link.answering = self._answer
@@ -69,8 +73,28 @@ class FakeLog:
             if self.writes_failing:
                 self._write(request)
             return [(int(self.failure.code), str(self.failure))]
+        refusal = self._refusal(read_header(request.payload))
+        if refusal is not None:
+            return [(int(refusal.code), str(refusal))]
         self._write(request)
         return [(0, -1, 0)]
+
+    def _refusal(self, header: BatchHeader) -> KafkaError | None:
+        if header.producer_id == NO_PRODUCER_ID:
+            return None
+        known = self.epochs.get(header.producer_id, -1)
+        if header.producer_epoch < known:
+            return InvalidProducerEpoch(f"epoch {header.producer_epoch}, {known} was seen")
+        self.epochs[header.producer_id] = header.producer_epoch
+        return None
+
+    def bytes(self) -> bytes:
+        """All that was written."""
+        return (self.directory / SEGMENT).read_bytes()
+
+    def headers(self) -> list[BatchHeader]:
+        """Of every batch."""
+        return [header for header, _ in iter_batches(self.bytes())]
 
     def _write(self, request: FakeRequest) -> None:
         batch = bytearray(request.payload)
@@ -126,6 +150,25 @@ class Asking:
         self.failure = failure
 
 
+@dataclass(slots=True)
+class Marking:
+    """Markers on their way, and their outcomes once they are there."""
+
+    codes: list[list[int]] | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the outcomes came."""
+        return self.codes is not None
+
+    def reply(self, codes: list[list[int]], _payload: memoryview) -> None:
+        assert self.codes is None, "answered twice"
+        self.codes = codes
+
+    def fail(self, failure: Exception) -> None:
+        raise AssertionError(failure)
+
+
 class _GatewayLink:
     """What InprocRequest needs of its link."""
 
@@ -143,6 +186,7 @@ class CoordinatorWorld:
     settings: dict[str, str] = field(default_factory=dict)
     runtime: FakeRuntime = field(default_factory=FakeRuntime)
     link: HoldingLink = field(default_factory=HoldingLink)
+    transactions: FakeTransactions = field(default_factory=FakeTransactions)
     log: FakeLog = field(init=False)
     actor: GroupCoordinatorActor = field(init=False)
 
@@ -160,6 +204,7 @@ class CoordinatorWorld:
             broker_id=BROKER,
             settings={"group.initial.rebalance.delay.ms": "0", **self.settings},
         )
+        self.actor._transactions = self.transactions  # type: ignore[assignment]  # a fake
 
     async def begin(self, partitions: int = 1, leader: int = BROKER) -> None:
         """Metadata and routes come, the shard is loaded."""
@@ -204,6 +249,25 @@ class CoordinatorWorld:
             InprocRequest(link, kind, head, payload, asking.reply, asking.fail)
         )
         return asking
+
+    def mark(self, *markers: Marker) -> Marking:
+        """What a transaction's coordinator sends."""
+        marking = Marking()
+        link: Any = _GatewayLink()
+        header = [tuple(one) for one in markers]
+        payload = memoryview(b"")
+        self.actor.link_received(
+            InprocRequest(link, COMPLETE_TRANSACTION, header, payload, marking.reply, marking.fail)
+        )
+        return marking
+
+    async def end(self, *markers: Marker) -> list[list[str]]:
+        """Markers that need no time but what their appends take; their outcomes."""
+        marking = self.mark(*markers)
+        await self.runtime.advance(1)
+        await settle()
+        assert marking.codes is not None
+        return [[ErrorCode(code).name for code in each] for each in marking.codes]
 
     async def ask(self, request: Any, version: int) -> Any:
         """A request that needs no time but what an append takes."""

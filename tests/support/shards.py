@@ -21,6 +21,7 @@ from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreate
 from raylog.actors.ports import TopicId
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 START_MS = 1_700_000_000_000
 
@@ -41,7 +42,10 @@ def topic_records(name: str, partitions: int = 1, *, leader: int = 1) -> list[Re
 
 @dataclass(slots=True)
 class ShardWorld:
-    """A shard, what it has appended, and a clock that the test moves."""
+    """A shard, what it has appended, and a clock that the test moves.
+
+    Of records in transactions the log does not know: there is no crash with them.
+    """
 
     settings: GroupSettings = field(default_factory=GroupSettings)
     image: MetadataImage = field(default_factory=MetadataImage)
@@ -65,9 +69,14 @@ class ShardWorld:
         self.image.apply(TopicDeleted(id_of(name)))
         self.run(lambda step: self.shard.topics_changed(step, {name}, ()))
 
-    def run(self, event: Callable[[Step], object]) -> Step:
+    def run(
+        self,
+        event: Callable[[Step], object],
+        replay: Callable[[LogRecord], None] | None = None,
+    ) -> Step:
         """One step and its records."""
-        step = Step(self.now_ms, float(self.now_ms), self.image, Random(7), self.shard.replay)
+        takes_in = self.shard.replay if replay is None else replay
+        step = Step(self.now_ms, float(self.now_ms), self.image, Random(7), takes_in)
         event(step)
         self.log.extend(step.records)
         for answer in step.answers:
@@ -96,7 +105,9 @@ class ShardWorld:
         """A request that is answered at once."""
         token = len(self.answers) + 1
         asked = Asked(token, _through_bytes(request, version), version, "c", "/127.0.0.1")
-        self.run(lambda step: self.shard.handle(step, asked))
+        in_transaction = isinstance(request, TxnOffsetCommitRequest)
+        replay = self.shard.replay_in(request) if in_transaction else None
+        self.run(lambda step: self.shard.handle(step, asked), replay)
         self.fire()
         return _through_bytes(self.answers[token][0], version)
 

@@ -26,6 +26,7 @@ from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.leave_group import LeaveGroupRequest
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 class ClassicGroup:
@@ -175,6 +176,20 @@ class ClassicGroup:
             # It has joined this generation but holds no partitions of it yet.
             raise RebalanceInProgress("members have not been given their assignments")
         group.restart_session(step, member)
+
+    def check_transactional_commit(self, step: Step, request: TxnOffsetCommitRequest) -> None:
+        """Refuse a member from outside the generation (KIP-447).
+
+        Someone without member id and generation may commit at any time: up to version 2 there is
+        no place for them.
+        """
+        del step
+        group, generation = self._group, request.generation_id
+        is_nobody = not request.member_id and request.group_instance_id is None
+        if generation < 0 and (is_nobody or group.state is State.EMPTY):
+            return
+        group.roster.member(request.member_id, request.group_instance_id)
+        self._check_generation(generation)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Anyone may ask for the offsets of a classic group."""

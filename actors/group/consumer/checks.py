@@ -13,10 +13,13 @@ from raylog.wire.errors import (
     StaleMemberEpoch,
     UnsupportedVersion,
 )
-from raylog.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from raylog.wire.messages.offset_commit import OffsetCommitRequest
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 EPOCHS_IN_COMMITS_SINCE = 9
 """The version of OffsetCommit that carries member epochs."""
+NO_EPOCH = -1
+"""What someone says who is no member."""
 
 
 def check_size(group: GroupContext, member_id: str) -> None:
@@ -53,23 +56,56 @@ def check_commit(
             "OffsetCommit version 9 or above must be used by members using "
             "the modern group protocol"
         )
-    holding = state.holding(request.member_id)
-    if 0 <= said < holding.epoch and all(
-        _owned_since(holding, image, topic, said) for topic in request.topics
-    ):
+    named = [
+        (
+            image.topic_ids.get(topic.name) if topic.name else TopicId(bytes(topic.topic_id)),
+            [one.partition_index for one in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    _check_commit_epoch(state.holding(request.member_id), profile, said, named)
+
+
+def check_transactional_commit(
+    group: GroupContext, request: TxnOffsetCommitRequest, image: MetadataImage
+) -> None:
+    """Refuse a commit of a member that is none, or not at the epoch it says (KIP-447).
+
+    Someone who names no member may commit at any time; the request need not have a place for it.
+    """
+    said = request.generation_id
+    is_nobody = said == NO_EPOCH and not request.member_id and request.group_instance_id is None
+    if is_nobody or (said < 0 and not group.state.profiles):
         return
-    check_epoch(profile, said, holding.epoch)
+    profile = member_profile(group, request.member_id)
+    named = [
+        (image.topic_ids.get(topic.name), [one.partition_index for one in topic.partitions])
+        for topic in request.topics
+    ]
+    try:
+        _check_commit_epoch(group.state.holding(request.member_id), profile, said, named)
+    except StaleMemberEpoch as failure:
+        raise IllegalGeneration(str(failure)) from failure
+
+
+def _check_commit_epoch(
+    holding: Holding, profile: Profile, said: int, topics: list[tuple[TopicId | None, list[int]]]
+) -> None:
+    """Raises unless the member said its epoch, or one since which it owns all partitions."""
+    owned = 0 <= said < holding.epoch and all(
+        _owned_since(holding, topic_id, indexes, said) for topic_id, indexes in topics
+    )
+    if not owned:
+        check_epoch(profile, said, holding.epoch)
 
 
 def _owned_since(
-    holding: Holding, image: MetadataImage, topic: OffsetCommitRequestTopic, epoch: int
+    holding: Holding, topic_id: TopicId | None, indexes: list[int], epoch: int
 ) -> bool:
     """Whether all these partitions came to the member at `epoch` or before."""
-    named = image.topic_ids.get(topic.name) if topic.name else TopicId(bytes(topic.topic_id))
-    if named is None:
+    if topic_id is None:
         return False
-    assigned, revoking = holding.assigned.get(named, {}), holding.revoking.get(named, {})
-    indexes = [one.partition_index for one in topic.partitions]
+    assigned, revoking = holding.assigned.get(topic_id, {}), holding.revoking.get(topic_id, {})
     came = [assigned.get(one, revoking.get(one)) for one in indexes]
     return all(since is not None and since <= epoch for since in came)
 

@@ -27,6 +27,7 @@ from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.leave_group import LeaveGroupRequest
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest
+from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 
 class ConsumerGroup:
@@ -116,6 +117,10 @@ class ConsumerGroup:
     def check_commit(self, step: Step, request: OffsetCommitRequest, version: int) -> None:
         """Refuse a commit of a member that is none, or not at the epoch it says."""
         checks.check_commit(self._group, request, version, step.image)
+
+    def check_transactional_commit(self, step: Step, request: TxnOffsetCommitRequest) -> None:
+        """Refuse a member at another epoch (KIP-447); who names no member may commit."""
+        checks.check_transactional_commit(self._group, request, step.image)
 
     def check_fetch(self, member_id: str | None, member_epoch: int) -> None:
         """Refuse to tell offsets to a member at another epoch; anyone else may ask."""

@@ -1,0 +1,134 @@
+"""TxnOffsetCommit 0-5: offsets of a group that count once the producer's transaction commits.
+
+They are written as Kafka writes them, as a transactional batch of that producer, except that it has
+no sequence: by that the log knows that no client has sent it. v3 lets the coordinator check the
+member (KIP-447); v5 adds the partition of the group to the transaction, earlier ones must have
+done so themselves (KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from raylog.actors.coordination import records
+from raylog.actors.coordination.step import Asked, LogRecord, Step
+from raylog.actors.group.offsets import failure_of, is_too_long
+from raylog.actors.group.pending import Producer
+from raylog.actors.metadata.image import MetadataImage
+from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
+from raylog.wire.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from raylog.wire.records import encode_batch
+
+ADDS_PARTITIONS_SINCE = 5
+"""The version that adds the group's partition to the transaction."""
+ABORTABLE_SINCE = 4
+"""The version that knows TRANSACTION_ABORTABLE."""
+Codes = dict[tuple[str, int], ErrorCode]
+
+
+def producer_of(request: TxnOffsetCommitRequest) -> Producer:
+    """Who writes."""
+    return Producer(request.producer_id, request.producer_epoch)
+
+
+def names_existing(image: MetadataImage, request: TxnOffsetCommitRequest) -> bool:
+    """Whether any partition exists: as in Kafka, others never reach the group."""
+    return any(
+        _exists(image, topic.name, one.partition_index)
+        for topic in request.topics
+        for one in topic.partitions
+    )
+
+
+def commit(
+    step: Step,
+    asked: Asked[TxnOffsetCommitRequest],
+    check: Callable[[], None],
+    metadata_bytes_max: int,
+) -> None:
+    """Append the offsets of partitions that exist; `check` says whether the member may.
+
+    What the step appends is one batch of the producer.
+    """
+    request = asked.request
+    failure = failure_of(check) if names_existing(step.image, request) else None
+    codes: Codes = {}
+    for topic in request.topics:
+        for one in topic.partitions:
+            code = _code(step.image, topic.name, one, failure, metadata_bytes_max)
+            codes[topic.name, one.partition_index] = code
+            if code is ErrorCode.NONE:
+                _append(step, request.group_id, topic.name, one)
+    response = _answer(request, codes)
+    (step.answer if step.records else step.answer_now)(asked, response)
+
+
+def _code(
+    image: MetadataImage,
+    topic: str,
+    asked: TxnOffsetCommitRequestPartition,
+    failure: KafkaError | None,
+    metadata_bytes_max: int,
+) -> ErrorCode:
+    if not _exists(image, topic, asked.partition_index):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if failure is not None:
+        return failure.code
+    if is_too_long(asked.committed_metadata, metadata_bytes_max):
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    return ErrorCode.NONE
+
+
+def _exists(image: MetadataImage, name: str, index: int) -> bool:
+    topic = image.topic(name)
+    return topic is not None and 0 <= index < len(topic.partitions)
+
+
+def _append(step: Step, group_id: str, topic: str, asked: TxnOffsetCommitRequestPartition) -> None:
+    key = OffsetCommitKey(group=group_id, topic=topic, partition=asked.partition_index)
+    value = OffsetCommitValue(
+        offset=asked.committed_offset,
+        leader_epoch=asked.committed_leader_epoch,
+        metadata=asked.committed_metadata or "",
+        commit_timestamp=step.now_ms,
+    )
+    step.append(key, value)
+
+
+def _answer(request: TxnOffsetCommitRequest, codes: Codes) -> TxnOffsetCommitResponse:
+    """Topics with partitions that do not exist first, each topic once, as Kafka answers them."""
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    topics: dict[str, TxnOffsetCommitResponseTopic] = {}
+    for is_unknown in (True, False):
+        for topic in request.topics:
+            for one in topic.partitions:
+                code = codes[topic.name, one.partition_index]
+                if (code is unknown) is is_unknown:
+                    place = topics.setdefault(
+                        topic.name, TxnOffsetCommitResponseTopic(name=topic.name)
+                    )
+                    place.partitions.append(
+                        TxnOffsetCommitResponsePartition(
+                            partition_index=one.partition_index, error_code=int(code)
+                        )
+                    )
+    return TxnOffsetCommitResponse(topics=list(topics.values()))
+
+
+def batch_of(found: Sequence[LogRecord], producer: Producer, now_ms: int) -> bytearray:
+    """The producer's transactional batch of these records."""
+    return bytearray(
+        encode_batch(
+            [records.encode(record, now_ms) for record in found],
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            is_transactional=True,
+        )
+    )

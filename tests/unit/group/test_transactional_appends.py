@@ -1,0 +1,504 @@
+"""Offsets in transactions and markers on their way into the log, and read back from it."""
+
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.ports import RouteUpdate
+from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.wire.errors import (
+    CoordinatorNotAvailable,
+    ErrorCode,
+    InvalidProducerEpoch,
+    MessageTooLarge,
+    NetworkException,
+    NotCoordinator,
+    NotEnoughReplicas,
+    TransactionCoordinatorFenced,
+)
+from raylog.wire.messages.list_groups import ListGroupsRequest
+from raylog.wire.messages.offset_delete import OffsetDeleteRequest
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from raylog.wire.records import NO_SEQUENCE, decode_batch, decode_end_txn_marker, iter_batches
+from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.support.gateway_world import settle
+from tests.support.shards import id_of
+from tests.support.transactions import PRODUCER_ID, committing_in, marker, outcomes
+from tests.unit.group.test_actor import code, fetching, offsets
+from tests.unit.group.test_offsets import committing, deleting
+
+LATEST = 5
+OTHER = PRODUCER_ID + 1
+ADDED_BEFORE = 4
+"""The last version whose clients add the partition themselves."""
+
+
+async def unstable(world: CoordinatorWorld, group: str = "g") -> set[int]:
+    """Partitions whose offsets may still change, of those with a committed one."""
+    asked = OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None)], require_stable=True
+    )
+    (found,) = (await world.ask(asked, 8)).groups
+    return {
+        one.partition_index
+        for topic in found.topics
+        for one in topic.partitions
+        if one.error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+    }
+
+
+async def commit_in(world: CoordinatorWorld, version: int = LATEST, **changes: object) -> str:
+    """One offset of a transaction; what becomes of it."""
+    request = committing_in({0: 5}, **changes)  # type: ignore[arg-type]  # as given
+    ((_, _, name),) = outcomes(await world.ask(request, version))
+    return name
+
+
+# ---- into the log ------------------------------------------------------------------------
+
+
+def test_offsets_are_one_batch_of_the_producer_and_the_marker_ends_them(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing_in({0: 5, 1: 6}, epoch=3), LATEST)
+        assert await offsets(world) == {}
+        assert await world.end(marker(epoch=4, coordinator_epoch=9, version=2)) == [["NONE"]]
+        assert await offsets(world) == {0: 5, 1: 6}
+        (first, data), (second, control) = iter_batches(world.log.bytes())
+        assert (first.producer_id, first.producer_epoch) == (PRODUCER_ID, 3)
+        assert (first.base_sequence, first.is_transactional) == (NO_SEQUENCE, True)
+        assert len(decode_batch(data)) == 2
+        assert (second.is_control, second.producer_epoch) == (True, 4)
+        ended = decode_end_txn_marker(decode_batch(control)[0])
+        assert ended is not None
+        assert (ended.is_commit, ended.coordinator_epoch) == (True, 9)
+
+    run(scenario, tmp_path)
+
+
+def test_each_commit_is_an_append_of_its_own_in_order(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        asked = [
+            world.send(committing({0: 1}), 9),
+            world.send(committing({1: 1}), 9),
+            world.send(committing_in({0: 2, 1: 2}), LATEST),
+            world.send(committing_in({0: 3}, producer_id=OTHER), LATEST),
+            world.send(committing({0: 4}), 9),
+        ]
+        marking = world.mark(marker())
+        await world.runtime.advance(1)
+        assert world.log.batches == [2, 2, 1, 1, 1]
+        assert {code(one.answer) for one in asked} == {"NONE"}
+        assert marking.codes == [[0]]
+        assert await offsets(world) == {0: 4, 1: 2}
+
+    run(scenario, tmp_path)
+
+
+def test_a_marker_counts_and_is_answered_when_it_is_durable(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        await commit_in(world)
+        world.link.holding = True
+        marking = world.mark(marker())
+        await world.runtime.advance(5)
+        assert not marking.is_answered
+        reading = world.send(fetching(), 8)
+        world.link.release()
+        await world.runtime.advance(5)
+        assert marking.codes == [[0]]
+        assert reading.answer.groups[0].topics[0].partitions[0].committed_offset == 1
+        assert await offsets(world) == {0: 5}
+
+    run(scenario, tmp_path)
+
+
+def test_offsets_behind_a_marker_on_its_way_belong_to_the_next_transaction(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world)
+        world.link.holding = True
+        world.mark(marker(epoch=1, version=2))
+        next_one = world.send(committing_in({0: 9, 1: 9}, epoch=1), LATEST)
+        world.link.release()
+        await world.runtime.advance(5)
+        assert outcomes(next_one.answer) == [("t", 0, "NONE"), ("t", 1, "NONE")]
+        assert await offsets(world) == {0: 5}
+        assert await unstable(world) == {0}
+
+    run(scenario, tmp_path)
+
+
+# ---- what the log refuses ----------------------------------------------------------------
+
+
+def test_a_fenced_producer_fails_alone(tmp_path: Path) -> None:
+    """INVALID_PRODUCER_EPOCH: the log has seen a newer epoch; all others go on."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        world.log.epochs[PRODUCER_ID] = 2
+        fenced = world.send(committing_in({0: 5, 1: 5}, epoch=1), LATEST)
+        others = [
+            world.send(committing_in({1: 6}, producer_id=OTHER), LATEST),
+            world.send(committing({2: 7}), 9),
+        ]
+        reading = world.send(fetching(), 8)
+        await world.runtime.advance(5)
+        assert {name for _, _, name in outcomes(fenced.answer)} == {"INVALID_PRODUCER_EPOCH"}
+        assert [code(one.answer) for one in others] == ["NONE", "NONE"]
+        assert code(reading.answer) == "NONE"
+        assert await unstable(world) == set()
+        await world.end(marker(producer_id=OTHER))
+        assert await offsets(world) == {0: 1, 1: 6, 2: 7}
+        claims = [kind for kind in world.link.kinds() if kind == "claim"]
+        assert len(claims) == 1, "nothing was loaded again"
+
+    run(scenario, tmp_path)
+
+
+def test_a_batch_that_is_too_large_fails_alone(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.log.failure = MessageTooLarge("too large")
+        assert await commit_in(world) == "UNKNOWN_SERVER_ERROR"
+        world.log.failure = None
+        assert await offsets(world) == {}
+        listed = await world.ask(ListGroupsRequest(), 4)
+        assert listed.groups == []
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("refusal", [InvalidProducerEpoch, TransactionCoordinatorFenced])
+def test_a_refused_marker_ends_nothing(
+    tmp_path: Path, refusal: type[InvalidProducerEpoch | TransactionCoordinatorFenced]
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        await commit_in(world)
+        world.log.failure = refusal("older than what was seen")
+        assert await world.end(marker()) == [[refusal.code.name]]
+        world.log.failure = None
+        assert await unstable(world) == {0}
+        assert await world.end(marker()) == [["NONE"]]
+        assert await offsets(world) == {0: 5}
+
+    run(scenario, tmp_path)
+
+
+def test_in_version_2_the_end_has_a_higher_epoch(tmp_path: Path) -> None:
+    """KIP-890: a marker that comes late must not end the next transaction."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world, epoch=0)
+        assert await world.end(marker(epoch=1, version=2)) == [["NONE"]]
+        assert await world.end(marker(epoch=1, version=2)) == [["NONE"]], "repeated: harmless"
+        await commit_in(world, epoch=1)
+        late = await world.end(marker(epoch=1, version=2, committed=False))
+        assert late == [["INVALID_PRODUCER_EPOCH"]]
+        assert await unstable(world) == {0}
+        assert await world.end(marker(epoch=1, version=1)) == [["NONE"]], "an older version may"
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("is_written", [False, True])
+def test_after_a_failed_append_the_log_says_what_is(tmp_path: Path, is_written: bool) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        await commit_in(world)
+        world.log.failure = NotEnoughReplicas("too few")
+        world.log.writes_failing = is_written
+        failing = world.send(committing_in({0: 6}), LATEST)
+        marking = world.mark(marker())
+        await world.runtime.advance(0)
+        assert code(failing.answer) == "COORDINATOR_NOT_AVAILABLE"
+        assert marking.codes == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+        world.log.failure = None
+        await settle()
+        assert await unstable(world) == {0}
+        assert await world.end(marker()) == [["NONE"]]
+        assert await offsets(world) == {0: 6 if is_written else 5}
+
+    run(scenario, tmp_path)
+
+
+# ---- markers for whom --------------------------------------------------------------------
+
+
+def test_markers_of_one_request_are_answered_together(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world)
+        await commit_in(world, producer_id=OTHER)
+        here = marker()
+        several = here._replace(partitions=[*here.partitions, *marker(partition=1).partitions])
+        assert await world.end(several, marker(producer_id=OTHER, committed=False)) == [
+            ["NONE", "NOT_LEADER_OR_FOLLOWER"],
+            ["NONE"],
+        ]
+        assert await world.end() == []
+        assert await offsets(world) == {0: 5}
+
+    run(scenario, tmp_path)
+
+
+def test_markers_for_what_is_not_led_here_are_sent_back(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        moved = [["NOT_LEADER_OR_FOLLOWER"]]
+        assert await world.end(marker()) == moved
+        await world.begin()
+        assert await world.end(marker(leader_epoch=1)) == moved
+        assert await world.end(marker(leader_epoch=0)) == [["NONE"]]
+        here = marker().partitions[0]
+        strange = marker()._replace(partitions=[here._replace(topic_id=id_of("t"))])
+        assert await world.end(strange) == moved
+        await world.actor.apply_routes(RouteUpdate(removed=[(id_of(OFFSETS_TOPIC), 0)]))
+        assert await world.end(marker()) == moved
+
+    run(scenario, tmp_path)
+
+
+def test_a_marker_waits_for_no_answer_of_a_shard_that_is_closed(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world)
+        world.link.holding = True
+        marking = world.mark(marker())
+        asked = world.send(committing_in({0: 6}), LATEST)
+        await world.actor.apply_routes(RouteUpdate(removed=[(id_of(OFFSETS_TOPIC), 0)]))
+        assert marking.codes == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+        assert code(asked.answer) == "NOT_COORDINATOR"
+
+    run(scenario, tmp_path)
+
+
+# ---- the coordinator of the transaction is asked -----------------------------------------
+
+
+def test_the_partition_is_added_to_the_transaction(tmp_path: Path) -> None:
+    """Version 5 adds it, earlier ones have it looked for; once it is known nobody is asked."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        asked = world.transactions.asked
+        for version in (LATEST, ADDED_BEFORE, 0):
+            assert await commit_in(world, version, producer_id=version) == "NONE"
+            assert await commit_in(world, version, producer_id=version) == "NONE"
+        where = [TopicPartitions(OFFSETS_TOPIC, [0])]
+        assert asked == [
+            AddPartitions(f"id-{version}", version, 0, version != LATEST, where)
+            for version in (LATEST, ADDED_BEFORE, 0)
+        ]
+        assert await commit_in(world, epoch=1, producer_id=LATEST) == "NONE"
+        assert len(asked) == 4, "another epoch is another transaction"
+        await world.end(marker(producer_id=ADDED_BEFORE))
+        assert await commit_in(world, ADDED_BEFORE, producer_id=ADDED_BEFORE) == "NONE"
+        assert len(asked) == 5, "and so is what comes after the end"
+
+    run(scenario, tmp_path)
+
+
+def test_a_transaction_is_known_after_a_crash(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world)
+        world.restart()
+        await world.begin()
+        assert await commit_in(world) == "NONE"
+        assert len(world.transactions.asked) == 1
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "version", "expected"),
+    [
+        ([ErrorCode.TRANSACTION_ABORTABLE], 4, "TRANSACTION_ABORTABLE"),
+        ([ErrorCode.TRANSACTION_ABORTABLE], 3, "INVALID_TXN_STATE"),
+        ([ErrorCode.PRODUCER_FENCED], 5, "INVALID_PRODUCER_EPOCH"),
+        ([ErrorCode.INVALID_PRODUCER_ID_MAPPING], 5, "INVALID_PRODUCER_ID_MAPPING"),
+        ([ErrorCode.CONCURRENT_TRANSACTIONS], 5, "CONCURRENT_TRANSACTIONS"),
+        ([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], 5, "COORDINATOR_LOAD_IN_PROGRESS"),
+        ([ErrorCode.COORDINATOR_LOAD_IN_PROGRESS], 1, "COORDINATOR_NOT_AVAILABLE"),
+        (NotCoordinator("moved"), 5, "NOT_COORDINATOR"),
+        (CoordinatorNotAvailable("silent"), 5, "COORDINATOR_NOT_AVAILABLE"),
+        (NetworkException("lost"), 5, "COORDINATOR_LOAD_IN_PROGRESS"),
+    ],
+)
+def test_what_the_transactions_coordinator_says_against_it(
+    tmp_path: Path,
+    outcome: list[int] | CoordinatorNotAvailable,
+    version: int,
+    expected: str,
+) -> None:
+    """As Apache Kafka maps it for clients of that version."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.transactions.outcome = outcome
+        assert await commit_in(world, version) == expected
+        assert world.log.end == 0
+
+    run(scenario, tmp_path)
+
+
+def test_older_clients_need_not_be_verified(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert await commit_in(world, ADDED_BEFORE) == "NONE"
+        assert world.transactions.asked == []
+        assert await commit_in(world, LATEST, producer_id=OTHER) == "NONE"
+        assert len(world.transactions.asked) == 1, "what adds is asked all the same"
+
+    run(scenario, tmp_path, transaction_partition_verification_enable="false")
+
+
+def test_nobody_is_asked_about_what_cannot_be_committed(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert await commit_in(world, group="") == "INVALID_GROUP_ID"
+        assert await commit_in(world, topic="none") == "UNKNOWN_TOPIC_OR_PARTITION"
+        assert world.transactions.asked == []
+
+    run(scenario, tmp_path)
+
+
+def test_a_marker_during_the_verification_makes_it_worthless(tmp_path: Path) -> None:
+    """Offsets written behind the marker would be pending for ever."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.transactions.outcome = None
+        asked = world.send(committing_in({0: 5}), ADDED_BEFORE)
+        other = world.send(committing_in({1: 5}, producer_id=OTHER), ADDED_BEFORE)
+        assert await world.end(marker()) == [["NONE"]]
+        for settled in world.transactions.held:
+            settled([0])
+        await world.runtime.advance(1)
+        assert outcomes(asked.answer) == [("t", 0, "INVALID_TXN_STATE")]
+        assert outcomes(other.answer) == [("t", 1, "NONE")]
+        world.transactions.outcome = [0]
+        assert await commit_in(world, ADDED_BEFORE) == "NONE"
+
+    run(scenario, tmp_path)
+
+
+def test_a_marker_on_its_way_ends_what_is_known_of_the_transaction(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world, ADDED_BEFORE)
+        world.link.holding = True
+        world.mark(marker())
+        world.transactions.outcome = [ErrorCode.TRANSACTION_ABORTABLE]
+        late = await world.ask(committing_in({1: 5}), ADDED_BEFORE)
+        assert outcomes(late) == [("t", 1, "TRANSACTION_ABORTABLE")]
+        world.link.release()
+
+    run(scenario, tmp_path)
+
+
+def test_an_answer_of_the_transactions_coordinator_may_come_too_late(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.transactions.outcome = None
+        asked = world.send(committing_in({0: 5}), LATEST)
+        await world.lead(2)
+        assert code(asked.answer) == "NOT_COORDINATOR"
+        (settled,) = world.transactions.held
+        settled([0])
+        await world.runtime.advance(5)
+        assert world.log.end == 0
+
+    run(scenario, tmp_path)
+
+
+# ---- loading -----------------------------------------------------------------------------
+
+
+def test_transactions_in_the_log_are_read_as_they_went(tmp_path: Path) -> None:
+    """Committed, aborted and open ones, of one producer and of several, and plain commits."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1, 1: 1, 2: 1}), 9)
+        await world.ask(committing_in({0: 2}), LATEST)
+        await world.end(marker(epoch=1, version=2))
+        await world.ask(committing_in({0: 3, 1: 3}, epoch=1), LATEST)
+        await world.end(marker(epoch=2, version=2, committed=False))
+        await world.ask(committing_in({1: 4, 2: 4}, epoch=2), LATEST)
+        await world.ask(committing_in({2: 5}, producer_id=OTHER), LATEST)
+        await world.ask(committing({1: 6}), 9)
+        before = {0: 2, 1: 6, 2: 1}
+        for _ in range(2):
+            assert await offsets(world) == before
+            assert await unstable(world) == {1, 2}
+            world.restart()
+            await world.begin()
+        await world.end(marker(producer_id=OTHER))
+        await world.end(marker(epoch=3, version=2))
+        after = {0: 2, 1: 6, 2: 5}
+        for _ in range(2):
+            assert await offsets(world) == after
+            assert await unstable(world) == set()
+            world.restart()
+            await world.begin()
+
+    run(scenario, tmp_path)
+
+
+def test_tombstones_take_pending_offsets_away_in_the_log_too(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({2: 1}), 9)
+        await world.ask(committing_in({0: 5, 1: 5, 2: 5}), LATEST)
+        delete: OffsetDeleteRequest = deleting(0, 2)
+        await world.ask(delete, 0)
+        world.restart()
+        await world.begin()
+        assert await offsets(world) == {}
+        await world.end(marker())
+        for _ in range(2):
+            assert await offsets(world) == {1: 5}
+            world.restart()
+            await world.begin()
+
+    run(scenario, tmp_path)
+
+
+def test_a_group_of_pending_offsets_alone_is_there_after_a_crash(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world)
+        world.restart()
+        await world.begin()
+        listed = await world.ask(ListGroupsRequest(), 4)
+        assert [(one.group_id, one.group_state) for one in listed.groups] == [("g", "Empty")]
+
+    run(scenario, tmp_path)
+
+
+def test_the_log_of_a_fenced_epoch_is_read_right(tmp_path: Path) -> None:
+    """Its offsets, and then a marker of the epoch that has fenced it: the marker decides."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await commit_in(world, epoch=0)
+        await world.end(marker(epoch=1, committed=False, version=1))
+        assert await commit_in(world, epoch=0) == "INVALID_PRODUCER_EPOCH"
+        assert await commit_in(world, epoch=1) == "NONE"
+        world.restart()
+        await world.begin()
+        assert await offsets(world) == {}
+        await world.end(marker(epoch=1))
+        assert await offsets(world) == {0: 5}
+
+    run(scenario, tmp_path)
