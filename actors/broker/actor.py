@@ -32,6 +32,7 @@ from raylog.actors.broker.voter import Voter
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
+    AllocateProducerIds,
     AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
@@ -39,6 +40,7 @@ from raylog.actors.controller.api import (
     IsrChange,
     IsrOutcome,
     MetadataUpdate,
+    ProducerIdBlock,
     RegisterBroker,
 )
 from raylog.actors.metadata.log import LogSnapshot
@@ -63,6 +65,7 @@ from raylog.actors.runtime.base import (
 )
 from raylog.wire.errors import (
     BrokerNotAvailable,
+    CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
     NotController,
@@ -152,6 +155,8 @@ class BrokerActor:
         self._throttle_shares = ThrottleShares()
         self._serves = asyncio.Event()
         self._beat = asyncio.Event()
+        self._is_open = False
+        """Whether `start` is over: others may ask before."""
 
     # ---- life ----------------------------------------------------------------------------
 
@@ -169,7 +174,12 @@ class BrokerActor:
         except BaseException:
             await self.stop()
             raise
+        self._is_open = True
         self._runtime.start(self._bring_up(survivors), "bring up")
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise BrokerNotAvailable(f"broker {self._broker_id} is still {self._state}")
 
     async def _open(self, *, fsync: bool) -> list[ActorRef]:
         """Everything that can be refused; returns the children that outlived the last process."""
@@ -257,7 +267,7 @@ class BrokerActor:
         await self._register()
         await self._follow_up()
         seat = self._require_seat()
-        if seat.is_lost(self._machine.image.offset):
+        if seat.is_lost:
             log.warning("%s is new: the voter of broker %d is lost", self._path, self._broker_id)
             await seat.begin_anew()
             self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
@@ -355,11 +365,8 @@ class BrokerActor:
         return self._seat
 
     def _voter_ids(self) -> list[int]:
-        """Brokers that hold the metadata log; if this is one, its copy knows best."""
-        known = self._machine.image.voters or self._data.identity.voters
-        if self._voter is not None and self._voter.votes:
-            known = self._voter.voters
-        return [broker_id for broker_id, _ in known]
+        """Brokers that hold the metadata log, as far as this one knows."""
+        return [broker_id for broker_id, _ in self._require_seat().voters]
 
     async def _register(self) -> None:
         asked = RegisterBroker(
@@ -403,7 +410,7 @@ class BrokerActor:
             return
         effects = self._machine.apply(update)
         self._family.tell_metadata(update)
-        self._require_seat().learned(self._machine.image.voters)
+        self._require_seat().learned(self._machine.image.voters, self._machine.image.offset)
         self._family.carry_out(effects)
 
     async def _heartbeats(self) -> None:
@@ -493,10 +500,17 @@ class BrokerActor:
 
     async def locate_leaders(self, keys: list[PartitionKey]) -> list[str]:
         """Where followers fetch: link addresses of the processes that lead partitions here."""
+        if not self._is_open:
+            return [""] * len(keys)
         return self._machine.leader_addresses(keys)
 
     async def partitions_failed(self, name: str, keys: list[PartitionKey]) -> None:
-        """A Replica process has given up partitions whose disk failed."""
+        """A Replica process has given up partitions whose disk failed.
+
+        A broker that just starts asks its children what they have open anyway.
+        """
+        if not self._is_open:
+            return
         self._family.carry_out(self._machine.failed(name, keys))
 
     async def throttle_shares(self, name: str, leads: bool, follows: bool) -> tuple[int, int]:
@@ -512,10 +526,32 @@ class BrokerActor:
         )
         return outcomes
 
+    # ---- for coordinators ----------------------------------------------------------------
+
+    async def coordinator_address(self, role: str) -> str:
+        """The link address of this broker's coordinator; "" while it does not run."""
+        return self._family.coordinators.address(role)
+
+    async def find_transaction_coordinator(self, transactional_id: str) -> tuple[int, str]:
+        """Broker id and link address of whoever coordinates a transactional id."""
+        return await self._family.coordinators.find_transaction_coordinator(transactional_id)
+
+    async def allocate_producer_ids(self) -> ProducerIdBlock:
+        """Ask the controller for producer ids; raises what the call to it raises."""
+        asked = AllocateProducerIds(self._broker_id, self._broker_epoch)
+        try:
+            block: ProducerIdBlock = await self._controller.call(
+                "allocate_producer_ids", asked, timeout_ms=CALL_TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout) as failure:
+            raise CoordinatorNotAvailable(f"the controller is silent: {failure}") from failure
+        return block
+
     # ---- describing ----------------------------------------------------------------------
 
     async def describe(self) -> BrokerStatus:
         """This broker as it stands."""
+        self._require_open()
         return BrokerStatus(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
@@ -534,6 +570,7 @@ class BrokerActor:
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:
         """The data directory and what it holds."""
+        self._require_open()
         partitions = await self._family.partitions()
         volume = await self._runtime.run_blocking(self._runtime.disk.space, str(self._path))
         return [LogDirStatus(str(self._path), volume.total, volume.free, partitions)]

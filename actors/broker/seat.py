@@ -8,8 +8,7 @@
 | removed                              | stays, and follows again when it is added again           |
 | new in a lost one's place            | blank: the directory gets an id of its own, and no copy   |
 
-`meta.json` follows what is committed: a broker that starts finds the others by it. What a copy says
-of the voters comes before it.
+`meta.json` follows what is committed: a broker that starts finds the others by it.
 """
 
 from __future__ import annotations
@@ -39,15 +38,25 @@ class Seat:
         self._fsync = fsync
         self._heartbeat_interval_ms = heartbeat_interval_ms
         self._changing = asyncio.Lock()
-        self._remembers: Voters = data.identity.voters
+        self._committed: Voters = data.identity.voters
+        self._committed_offset = 0
+        """How far the metadata goes that names them (exclusive)."""
         self.voter: Voter | None = None
         if data.identity.is_voter or data.has_metadata_log:
             self.voter = self._voter_of(self._open())
 
     @property
+    def voters(self) -> Voters:
+        """The voters as last known: by the copy, or by committed metadata that is ahead of it."""
+        if self.voter is not None and self.voter.next_offset >= self._committed_offset:
+            return self.voter.voters
+        return self._committed
+
+    @property
     def votes(self) -> bool:
-        """Whether this broker's copy is one of the voters, as far as it knows itself."""
-        return self.voter is not None and self.voter.votes
+        """Whether this broker's copy is one of them."""
+        identity = self._data.identity
+        return self.voter is not None and (identity.broker_id, identity.directory_id) in self.voters
 
     def require_voter(self) -> Voter:
         """The copy; raises InvalidRequest if there is none."""
@@ -78,13 +87,19 @@ class Seat:
         if self.voter is not None:
             self.voter.heard(answer)
 
-    def is_lost(self, committed: int) -> bool:
+    @property
+    def is_lost(self) -> bool:
         """Whether the directory is another than the one that held this voter's copy.
 
         A cluster begins with the promise of all its voters: where anything is committed, a voter
         that has promised nothing is a directory that was made anew.
         """
-        return self.voter is not None and self.voter.is_blank and self.voter.votes and committed > 0
+        return (
+            self.voter is not None
+            and self.voter.is_blank
+            and self._committed_offset > 0
+            and self._data.identity.is_voter
+        )
 
     async def begin_anew(self) -> None:
         """Give the directory an id of its own: the promises of the lost one are not its."""
@@ -95,15 +110,16 @@ class Seat:
                 self.voter.close()
                 self.voter = None
 
-    def learned(self, voters: Voters) -> None:
-        """The committed metadata names these voters."""
-        if voters and voters != self._remembers:
-            self._remembers = voters
+    def learned(self, voters: Voters, offset: int) -> None:
+        """The committed metadata, which goes up to an offset (exclusive), names these voters."""
+        self._committed_offset = offset
+        if voters and voters != self._committed:
+            self._committed = voters
             self._runtime.start(self._remember(), "remember the voters")
 
     async def _remember(self) -> None:
         async with self._changing:
-            await self._runtime.run_blocking(self._data.remember_voters, self._remembers)
+            await self._runtime.run_blocking(self._data.remember_voters, self._committed)
 
     def close(self) -> None:
         """Close the copy."""

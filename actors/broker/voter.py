@@ -93,9 +93,9 @@ class Voter:
         return self._log.voters or self._founders
 
     @property
-    def votes(self) -> bool:
-        """Whether that set has this copy in it."""
-        return (self._broker_id, self._directory_id) in self.voters
+    def next_offset(self) -> int:
+        """Offset after the last record of this copy."""
+        return self._log.next_offset
 
     @property
     def is_blank(self) -> bool:

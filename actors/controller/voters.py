@@ -107,12 +107,12 @@ class VoterControl:
             )
 
     def _require_present(self, voter: Voter) -> None:
-        """The copy is that of a live broker."""
+        """A broker with this directory is known; whether it answers its catching up will show."""
         broker = self._image.brokers.get(voter[0])
-        if broker is None or broker.fenced:
-            known = "is not registered" if broker is None else "is fenced"
+        if broker is None:
             raise RequestTimedOut(
-                f"Aborted add voter operation for {_name(voter)} since broker {voter[0]} {known}"
+                f"Aborted add voter operation for {_name(voter)} since broker {voter[0]} is not "
+                "registered"
             )
         if broker.directory_id != voter[1]:
             raise RequestTimedOut(

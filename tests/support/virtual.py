@@ -26,7 +26,8 @@ class VirtualWorld(InprocWorld):
     def cut_off(self, name: str) -> None:
         """Lose all that goes to this actor or comes from it."""
         self.cut.add(name)
-        for link in tuple(self.resident(name).links):
+        resident = self.resident(name)
+        for link in (*resident.links, *resident.runtime._links):
             link.break_off()
 
     def parts(self, one: str | None, other: str) -> bool:

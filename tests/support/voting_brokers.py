@@ -67,6 +67,12 @@ class VotingBrokers:
         assert isinstance(actor, BrokerActor)
         return actor
 
+    def names_of(self, broker_id: int) -> list[str]:
+        """A broker and its children."""
+        begins = tuple(f"/{role}/{broker_id}/" for role in (BROKER, GATEWAY, REPLICA, GROUP))
+        residents = self.world.residents()
+        return [one.ref.name for one in residents if any(b in one.ref.name for b in begins)]
+
     def images(self) -> list[MetadataImage]:
         return [self.broker(one)._machine.image for one in self.broker_ids()]
 
@@ -98,7 +104,7 @@ class VotingBrokers:
         while True:
             try:
                 name = await self.broker(at).controller()
-                return await self.runtime.call(name, method, *arguments, timeout_ms=2_000)
+                return await self.runtime.call(name, method, *arguments, timeout_ms=10_000)
             except (NotController, PeerLost, PeerTimeout):
                 await self.runtime.sleep(0.1)
 

@@ -1,0 +1,161 @@
+"""Brokers that begin to hold the metadata log, and that lose it, in virtual time."""
+
+import itertools
+import shutil
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.broker.identity import read_identity
+from raylog.actors.controller.api import AddVoter, QuorumDescription, RemoveVoter
+from raylog.actors.simulation.loop import run_in_virtual_time
+from raylog.wire.errors import DuplicateVoter, RequestTimedOut, VoterNotFound
+from tests.support.virtual import VirtualWorld
+from tests.support.voting_brokers import ROLES, VotingBrokers, play
+
+SEEDS = range(3)
+
+
+def directory(cluster: VotingBrokers, broker_id: int) -> str:
+    """The id of the directory that a broker has."""
+    return cluster.broker(broker_id)._data.identity.directory_id
+
+
+async def add(cluster: VotingBrokers, broker_id: int, *, at: int = 0) -> None:
+    asked = AddVoter(broker_id, directory(cluster, broker_id), 2_000)
+    await cluster.ask("add_voter", asked, at=at)
+
+
+async def voters(cluster: VotingBrokers, *, at: int = 0) -> list[int]:
+    described: QuorumDescription = await cluster.ask("describe_quorum", at=at)
+    return [one.broker_id for one in described.voters]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_lost_voter_is_replaced_and_another_one_may_go(tmp_path: Path, seed: int) -> None:
+    async def story(cluster: VotingBrokers) -> None:
+        await cluster.create("before")
+        lost = directory(cluster, 2)
+        path = cluster.broker(2)._path
+        cluster.lose(2)
+        shutil.rmtree(path)
+        await cluster.create("meanwhile", at=0, replicas=2)
+        await cluster.come_back(2)
+        await cluster.until(lambda: cluster.broker(2)._state == "running", 30)
+        assert directory(cluster, 2) != lost
+        described: QuorumDescription = await cluster.ask("describe_quorum", at=0)
+        assert (2, lost) in [one[:2] for one in described.voters]
+        assert [one[:2] for one in described.observers] == [(2, directory(cluster, 2))]
+        with pytest.raises(DuplicateVoter):
+            await add(cluster, 2)
+        await cluster.ask("remove_voter", RemoveVoter(2, lost), at=0)
+        assert await voters(cluster) == [0, 1]
+        await add(cluster, 2)
+        assert await voters(cluster) == [0, 1, 2]
+        cluster.lose(0)
+        await cluster.create("after", at=2, replicas=2)
+        assert await voters(cluster, at=2) == [0, 1, 2]
+        await cluster.come_back(0)
+        await cluster.agree_on("before", "meanwhile", "after")
+        for broker_id in range(3):
+            identity = read_identity(cluster.broker(broker_id)._path)
+            assert identity is not None
+            assert dict(identity.voters)[2] == directory(cluster, 2)
+
+    play(story, tmp_path, seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_cluster_grows_from_one_voter_to_three(tmp_path: Path, seed: int) -> None:
+    seeds = itertools.count(10 * seed)
+
+    async def main() -> None:
+        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        await cluster.start(1)
+        await cluster.create("alone", at=0, replicas=1)
+        await cluster.stop()
+        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        await cluster.start(3)
+        assert await voters(cluster) == [0]
+        assert [cluster.broker(one)._votes for one in range(3)] == [True, False, False]
+        await add(cluster, 1)
+        await add(cluster, 2)
+        assert await voters(cluster) == [0, 1, 2]
+        # The controller was started when broker 0 alone was known to vote.
+        cluster.lose(0)
+        cluster.world.drop(cluster.serving()[0])
+        await cluster.create("without-it", at=1, replicas=2)
+        await cluster.come_back(0)
+        await cluster.agree_on("alone", "without-it")
+        await cluster.stop()
+        cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
+        await cluster.start(3)
+        assert await voters(cluster) == [0, 1, 2]
+        await cluster.agree_on("alone", "without-it")
+        await cluster.stop()
+
+    run_in_virtual_time(lambda _: main())
+
+
+def test_any_voter_can_be_removed_down_to_one_and_come_again(tmp_path: Path) -> None:
+    async def story(cluster: VotingBrokers) -> None:
+        for broker_id in (0, 1):
+            asked = RemoveVoter(broker_id, directory(cluster, broker_id))
+            await cluster.ask("remove_voter", asked)
+            await cluster.create(f"without-{broker_id}")
+        assert await voters(cluster) == [2]
+        last = RemoveVoter(2, directory(cluster, 2))
+        with pytest.raises(VoterNotFound):
+            await cluster.ask("remove_voter", last)
+        await cluster.runtime.sleep(5)
+        assert [cluster.broker(one)._votes for one in range(3)] == [False, False, True]
+        cluster.lose(0)
+        await cluster.create("one-is-enough", replicas=2)
+        await cluster.come_back(0)
+        await cluster.until(lambda: cluster.broker(0)._state == "running", 30)
+        await add(cluster, 0, at=2)
+        assert await voters(cluster) == [2, 0]
+        await cluster.agree_on("without-0", "without-1", "one-is-enough")
+
+    play(story, tmp_path, 0)
+
+
+def test_the_voter_beside_the_controller_is_removed_like_any_other(tmp_path: Path) -> None:
+    async def story(cluster: VotingBrokers) -> None:
+        cluster.world.drop(cluster.first)
+        await cluster.create("t")
+        [name] = cluster.serving()
+        starter = int(name.rpartition("/")[2].partition(".")[0])
+        at = (starter + 1) % 3
+        await cluster.ask("remove_voter", RemoveVoter(starter, directory(cluster, starter)), at=at)
+        await cluster.create("u", at=at)
+        assert cluster.serving() == [name]
+        assert len(await voters(cluster, at=at)) == 2
+        cluster.lose(starter)
+        cluster.world.drop(name)
+        await cluster.create("v", at=at, replicas=2)
+        await cluster.come_back(starter)
+        await cluster.agree_on("t", "u", "v")
+
+    play(story, tmp_path, 1)
+
+
+def test_who_is_away_does_not_join_and_who_was_removed_does_not_disturb(tmp_path: Path) -> None:
+    async def story(cluster: VotingBrokers) -> None:
+        with pytest.raises(RequestTimedOut, match="broker 9 is not registered"):
+            await cluster.ask("add_voter", AddVoter(9, "d9", 500), at=0)
+        for name in cluster.names_of(2):
+            cluster.world.cut_off(name)
+        await cluster.ask("remove_voter", RemoveVoter(2, directory(cluster, 2)), at=0)
+        epoch = cluster.images()[0].controller_epoch
+        await cluster.runtime.sleep(20)  # it looks for a controller, and starts one
+        with pytest.raises(RequestTimedOut, match="lagging behind"):
+            await add(cluster, 2)
+        cluster.world.cut.clear()
+        await cluster.create("t", at=0)
+        await cluster.until(lambda: not cluster.broker(2)._votes)
+        assert cluster.images()[0].controller_epoch == epoch
+        await add(cluster, 2)
+        assert await voters(cluster) == [0, 1, 2]
+
+    play(story, tmp_path, 2)
