@@ -103,9 +103,11 @@ class ProducerStates:
     marker the high watermark has not passed yet: readers of committed records must not see them.
     """
 
-    __slots__ = ("_ended", "_open", "_producers")
+    __slots__ = ("_ended", "_open", "_producers", "may_have_forgotten")
 
     def __init__(self) -> None:
+        self.may_have_forgotten = False
+        """Whether some producer of the past may be unknown: it expired, or before a snapshot."""
         self._producers: dict[int, _Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: list[tuple[int, int]] = []
@@ -119,8 +121,9 @@ class ProducerStates:
         """Whether a produced batch may be appended; the stored one if it is a repeat.
 
         An unknown producer may start anywhere (its state may have expired), or at 0 only with
-        `must_start_at_zero` (transaction version 2, KIP-890); a new epoch starts at 0. Raises
-        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        `must_start_at_zero`, where none can be forgotten: its first batch was refused then, and to
+        take the next would let the client believe the first is here. A new epoch starts at 0.
+        Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
@@ -289,6 +292,7 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+            self.may_have_forgotten = True
         return len(expired)
 
     def describe(self) -> list[ProducerInfo]:
@@ -351,6 +355,7 @@ class ProducerStates:
         if not isinstance(contents, dict):
             return None
         states = cls()
+        states.may_have_forgotten = True
         for producer_id, epoch, coordinator_epoch, seen_ms, batches in contents["producers"]:
             producer = states._producers[producer_id] = _Producer(epoch)
             producer.coordinator_epoch = coordinator_epoch

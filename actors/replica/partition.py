@@ -43,6 +43,7 @@ from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log
+from raylog.storage.producers import Duplicate
 from raylog.wire.errors import (
     ErrorCode,
     KafkaError,
@@ -53,7 +54,7 @@ from raylog.wire.errors import (
     OffsetOutOfRange,
     PolicyViolation,
 )
-from raylog.wire.records import read_header, set_log_append_time
+from raylog.wire.records import BatchHeader, read_header, set_log_append_time
 
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
@@ -172,7 +173,7 @@ class Partition:
         batch = write.batch
         header = read_header(batch)
         log = self.log
-        duplicate = log.producers.check(header) if header.producer_id >= 0 else None
+        duplicate = self._check_sequence(header) if header.producer_id >= 0 else None
         if duplicate is not None:
             answer = ProduceAnswer(
                 duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset
@@ -192,6 +193,14 @@ class Partition:
         if log.flush_due:
             self._must_flush(info.next_offset)
         self._answer(write, acks, info.next_offset, answer)
+
+    def _check_sequence(self, header: BatchHeader) -> Duplicate | None:
+        """The stored batch if this is a repeat; raises where a sequence does not go on."""
+        log = self.log
+        knows_all = not (
+            log.log_start_offset or self.config.compact or log.producers.may_have_forgotten
+        )
+        return log.producers.check(header, must_start_at_zero=knows_all)
 
     def _must_flush(self, next_offset: int) -> None:
         self.flush_target = next_offset
