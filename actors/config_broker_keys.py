@@ -524,6 +524,12 @@ _TRANSACTIONS = (
         low=1,
     ),
     _broker(
+        "transaction.two.phase.commit.enable",
+        _T.BOOLEAN,
+        "false",
+        "Whether producers may hold transactions prepared for somebody else's commit (KIP-939).",
+    ),
+    _broker(
         "transactional.id.expiration.ms",
         _T.INT,
         "604800000",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, GROUP, REPLICA
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, GROUP, REPLICA, TRANSACTION
 from raylog.actors.runtime.base import Actor
 
 _CLASSES = {
@@ -14,6 +14,7 @@ _CLASSES = {
     GATEWAY: ("raylog.actors.gateway.actor", "GatewayActor"),
     REPLICA: ("raylog.actors.replica.actor", "ReplicaActor"),
     GROUP: ("raylog.actors.group.actor", "GroupCoordinatorActor"),
+    TRANSACTION: ("raylog.actors.transaction.actor", "TransactionCoordinatorActor"),
 }
 
 

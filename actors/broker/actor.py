@@ -530,14 +530,18 @@ class BrokerActor:
 
     async def coordinator_address(self, role: str) -> str:
         """The link address of this broker's coordinator; "" while it does not run."""
+        if not self._is_open:
+            return ""
         return self._family.coordinators.address(role)
 
     async def find_transaction_coordinator(self, transactional_id: str) -> tuple[int, str]:
         """Broker id and link address of whoever coordinates a transactional id."""
+        self._require_open()
         return await self._family.coordinators.find_transaction_coordinator(transactional_id)
 
     async def allocate_producer_ids(self) -> ProducerIdBlock:
-        """Ask the controller for producer ids; raises what the call to it raises."""
+        """Ask the controller for producer ids; raises CoordinatorNotAvailable if it is silent."""
+        self._require_open()
         asked = AllocateProducerIds(self._broker_id, self._broker_epoch)
         try:
             block: ProducerIdBlock = await self._controller.call(

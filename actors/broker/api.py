@@ -10,6 +10,9 @@
 | throttle_shares   | how many Replica processes use the leader's and the follower's        |
 |                   | throttled rate                                                        |
 | alter_partitions  | list of IsrOutcome, for the list of IsrChange that leaders here want  |
+| coordinator_address | of a role, its coordinator's link address, "" while it does not run |
+| find_transaction_coordinator | broker id and link address of who coordinates an id        |
+| allocate_producer_ids | ProducerIdBlock, for this broker's transaction coordinator        |
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
 | ping              | dict                                                                  |
 """

@@ -9,20 +9,37 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate
-from raylog.actors.names import GROUP, OFFSETS_TOPIC, child_name
+from raylog.actors.coordination.placement import transaction_partition
+from raylog.actors.names import (
+    GROUP,
+    OFFSETS_TOPIC,
+    TRANSACTION,
+    TRANSACTIONS_TOPIC,
+    broker_name,
+    child_name,
+)
 from raylog.actors.ports import Route, RouteUpdate
-from raylog.actors.runtime.base import ActorRef, ActorSpec, PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import KafkaError
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
+from raylog.wire.errors import CoordinatorNotAvailable, KafkaError
 
 log = logging.getLogger(__name__)
 RESPAWN_MS = 500
-TOPICS = {GROUP: OFFSETS_TOPIC}
+FIND_TIMEOUT_MS = 2_000
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 """Role to the topic whose partitions it coordinates."""
 
 
@@ -65,6 +82,34 @@ class Coordinators:
         """Where gateways find the coordinators, by role."""
         return {role: child.ref.address for role, child in self._running.items()}
 
+    def address(self, role: str) -> str:
+        """Where a coordinator is found; "" while it does not run."""
+        child = self._running.get(role)
+        return "" if child is None else child.ref.address
+
+    async def find_transaction_coordinator(self, transactional_id: str) -> tuple[int, str]:
+        """Broker id and link address of whoever coordinates an id.
+
+        Raises CoordinatorNotAvailable, which passes.
+        """
+        machine = self._machine
+        _, partition = transaction_partition(machine.image, transactional_id)
+        leader = partition.leader
+        address = ""
+        if leader == machine.broker_id:
+            address = self.address(TRANSACTION)
+        elif leader >= 0:
+            broker = broker_name(machine.cluster_id, leader)
+            try:
+                address = await self._runtime.call(
+                    broker, "coordinator_address", TRANSACTION, timeout_ms=FIND_TIMEOUT_MS
+                )
+            except (ActorGone, PeerLost, PeerTimeout) as failure:
+                raise CoordinatorNotAvailable(f"{broker} does not answer: {failure}") from failure
+        if not address:
+            raise CoordinatorNotAvailable(f"nobody coordinates {transactional_id!r} yet")
+        return leader, address
+
     def adopt(self, ref: ActorRef) -> None:
         """Take over a process that outlived the last broker process."""
         self._add(ref, restarts=0)
@@ -99,11 +144,13 @@ class Coordinators:
         self._runtime.start(self._run(role, name, restarts), f"start {name}")
 
     async def _run(self, role: str, name: str, restarts: int) -> None:
-        args = {
+        args: dict[str, Any] = {
             "name": name,
             "broker_id": self._machine.broker_id,
             "settings": self._settings.given,
         }
+        if role == TRANSACTION:
+            args["cluster_id"] = self._machine.cluster_id
         try:
             ref = await self._runtime.spawn(ActorSpec(name, role, args, self._node_id))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:

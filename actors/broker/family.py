@@ -188,6 +188,11 @@ class Family:
     def _told(self, _: object) -> None:
         self._progressed()
 
+    @property
+    def coordinators(self) -> Coordinators:
+        """The coordinators of groups and transactions."""
+        return self._coordinators
+
     def _coordinator_moved(self, role: str, address: str | None) -> None:
         for gateway in self._gateways.values():
             gateway.post("apply_coordinator", role, address, answered=self._told)

@@ -46,7 +46,12 @@ from raylog.wire.internal.share_groups import (
     ShareGroupTargetAssignmentMetadataKey,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
+from raylog.wire.internal.transactions import (
+    CoordinatorEpochKey,
+    CoordinatorEpochValue,
+    TransactionLogKey,
+    TransactionLogValue,
+)
 from raylog.wire.schema import Buffer, layout_of
 
 T = TypeVar("T")
@@ -94,8 +99,14 @@ OFFSETS_TOPIC = {
 }
 """Kinds of records in `__consumer_offsets`, by number."""
 
-TRANSACTIONS_TOPIC = {0: RecordKind(0, TransactionLogKey, TransactionLogValue)}
-"""Kinds of records in `__transaction_state`, by number."""
+TRANSACTIONS_TOPIC = {
+    kind.number: kind
+    for kind in (
+        RecordKind(0, TransactionLogKey, TransactionLogValue),
+        RecordKind(21_057, CoordinatorEpochKey, CoordinatorEpochValue),
+    )
+}
+"""Kinds of records in `__transaction_state`, by number; ours is far from what Kafka may add."""
 
 _NUMBERS = {
     kind.key: kind.number for kind in (*OFFSETS_TOPIC.values(), *TRANSACTIONS_TOPIC.values())

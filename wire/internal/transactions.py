@@ -1,6 +1,8 @@
 """Records of `__transaction_state`.
 
 v1 is flexible and adds what transaction version 2 needs (KIP-890). A tombstone ends the id.
+
+CoordinatorEpochKey is our own kind, which Apache Kafka passes over as one that it does not know.
 """
 
 from raylog.wire.schema import INT8, INT16, INT32, INT64, STRING, array, struct, versioned, wire
@@ -44,3 +46,15 @@ class TransactionLogValue:
     transaction_last_update_timestamp_ms: int = wire(INT64)
     transaction_start_timestamp_ms: int = wire(INT64)  # -1: none is open
     client_transaction_version: int = wire(INT16, "1+", tag=2)  # KIP-890
+
+
+@versioned(versions="0")
+class CoordinatorEpochKey:
+    """The coordinator of this partition's transactional ids."""
+
+
+@versioned(versions="0")
+class CoordinatorEpochValue:
+    """The epoch that its markers carry from here on."""
+
+    coordinator_epoch: int = wire(INT32)

@@ -1,0 +1,217 @@
+"""Shell of one shard: loads it from its partition's log, appends to it, answers.
+
+An answer that waits for records leaves when the append that holds the newest of them is
+acknowledged. An append that fails, or whose outcome is unknown, fails everyone who waits; then the
+shard is read from the log again, which tells what has been appended.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from raylog.actors.coordination.appending import Appender
+from raylog.actors.coordination.requests import coordinator_error
+from raylog.actors.coordination.step import Asked, LogRecord, Step
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.ports import Route
+from raylog.actors.runtime.base import BackgroundTask, Link, PeerLost, Runtime
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    DecodeError,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
+
+log = logging.getLogger(__name__)
+RETRY_S = (0.1, 5.0)
+"""First and longest wait before a load is tried again."""
+Reply = Callable[[Any], None]
+StepT = TypeVar("StepT", bound=Step)
+StepT_contra = TypeVar("StepT_contra", bound=Step, contravariant=True)
+
+
+class Shard(Protocol[StepT_contra]):
+    """The machine of one partition."""
+
+    def replay(self, record: LogRecord) -> None:
+        """Take in a record."""
+
+    def handle(self, step: StepT_contra, asked: Asked[Any]) -> None:
+        """Answer a request, now or later."""
+
+    def loaded(self, step: StepT_contra) -> None:
+        """Everything in the log was replayed."""
+
+
+ShardT = TypeVar("ShardT", bound=Shard[Any])
+
+
+class Host(ABC, Generic[ShardT, StepT]):
+    """One led partition: loading, then active, in the end closed."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        link: Link,
+        route: Route,
+        image: MetadataImage,
+        append_timeout_ms: int,
+    ) -> None:
+        self.route = route
+        self.link = link
+        self._runtime = runtime
+        self._image = image
+        self._append_timeout_ms = append_timeout_ms
+        self._shard = self._new_shard()
+        self._state = "loading"
+        self._tokens = itertools.count(1)
+        self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
+        self._appends = self._appender()
+        self._loading: BackgroundTask = runtime.start(self._load(), f"load {self}")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it answers."""
+        return self._state == "active"
+
+    @property
+    def shard(self) -> ShardT:
+        """The machine, for looking at."""
+        return self._shard
+
+    # ---- what kinds of shards differ in --------------------------------------------------
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @abstractmethod
+    def _new_shard(self) -> ShardT:
+        """A machine that knows nothing yet."""
+
+    @abstractmethod
+    def _new_step(self, shard: ShardT) -> StepT:
+        """The circumstances of an event."""
+
+    @abstractmethod
+    async def _read(self, shard: ShardT) -> int:
+        """Bring a new shard to the end of the log; returns that offset."""
+
+    @abstractmethod
+    def _failed(self, asked: Asked[Any], failure: KafkaError) -> Any:
+        """The response that says that a request failed."""
+
+    def _append(self, step: StepT) -> None:
+        """Have a step's records appended."""
+        self._appends.add(step.records)
+
+    def _stepped(self, step: StepT) -> None:
+        """What a step asks for beside records and answers; comes behind them."""
+
+    def _activated(self) -> None:
+        """The shard is loaded and answers from now on."""
+
+    def _deactivated(self) -> None:
+        """It does not any more."""
+
+    # ---- requests and steps --------------------------------------------------------------
+
+    def ask(self, asked: Asked[Any], reply: Reply) -> None:
+        """Hand a request to the shard; `reply` gets the response. The token is given here."""
+        if self._state != "active":
+            loading = self._state == "loading"
+            reason = CoordinatorLoadInProgress if loading else NotCoordinator
+            reply(self._failed(asked, reason(f"{self} is {self._state}")))
+            return
+        token = next(self._tokens)
+        placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
+        self._waiting[token] = (placed, reply)
+        self._run(lambda step: self._shard.handle(step, placed))
+
+    def _run(self, event: Callable[[StepT], None]) -> None:
+        """Let the shard handle an event and carry out what comes of it.
+
+        What nobody foresaw may leave the shard with half a step replayed: it is loaded again.
+        """
+        step = self._new_step(self._shard)
+        try:
+            event(step)
+        except AssertionError:
+            raise
+        except Exception as failure:
+            log.exception("%s: a step failed", self)
+            self._fail(UnknownServerError(str(failure)))
+            return
+        self._carry_out(step)
+
+    def _carry_out(self, step: StepT) -> None:
+        if step.records:
+            self._append(step)
+        for answer in step.answers:
+            if answer.durable:
+                self._appends.when_durable(partial(self._reply, answer.token, answer.response))
+            else:
+                self._reply(answer.token, answer.response)
+        self._stepped(step)
+
+    def _reply(self, token: int, response: Any) -> None:
+        _, reply = self._waiting.pop(token)
+        reply(response)
+
+    # ---- loading and ending --------------------------------------------------------------
+
+    def _appender(self) -> Appender:
+        return Appender(
+            self._runtime,
+            self.link,
+            self.route,
+            self._append_timeout_ms,
+            lambda failure: self._fail(coordinator_error(failure)),
+        )
+
+    def _fail(self, failure: KafkaError) -> None:
+        """Fail everyone who waits, then begin again from the log."""
+        self._state = "loading"
+        self._end_waits(failure)
+        self._loading = self._runtime.start(self._load(), f"load {self}")
+
+    def close(self, why: str) -> None:
+        """This broker leads the partition no longer, or another process has its log."""
+        self._state = "closed"
+        self._loading.cancel()
+        self._end_waits(NotCoordinator(why))
+
+    def _end_waits(self, failure: KafkaError) -> None:
+        self._deactivated()
+        self._appends.close()
+        waiting, self._waiting = self._waiting, {}
+        for asked, reply in waiting.values():
+            reply(self._failed(asked, failure))
+
+    async def _load(self) -> None:
+        started_ms = self._runtime.monotonic_ms()
+        wait_s, longest_s = RETRY_S
+        while True:
+            shard = self._new_shard()
+            try:
+                end = await self._read(shard)
+            except (KafkaError, DecodeError, PeerLost, OSError) as failure:
+                log.warning("%s is not loaded: %s", self, failure)
+                if not self.link.is_open:
+                    return  # the Broker brings a route to the successor
+                await self._runtime.sleep(wait_s)
+                wait_s = min(wait_s * 2, longest_s)
+            else:
+                break
+        took_ms = self._runtime.monotonic_ms() - started_ms
+        log.info("%s is loaded to offset %d in %.0f ms", self, end, took_ms)
+        self._shard = shard
+        self._appends = self._appender()
+        self._state = "active"
+        self._activated()
+        self._run(shard.loaded)

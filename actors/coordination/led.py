@@ -1,0 +1,100 @@
+"""The partitions of an internal topic that this broker leads, each with its shard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from raylog.actors.coordination.hosting import Host
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.replica.links import ReplicaLinks
+from raylog.actors.runtime.base import Link, Runtime
+from raylog.wire.errors import CoordinatorLoadInProgress, NotCoordinator
+
+HostT = TypeVar("HostT", bound=Host[Any, Any])
+MOVED = "leadership has moved"
+
+
+class LedShards(Generic[HostT]):
+    """Opened and closed as the Broker's routes and the metadata say."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        image: MetadataImage,
+        broker_id: int,
+        topic: str,
+        open_host: Callable[[Link, Route], HostT],
+    ) -> None:
+        self._image = image
+        self._broker_id = broker_id
+        self._topic = topic
+        self._open_host = open_host
+        self._links = ReplicaLinks(runtime)
+        self._hosts: dict[int, HostT] = {}
+
+    def __iter__(self) -> Iterator[HostT]:
+        return iter(tuple(self._hosts.values()))
+
+    @property
+    def partitions(self) -> list[int]:
+        """Which have a shard."""
+        return sorted(self._hosts)
+
+    def close_lost(self) -> None:
+        """Close the shards that the metadata gives to others or to a newer epoch."""
+        topic = self._image.topic(self._topic)
+        for index, host in tuple(self._hosts.items()):
+            state = None
+            if topic is not None and topic.topic_id == host.route.topic_id:
+                state = topic.partitions[index]
+            if (
+                state is None
+                or state.leader != self._broker_id
+                or state.leader_epoch != host.route.leader_epoch
+            ):
+                self._close(index, MOVED)
+
+    async def apply_routes(self, update: RouteUpdate) -> None:
+        """Take in which partitions are served here, and by which Replica process."""
+        for topic_id, index in update.removed:
+            host = self._hosts.get(index)
+            if host is not None and host.route.topic_id == topic_id:
+                self._close(index, MOVED)
+        for route in update.added:
+            await self._open(route)
+
+    async def _open(self, route: Route) -> None:
+        host = self._hosts.get(route.partition)
+        if host is not None:
+            if host.route == route and host.link.is_open:
+                return
+            self._close(route.partition, MOVED)
+        link = await self._links.to(route)
+        if link is not None:
+            self._hosts[route.partition] = self._open_host(link, route)
+
+    def _close(self, partition: int, why: str) -> None:
+        self._hosts.pop(partition).close(why)
+
+    def close(self, why: str) -> None:
+        """Close all, and the links."""
+        for partition in tuple(self._hosts):
+            self._close(partition, why)
+        self._links.close()
+
+    def host_of(self, key: str, place: tuple[int, PartitionState]) -> HostT:
+        """The shard that holds a key; raises why it is not here.
+
+        `place` is the key's partition by the metadata.
+        """
+        index, partition = place
+        host = self._hosts.get(index)
+        if host is not None:
+            return host
+        if partition.leader == self._broker_id:
+            raise CoordinatorLoadInProgress(f"{self._topic}-{index} is not open yet")
+        raise NotCoordinator(
+            f"broker {partition.leader} leads {self._topic}-{index}, which has {key!r}"
+        )

@@ -1,0 +1,262 @@
+"""Shell of the transaction coordinator of one broker: a shard for each partition that it leads.
+
+The Broker pushes metadata and routes, gateways forward their clients' requests over links, leaders
+of partitions and group coordinators ask about transactions.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from raylog.actors.config import BrokerSettings
+from raylog.actors.controller.api import ProducerIdBlock
+from raylog.actors.coordination.failpoints import Failpoints
+from raylog.actors.coordination.led import LedShards
+from raylog.actors.coordination.placement import transaction_partition
+from raylog.actors.coordination.requests import RequestHead
+from raylog.actors.coordination.step import Asked
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import Record
+from raylog.actors.names import TRANSACTIONS_TOPIC, broker_name
+from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.runtime.base import ActorGone, Link, LinkRequest, PeerLost, PeerTimeout, Runtime
+from raylog.actors.transaction.api import ADD_PARTITIONS, TRANSACTION_REQUEST, AddPartitions
+from raylog.actors.transaction.describing import filter_of, unknown_states
+from raylog.actors.transaction.failures import failed
+from raylog.actors.transaction.gathering import Together
+from raylog.actors.transaction.hosting import TransactionHost
+from raylog.actors.transaction.ids import ProducerIdPool
+from raylog.actors.transaction.markers import MarkerSender
+from raylog.actors.transaction.settings import transaction_settings
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import decode_from
+from raylog.wire.errors import (
+    CorruptMessage,
+    DecodeError,
+    ErrorCode,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+)
+from raylog.wire.frame import encode_response
+from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from raylog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest
+from raylog.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from raylog.wire.messages.registry import request_class
+
+log = logging.getLogger(__name__)
+PRODUCER_IDS_LOW = 100
+"""With fewer left the controller is asked for more."""
+ALLOCATE_TIMEOUT_MS = 10_000
+Reply = Callable[[Any], None]
+
+
+class TransactionCoordinatorActor:
+    """Serves TRANSACTION_REQUEST and ADD_PARTITIONS over links; the Broker calls the rest."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        name: str,
+        broker_id: int,
+        cluster_id: str,
+        settings: dict[str, str],
+    ) -> None:
+        self._runtime = runtime
+        self._name = name
+        self._broker = broker_name(cluster_id, broker_id)
+        self._settings = transaction_settings(BrokerSettings(settings))
+        self._image = MetadataImage()
+        self.failpoints = Failpoints()
+        self._producer_ids = ProducerIdPool()
+        self._awaiting_ids: list[Callable[[], None]] = []
+        self._allocating = False
+        self._sender = MarkerSender(runtime, cluster_id, self._image, self.failpoints)
+        self._shards = LedShards(
+            runtime, self._image, broker_id, TRANSACTIONS_TOPIC, self._open_host
+        )
+
+    def _open_host(self, link: Link, route: Route) -> TransactionHost:
+        return TransactionHost(
+            self._runtime,
+            link,
+            route,
+            self._image,
+            self._settings,
+            self._producer_ids,
+            self._sender,
+            self.failpoints,
+        )
+
+    async def start(self) -> None:
+        """Ready at once: what there is to coordinate comes with the routes."""
+
+    async def stop(self) -> None:
+        """Answer who waits, close every link."""
+        self._shards.close("the coordinator stops")
+        self._sender.close()
+
+    async def ping(self) -> dict[str, Any]:
+        """Who is here: for adoption by a restarted Broker."""
+        return {"name": self._name, "pid": os.getpid(), "partitions": self._shards.partitions}
+
+    # ---- what the Broker pushes ----------------------------------------------------------
+
+    async def apply_metadata(
+        self, from_offset: int, to_offset: int, records: Sequence[Record]
+    ) -> None:
+        """Take in metadata; from_offset -1 brings a whole snapshot."""
+        if not self._image.apply_update(from_offset, to_offset, records):
+            if to_offset > self._image.offset:
+                raise ValueError(
+                    f"metadata from offset {from_offset} came, {self._image.offset} was expected"
+                )
+            return
+        self._shards.close_lost()
+        self._sender.metadata_changed()
+
+    async def apply_routes(self, update: RouteUpdate) -> None:
+        """Take in which partitions are served here, and by which Replica process."""
+        await self._shards.apply_routes(update)
+
+    # ---- what comes over links -----------------------------------------------------------
+
+    def link_received(self, request: LinkRequest) -> None:
+        """Answer a client's request, or another coordinator's or leader's."""
+        if request.kind == ADD_PARTITIONS:
+            self._add_partitions(request)
+        elif request.kind == TRANSACTION_REQUEST:
+            self._client_asks(request)
+        else:
+            request.fail(
+                InvalidRequest(f"a transaction coordinator does not answer {request.kind}")
+            )
+        if self._producer_ids.was_short:
+            self._allocate()
+
+    def link_lost(self, peer: int) -> None:
+        """Whoever asked is gone, and asks again elsewhere."""
+
+    def _add_partitions(self, request: LinkRequest) -> None:
+        asked = [AddPartitions.of(one) for one in request.header]
+        together = Together(len(asked), request.reply)
+        for place, one in enumerate(asked):
+            self._ask(one.transactional_id, Asked(0, one, 0, "", ""), together.part(place))
+
+    def _client_asks(self, request: LinkRequest) -> None:
+        head = RequestHead(*request.header)
+        api_key = ApiKey(head.api_key)
+        message: Any
+        try:
+            message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
+        except DecodeError as failure:
+            request.fail(CorruptMessage(str(failure)))
+            return
+
+        def reply(response: Any) -> None:
+            frame = encode_response(api_key, head.version, head.correlation_id, response)
+            request.reply(None, frame)
+
+        asked = Asked(0, message, head.version, head.client_id or "", head.client_host)
+        match message:
+            case ListTransactionsRequest():
+                self._list(asked, reply)
+            case DescribeTransactionsRequest():
+                self._describe(asked, reply)
+            case AddPartitionsToTxnRequest():
+                self._ask(message.v3_and_below_transactional_id, asked, reply)
+            case InitProducerIdRequest():
+                self._with_ids(lambda: self._ask(message.transactional_id or "", asked, reply))
+            case _:
+                self._ask(message.transactional_id, asked, reply)
+
+    def _ask(self, transactional_id: str, asked: Asked[Any], reply: Reply) -> None:
+        """Ask the shard that holds an id."""
+        try:
+            if not transactional_id:
+                raise InvalidRequest("the transactional id is empty")
+            if self._image.topic(TRANSACTIONS_TOPIC) is None:
+                raise NotCoordinator(f"nobody coordinates {transactional_id!r} yet")
+            place = transaction_partition(self._image, transactional_id)
+            host = self._shards.host_of(transactional_id, place)
+        except KafkaError as failure:
+            reply(failed(asked.request, asked.version, failure))
+        else:
+            host.ask(asked, reply)
+
+    def _describe(self, asked: Asked[DescribeTransactionsRequest], reply: Reply) -> None:
+        """Ask the shard of each id on its own."""
+        wanted = asked.request.transactional_ids
+
+        def done(answers: list[DescribeTransactionsResponse]) -> None:
+            found = [one for answer in answers for one in answer.transaction_states]
+            reply(DescribeTransactionsResponse(transaction_states=found))
+
+        together = Together(len(wanted), done)
+        for place, transactional_id in enumerate(wanted):
+            one = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+            part = Asked(0, one, asked.version, asked.client_id, asked.client_host)
+            self._ask(transactional_id, part, together.part(place))
+
+    def _list(self, asked: Asked[ListTransactionsRequest], reply: Reply) -> None:
+        """Ask every shard; one that is loading fails the answer, as in Kafka."""
+        try:
+            filter_of(asked.request)
+        except KafkaError as failure:
+            reply(failed(asked.request, asked.version, failure))
+            return
+
+        def done(answers: list[ListTransactionsResponse]) -> None:
+            here = [one for one in answers if one.error_code != ErrorCode.NOT_COORDINATOR]
+            code = next((one.error_code for one in here if one.error_code), 0)
+            found = [] if code else [one for answer in here for one in answer.transaction_states]
+            response = ListTransactionsResponse(error_code=code, transaction_states=found)
+            if not code:
+                response.unknown_state_filters = unknown_states(asked.request)
+            reply(response)
+
+        hosts = list(self._shards)
+        together = Together(len(hosts), done)
+        for place, host in enumerate(hosts):
+            host.ask(asked, together.part(place))
+
+    # ---- producer ids --------------------------------------------------------------------
+
+    def _with_ids(self, action: Callable[[], None]) -> None:
+        """Run `action` once there are producer ids, or none could be had."""
+        if len(self._producer_ids) < PRODUCER_IDS_LOW:
+            self._allocate()
+        if self._producer_ids:
+            action()
+        else:
+            self._awaiting_ids.append(action)
+
+    def _allocate(self) -> None:
+        if not self._allocating:
+            self._allocating = True
+            self._runtime.start(self._fetch_block(), "fetch producer ids")
+
+    async def _fetch_block(self) -> None:
+        try:
+            block: ProducerIdBlock = await self._runtime.call(
+                self._broker, "allocate_producer_ids", timeout_ms=ALLOCATE_TIMEOUT_MS
+            )
+            self._producer_ids.add(block.first, block.count)
+        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+            log.warning("no producer ids from the controller: %s", failure)
+        self._allocating = False
+        self._producer_ids.was_short = False
+        waiting, self._awaiting_ids = self._awaiting_ids, []
+        for action in waiting:
+            action()

@@ -1,0 +1,154 @@
+"""The way of replicas and group coordinators to whoever coordinates a transactional id."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from raylog.actors.coordination.requests import coordinator_error
+from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime, Timer
+from raylog.actors.transaction.api import ADD_PARTITIONS, AddPartitions
+from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+DEADLINE_MS = 10_000
+LOCATE_TIMEOUT_MS = 5_000
+KNOWN_MAX = 10_000
+"""Addresses remembered; then all are asked for again."""
+_MOVED = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""After these a coordinator is looked for again."""
+Settled = Callable[[list[int] | KafkaError], None]
+
+
+@dataclass(eq=False, slots=True)
+class _Asking:
+    """One request, until it is settled."""
+
+    asked: AddPartitions
+    settled: Settled
+    deadline: Timer | None = None
+    is_settled: bool = False
+
+
+class TransactionCoordinators:
+    """Asks for partitions to be added to transactions, or whether they belong to them.
+
+    What one turn of the event loop brings for one coordinator goes there in one frame.
+    """
+
+    def __init__(self, runtime: Runtime, own_broker: str) -> None:
+        self._runtime = runtime
+        self._own_broker = own_broker
+        self._addresses: dict[str, str] = {}
+        """By transactional id."""
+        self._links: dict[str, Link] = {}
+        self._fresh: list[_Asking] = []
+
+    def add_partitions(self, asked: AddPartitions, settled: Settled) -> None:
+        """Ask; `settled` gets an error code for each partition, or why nobody answered.
+
+        It is called once, within DEADLINE_MS. Codes of coordinators are passed on as they come.
+        """
+        asking = _Asking(asked, settled)
+        asking.deadline = self._runtime.call_later(
+            DEADLINE_MS,
+            lambda: self._settle(asking, CoordinatorNotAvailable("the coordinator is silent")),
+        )
+        if not self._fresh:
+            self._runtime.call_later(0, self._flush)
+        self._fresh.append(asking)
+
+    def close(self) -> None:
+        """Close all links."""
+        for link in tuple(self._links.values()):
+            link.close()
+
+    def _flush(self) -> None:
+        fresh, self._fresh = self._fresh, []
+        ready: dict[str, list[_Asking]] = {}
+        unknown: dict[str, list[_Asking]] = {}
+        for asking in fresh:
+            transactional_id = asking.asked.transactional_id
+            address = self._addresses.get(transactional_id)
+            if address is None:
+                unknown.setdefault(transactional_id, []).append(asking)
+            else:
+                ready.setdefault(address, []).append(asking)
+        for address, found in ready.items():
+            self._send(address, found)
+        for transactional_id, found in unknown.items():
+            self._runtime.start(
+                self._locate(transactional_id, found), f"coordinator of {transactional_id}"
+            )
+
+    async def _locate(self, transactional_id: str, found: list[_Asking]) -> None:
+        try:
+            _, address = await self._runtime.call(
+                self._own_broker,
+                "find_transaction_coordinator",
+                transactional_id,
+                timeout_ms=LOCATE_TIMEOUT_MS,
+            )
+            if not address:
+                raise CoordinatorNotAvailable(f"nobody coordinates {transactional_id!r} yet")
+        except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+            for asking in found:
+                self._settle(asking, coordinator_error(failure))
+            return
+        if len(self._addresses) >= KNOWN_MAX:
+            self._addresses.clear()
+        self._addresses[transactional_id] = address
+        self._send(address, found)
+
+    def _send(self, address: str, found: list[_Asking]) -> None:
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            self._request(link, found)
+        else:
+            self._runtime.start(self._connect(address, found), f"link to {address}")
+
+    async def _connect(self, address: str, found: list[_Asking]) -> None:
+        try:
+            link = await self._runtime.connect(address)
+        except PeerLost as lost:
+            self._lost(found, lost)
+            return
+        known = self._links.get(address)
+        if known is not None and known.is_open:
+            link.close()
+            link = known
+        else:
+            self._links[address] = link
+        self._request(link, found)
+
+    def _request(self, link: Link, found: list[_Asking]) -> None:
+        def answered(codes: list[list[int]], _payload: Any) -> None:
+            for asking, each in zip(found, codes, strict=True):
+                if not _MOVED.isdisjoint(each):
+                    self._addresses.pop(asking.asked.transactional_id, None)
+                self._settle(asking, list(each))
+
+        header = [asking.asked for asking in found]
+        link.request(ADD_PARTITIONS, header, (), answered, lambda why: self._lost(found, why))
+
+    def _lost(self, found: list[_Asking], failure: Exception) -> None:
+        log.info("a transaction coordinator does not answer: %s", failure)
+        for asking in found:
+            self._addresses.pop(asking.asked.transactional_id, None)
+            self._settle(asking, coordinator_error(failure))
+
+    def _settle(self, asking: _Asking, outcome: list[int] | KafkaError) -> None:
+        if asking.is_settled:
+            return
+        asking.is_settled = True
+        assert asking.deadline is not None
+        asking.deadline.cancel()
+        asking.settled(outcome)

@@ -1,0 +1,148 @@
+"""The transactional ids of one shard: what is stored of them, and how that changes."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+from raylog.actors.transaction.settings import TransactionSettings
+from raylog.actors.transaction.state import COMES_FROM, PREPARED, State, Transaction, from_value
+from raylog.actors.transaction.step import SendMarkers, TransactionStep
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    ProducerFenced,
+)
+from raylog.wire.internal.transactions import (
+    CoordinatorEpochKey,
+    CoordinatorEpochValue,
+    TransactionLogKey,
+    TransactionLogValue,
+)
+
+TRANSACTION_VERSION = "transaction.version"
+"""The feature that says which transactions the cluster can do."""
+FLEXIBLE_SINCE = 1
+"""The level of that feature since which records are written in their newer form."""
+
+
+class ProducerIdPool:
+    """Producer ids that the controller has given this process, to be handed out one by one."""
+
+    def __init__(self) -> None:
+        self._ranges: deque[range] = deque()
+        self.was_short = False
+        """Whether one was wanted when there was none."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ranges))
+
+    def add(self, first: int, count: int) -> None:
+        """A new block."""
+        if count:
+            self._ranges.append(range(first, first + count))
+            self.was_short = False
+
+    def take(self) -> int:
+        """An id that nobody else gets; raises CoordinatorLoadInProgress, which clients retry."""
+        if not self._ranges:
+            self.was_short = True
+            raise CoordinatorLoadInProgress("the controller has given no producer ids yet")
+        found = self._ranges.popleft()
+        if len(found) > 1:
+            self._ranges.appendleft(found[1:])
+        return found[0]
+
+
+class Ids:
+    """The transactional ids of one shard, and how they change."""
+
+    def __init__(self, settings: TransactionSettings, producer_ids: ProducerIdPool) -> None:
+        self.settings = settings
+        self.producer_ids = producer_ids
+        self.transactions: dict[str, Transaction] = {}
+        self.coordinator_epoch = -1
+        """The newest in the log."""
+        self._epoch_is_own = False
+        """Whether this incarnation of the coordinator has written it."""
+
+    def replay(self, record: tuple[Any, ...]) -> None:
+        """Take in a record: the only way in which what is stored changes."""
+        key, value = record[0], record[1]
+        if isinstance(key, TransactionLogKey):
+            if value is None:
+                self.transactions.pop(key.transactional_id, None)
+            else:
+                assert isinstance(value, TransactionLogValue)
+                found = from_value(key.transactional_id, value)
+                self.transactions[key.transactional_id] = found
+        elif isinstance(key, CoordinatorEpochKey):
+            assert isinstance(value, CoordinatorEpochValue)
+            self.coordinator_epoch = value.coordinator_epoch
+
+    def find(self, transactional_id: str) -> Transaction:
+        """The state of an id; raises InvalidProducerIdMapping where there is none."""
+        if not transactional_id:
+            raise InvalidRequest("the transactional id is empty")
+        found = self.transactions.get(transactional_id)
+        if found is None:
+            raise InvalidProducerIdMapping(f"{transactional_id!r} has no producer id")
+        return found
+
+    def held(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
+        """The state of an id, for the producer that has it; raises why another is refused."""
+        found = self.find(transactional_id)
+        own_id, own_epoch = found.holder
+        if producer_id != own_id:
+            raise InvalidProducerIdMapping(
+                f"{transactional_id!r} has producer id {own_id}, not {producer_id}"
+            )
+        if epoch != own_epoch:
+            raise ProducerFenced(f"{transactional_id!r} has epoch {own_epoch}, not {epoch}")
+        return found
+
+    def change(self, step: TransactionStep, new: Transaction) -> None:
+        """Store another state of an id."""
+        old = self.transactions.get(new.transactional_id)
+        assert old is None or old.state in COMES_FROM[new.state], (old, new)
+        assert (
+            old is None
+            or old.producer_id != new.producer_id
+            or (old.producer_epoch <= new.producer_epoch)
+        ), (old, new)
+        previous = new.producer_id if old is None else old.producer_id
+        stored = replace(new, previous_producer_id=previous, last_update_ms=step.now_ms)
+        level = step.image.features.get(TRANSACTION_VERSION, 0)
+        version = int(level >= FLEXIBLE_SINCE or stored.is_kept)
+        step.append(
+            TransactionLogKey(transactional_id=new.transactional_id), stored.to_value(), version
+        )
+        self.transactions[new.transactional_id] = stored
+
+    def forget(self, step: TransactionStep, transactional_id: str) -> None:
+        """Store that an id is gone."""
+        step.append(TransactionLogKey(transactional_id=transactional_id), None)
+
+    def send_markers(self, step: TransactionStep, decided: Transaction) -> None:
+        """Have the end of a transaction written to its partitions, once it is durable."""
+        assert decided.state in PREPARED
+        if not self._epoch_is_own:
+            self.renew_epoch(step)
+        markers = SendMarkers(
+            transactional_id=decided.transactional_id,
+            producer_id=decided.producer_id,
+            producer_epoch=decided.producer_epoch,
+            committed=decided.state is State.PREPARE_COMMIT,
+            transaction_version=decided.client_version,
+            partitions=decided.partitions,
+        )
+        step.markers.append(markers)
+
+    def renew_epoch(self, step: TransactionStep) -> None:
+        """Have markers carry a higher epoch: what was sent before is refused where they come."""
+        epoch = self.coordinator_epoch + 1
+        step.append(CoordinatorEpochKey(), CoordinatorEpochValue(coordinator_epoch=epoch))
+        self._epoch_is_own = True
+        step.coordinator_epoch = epoch

@@ -1,0 +1,89 @@
+"""The transactional ids of one partition of `__transaction_state`: a machine fed with events.
+
+Handlers look at the ids, append records to their step, ask for markers and answer. Every answer
+waits until what it rests on is durable. The parts: `starting`, `adding`, `ending`, `aging`,
+`describing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from raylog.actors.coordination.step import Asked, LogRecord
+from raylog.actors.transaction import adding, aging, describing, ending, starting
+from raylog.actors.transaction.api import AddPartitions
+from raylog.actors.transaction.failures import failed
+from raylog.actors.transaction.ids import Ids, ProducerIdPool
+from raylog.actors.transaction.settings import TransactionSettings
+from raylog.actors.transaction.state import PREPARED
+from raylog.actors.transaction.step import SendMarkers, TransactionStep
+from raylog.wire.errors import KafkaError
+from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.wire.messages.end_txn import EndTxnRequest
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
+
+
+class TransactionShard:
+    """The machine of one partition. Requests for other partitions' ids are not its business."""
+
+    def __init__(self, settings: TransactionSettings, producer_ids: ProducerIdPool) -> None:
+        self.ids = Ids(settings, producer_ids)
+
+    def replay(self, record: LogRecord) -> None:
+        """Take in a record."""
+        self.ids.replay(record)
+
+    def handle(self, step: TransactionStep, asked: Asked[Any]) -> None:
+        """Answer a request."""
+        try:
+            _HANDLERS[type(asked.request)](self.ids, step, asked)
+        except KafkaError as failure:
+            step.answer(asked, failed(asked.request, asked.version, failure))
+
+    def loaded(self, step: TransactionStep) -> None:
+        """Everything in the log was replayed: what is decided is completed."""
+        for found in tuple(self.ids.transactions.values()):
+            if found.state in PREPARED:
+                self.ids.send_markers(step, found)
+
+    def markers_written(self, step: TransactionStep, markers: SendMarkers) -> None:
+        """Every partition has its marker, below the high watermark."""
+        ending.complete(
+            self.ids,
+            step,
+            markers.transactional_id,
+            markers.producer_id,
+            markers.producer_epoch,
+        )
+
+    def markers_uncertain(self, step: TransactionStep, epoch: int) -> None:
+        """Markers sent under an epoch may still be on their way: let them be refused later."""
+        if epoch >= self.ids.coordinator_epoch:
+            self.ids.renew_epoch(step)
+
+    def transactional_ids(self) -> list[str]:
+        """Every id there is."""
+        return list(self.ids.transactions)
+
+    def abort_timed_out(self, step: TransactionStep, transactional_ids: Iterable[str]) -> None:
+        """Abort what is open for too long."""
+        aging.abort_timed_out(self.ids, step, transactional_ids)
+
+    def forget_expired(self, step: TransactionStep, transactional_ids: Iterable[str]) -> None:
+        """Forget what has been silent for too long."""
+        aging.forget_expired(self.ids, step, transactional_ids)
+
+
+_HANDLERS: dict[type, Callable[[Ids, TransactionStep, Asked[Any]], None]] = {
+    InitProducerIdRequest: starting.init_producer_id,
+    AddPartitions: adding.add_partitions,
+    AddPartitionsToTxnRequest: adding.add_partitions_of_client,
+    AddOffsetsToTxnRequest: adding.add_offsets,
+    EndTxnRequest: ending.end_transaction,
+    DescribeTransactionsRequest: describing.describe,
+    ListTransactionsRequest: describing.list_transactions,
+}
