@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import ConfigChanged, Record
-from raylog.actors.ports import PartitionKey, RouteUpdate, TopicId
+from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.errors import (
@@ -20,6 +20,10 @@ from raylog.wire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+
+REOPEN_MS = 50
+"""After a link broke; it doubles up to the next."""
+REOPEN_MS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,15 +41,25 @@ class LeaderStarting(NotLeaderOrFollower):
 
 
 class ClusterView:
-    """What the gateway knows; changed only by the Broker's pushes and by lost links."""
+    """What the gateway knows; changed only by the Broker's pushes and by links.
+
+    A link that broke, or that a hanging process did not accept, is opened again for as long as
+    the Broker's routes name that process.
+    """
 
     def __init__(self, runtime: Runtime, broker_id: int) -> None:
         self.image = MetadataImage()
         self.broker_id = broker_id
         self.configs_version = 0
         """Moves on with every change of a configuration."""
+        self._runtime = runtime
+        self._told: dict[PartitionKey, Route] = {}
+        """The Broker's routes, open or not."""
         self._routes: dict[PartitionKey, OpenRoute] = {}
         self._links = ReplicaLinks(runtime, self._lost)
+        self._reopening: set[str] = set()
+        """Addresses of processes to which links are opened again."""
+        self._closed = False
         self._changed: list[Callable[[], None]] = []
 
     async def apply_metadata(
@@ -67,20 +81,60 @@ class ClusterView:
 
         Returns the directories of partitions that are no longer served.
         """
-        gone = [r.directory for key in update.removed if (r := self._routes.pop(key, None))]
-        for route in update.added:
-            link = await self._links.to(route)
-            if link is not None:
-                key = (route.topic_id, route.partition)
-                self._routes[key] = OpenRoute(
-                    link, route.leader_epoch, route.directory, route.leads
-                )
+        gone = [told.directory for key in update.removed if (told := self._told.pop(key, None))]
+        for key in update.removed:
+            self._routes.pop(key, None)
+        for one in update.added:
+            key = (one.topic_id, one.partition)
+            self._told[key] = one
+            self._routes.pop(key, None)
+        for address in dict.fromkeys(one.replica_address for one in update.added):
+            if not await self._open(address):
+                self._reopen(address)
         self._tell()
         return gone
 
+    async def _open(self, address: str) -> bool:
+        """Open what leads to a process; whether that is possible, or not wanted any more."""
+        route = next(iter(self._told_at(address)), None)
+        if route is None:
+            return True
+        link = await self._links.to(route)
+        if link is None or not link.is_open:
+            return False
+        for one in self._told_at(address):
+            key = (one.topic_id, one.partition)
+            if key not in self._routes:
+                self._routes[key] = OpenRoute(link, one.leader_epoch, one.directory, one.leads)
+        return True
+
+    def _told_at(self, address: str) -> list[Route]:
+        return [one for one in self._told.values() if one.replica_address == address]
+
     def _lost(self, link: Link) -> None:
-        for key in [key for key, route in self._routes.items() if route.link is link]:
+        lost = [key for key, route in self._routes.items() if route.link is link]
+        for key in lost:
             del self._routes[key]
+        for address in {self._told[key].replica_address for key in lost if key in self._told}:
+            self._reopen(address)
+
+    def _reopen(self, address: str) -> None:
+        """Try until the link is open again, or the Broker knows of another process."""
+        if address not in self._reopening and not self._closed:
+            self._reopening.add(address)
+            self._runtime.start(self._keep_trying(address), f"reach {address}")
+
+    async def _keep_trying(self, address: str) -> None:
+        delay_ms = REOPEN_MS
+        try:
+            while not self._closed:
+                await self._runtime.sleep(delay_ms / 1000)
+                if await self._open(address):
+                    break
+                delay_ms = min(2 * delay_ms, REOPEN_MS_MAX)
+        finally:
+            self._reopening.discard(address)
+        self._tell()
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Run `callback` after each change; returns what takes it off again."""
@@ -152,4 +206,5 @@ class ClusterView:
 
     def close(self) -> None:
         """Close all links."""
+        self._closed = True
         self._links.close()

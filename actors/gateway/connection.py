@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from raylog.actors.gateway.refused_sequences import RefusedSequences
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
 from raylog.wire.errors import DecodeError
@@ -56,6 +57,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._finished = False
         self._transport: asyncio.Transport | None = None
         self._reads = 0
+        self.refused_sequences = RefusedSequences()
         self.peer = ""
         self.host = ""
         """The client's address alone."""

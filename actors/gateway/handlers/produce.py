@@ -15,11 +15,17 @@ from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
+from raylog.actors.gateway.refused_sequences import Sequence, sequence_of
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import PRODUCE, ProducePart, produced
 from raylog.actors.runtime.base import Link, PeerTimeout
-from raylog.wire.errors import InvalidRequiredAcks, InvalidTopicException, KafkaError
+from raylog.wire.errors import (
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    KafkaError,
+    NotLeaderOrFollower,
+)
 from raylog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceData,
@@ -50,27 +56,28 @@ def produce(context: RequestContext, request: ProduceRequest) -> None:
 class _Send:
     """What one Replica actor is to write for a Produce request."""
 
-    __slots__ = ("_produce", "answers", "batches", "parts")
+    __slots__ = ("_produce", "answers", "batches", "parts", "sequences")
 
     def __init__(self, produce: _Produce) -> None:
         self._produce = produce
         self.parts: list[ProducePart] = []
         self.batches: list[memoryview] = []
         self.answers: list[PartitionProduceResponse] = []
+        self.sequences: list[Sequence | None] = []
 
     def answered(self, outcomes: list[list[Any]], _payload: memoryview) -> None:
-        for answer, outcome in zip(self.answers, outcomes, strict=True):
+        for at, (answer, outcome) in enumerate(zip(self.answers, outcomes, strict=True)):
             try:
                 where = produced(outcome)
             except KafkaError as failure:
-                self._produce.fail(answer, failure)
+                self._produce.fail(answer, failure, self.sequences[at])
             else:
                 answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
         self._produce.one_done()
 
     def failed(self, failure: Exception) -> None:
-        for answer in self.answers:
-            self._produce.fail(answer, failure)
+        for answer, sequence in zip(self.answers, self.sequences, strict=True):
+            self._produce.fail(answer, failure, sequence)
         self._produce.one_done()
 
 
@@ -143,17 +150,24 @@ class _Produce:
         self, topic: Topic, part: PartitionProduceData, answer: PartitionProduceResponse
     ) -> None:
         gateway = self._context.gateway
-        route = gateway.cluster.route(topic, part.index)
         batch = part.records
         if batch is None:
             batch = memoryview(b"")
         assert isinstance(batch, memoryview), "record data is decoded as a view"
         header = check_produced(batch)
+        sequence = sequence_of(topic.topic_id, part.index, header)
+        try:
+            if sequence is not None:
+                self._context.connection.refused_sequences.admit(sequence)
+            route = gateway.cluster.route(topic, part.index)
+        except NotLeaderOrFollower as refusal:
+            self.fail(answer, refusal, sequence)
+            return
         rules = gateway.rules.of(topic)
         if not rules.is_light(header) or (topic.topic_id, part.index) in gateway.lanes:
             self._aside(topic, batch, header, answer)
             return
-        self._add(topic, route, rules.admit(batch, header, self._now_ms), answer)
+        self._add(topic, route, rules.admit(batch, header, self._now_ms), answer, sequence)
 
     def _add(
         self,
@@ -161,6 +175,7 @@ class _Produce:
         route: OpenRoute,
         batch: memoryview,
         answer: PartitionProduceResponse,
+        sequence: Sequence | None,
     ) -> None:
         """Have a batch sent with the others."""
         send = self._sends.get(route.link)
@@ -169,6 +184,7 @@ class _Produce:
         send.parts.append(ProducePart(topic.topic_id, answer.index, ANY_EPOCH, len(batch)))
         send.batches.append(batch)
         send.answers.append(answer)
+        send.sequences.append(sequence)
 
     def _aside(
         self,
@@ -180,6 +196,7 @@ class _Produce:
         """Admit a batch beside the event loop and send it then, behind those before it."""
         gateway = self._context.gateway
         rules = gateway.rules.of(topic)
+        sequence = sequence_of(topic.topic_id, answer.index, header)
 
         def admitted(stored: memoryview) -> None:
             try:
@@ -187,12 +204,12 @@ class _Produce:
             except KafkaError as failure:
                 failed(failure)
                 return
-            self._add(topic, route, stored, answer)
+            self._add(topic, route, stored, answer, sequence)
             self._send()
             self.one_done()
 
         def failed(failure: Exception) -> None:
-            self.fail(answer, failure)
+            self.fail(answer, failure, sequence)
             self.one_done()
 
         self._left += 1
@@ -203,9 +220,17 @@ class _Produce:
             failed,
         )
 
-    def fail(self, answer: PartitionProduceResponse, failure: Exception) -> None:
-        """Note that a partition failed."""
-        answer.error_code = int(error_code_of(failure))
+    def fail(
+        self,
+        answer: PartitionProduceResponse,
+        failure: Exception,
+        sequence: Sequence | None = None,
+    ) -> None:
+        """Note that a partition failed; `sequence` is that of an idempotent producer's batch."""
+        code = error_code_of(failure)
+        if sequence is not None:
+            code = self._context.connection.refused_sequences.note(sequence, code)
+        answer.error_code = int(code)
         answer.error_message = message_of(failure)
         if isinstance(failure, KafkaError) and failure.record_errors:
             answer.record_errors = [

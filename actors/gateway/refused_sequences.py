@@ -1,0 +1,88 @@
+"""Batches of idempotent producers that were refused, and what a client had sent after them.
+
+A client has several Produce requests on their way. While leadership moves, or its process is
+replaced, the first of them may be refused and the next find the new leader ready: that one would be
+told OUT_OF_ORDER_SEQUENCE_NUMBER, which is true and misleads. librdkafka then takes a new epoch and
+writes under it once more what had been written. So whoever comes behind a refused batch, over the
+same connection, is refused as that was, until the batch itself has come again.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raylog.actors.ports import TopicId
+from raylog.wire.errors import ErrorCode, NotLeaderOrFollower
+from raylog.wire.records import BatchHeader
+
+_SENT_AGAIN = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors with which a batch is not in the log, as far as its client can know, and comes again."""
+_HALF = 1 << 30
+"""Of all sequence numbers, which begin anew at 0 after 2^31 - 1."""
+
+
+class Sequence(NamedTuple):
+    """What tells a batch of an idempotent producer from all others."""
+
+    topic_id: TopicId
+    partition: int
+    producer_id: int
+    epoch: int
+    first: int
+
+
+def sequence_of(topic_id: TopicId, partition: int, header: BatchHeader) -> Sequence | None:
+    """The sequence of a batch; None where its producer keeps none."""
+    if header.producer_id < 0:
+        return None
+    return Sequence(
+        topic_id, partition, header.producer_id, header.producer_epoch, header.base_sequence
+    )
+
+
+class RefusedSequences:
+    """Of one connection: the first refused batch of each producer and partition."""
+
+    __slots__ = ("_refused",)
+
+    def __init__(self) -> None:
+        self._refused: dict[tuple[TopicId, int, int], Sequence] = {}
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def admit(self, sequence: Sequence) -> None:
+        """Raise NotLeaderOrFollower for a batch that comes behind one which was refused."""
+        refused = self._refused.get(sequence[:3])
+        if refused is None:
+            return
+        if _is_behind(sequence, refused):
+            raise NotLeaderOrFollower(
+                f"sequence {refused.first} of producer {refused.producer_id} was refused and has "
+                f"not come again before {sequence.first}"
+            )
+        del self._refused[sequence[:3]]
+
+    def note(self, sequence: Sequence, code: ErrorCode) -> ErrorCode:
+        """Remember a refusal; returns the code that the client is to get."""
+        refused = self._refused.get(sequence[:3])
+        behind = refused is not None and _is_behind(sequence, refused)
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and behind:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if code in _SENT_AGAIN and not behind:
+            self._refused[sequence[:3]] = sequence
+        return code
+
+
+def _is_behind(sequence: Sequence, refused: Sequence) -> bool:
+    """Whether a batch follows a refused one; a new epoch begins anew."""
+    distance = (sequence.first - refused.first) % (2 * _HALF)
+    return sequence.epoch == refused.epoch and 0 < distance < _HALF

@@ -1,0 +1,169 @@
+"""A gateway's links to Replica actors: one that breaks while both live is opened again."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway.cluster import (
+    REOPEN_MS,
+    REOPEN_MS_MAX,
+    ClusterView,
+    LeaderStarting,
+)
+from raylog.actors.metadata.records import PartitionCreated, TopicCreated
+from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.runtime.base import PeerLost
+from tests.support.gateway_world import FakeLink, FakeRuntime, settle, topic_id
+
+TOPIC = topic_id("t")
+HERE = 0
+
+
+class Runtime(FakeRuntime):
+    """Notes when it connects; refuses while `hanging`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hanging = False
+        self.tried_ms: list[float] = []
+
+    async def connect(self, address: str) -> FakeLink:
+        self.tried_ms.append(self.monotonic_ms())
+        if self.hanging:
+            raise PeerLost(f"{address} does not answer")
+        self.links[address] = FakeLink()
+        return self.links[address]
+
+
+class World:
+    """A gateway's view with two partitions served by one process."""
+
+    def __init__(self) -> None:
+        self.runtime = Runtime()
+        self.view = ClusterView(self.runtime, HERE)  # type: ignore[arg-type]  # a part of one
+
+    async def begin(self) -> None:
+        created = [TopicCreated(TOPIC, "t")]
+        parts = [PartitionCreated(TOPIC, index, (HERE,), (HERE,), HERE) for index in (0, 1)]
+        await self.view.apply_metadata(-1, 3, [*created, *parts])
+        await self.route("old", 0, 1)
+
+    async def route(self, address: str, *partitions: int) -> None:
+        added = [Route(TOPIC, index, 0, address, address, "/none") for index in partitions]
+        await self.view.apply_routes(RouteUpdate(added))
+
+    def link(self, partition: int = 0) -> FakeLink:
+        link = self.view.route(self.view.topic(TOPIC), partition).link
+        assert isinstance(link, FakeLink)
+        return link
+
+
+@pytest.fixture
+def play() -> Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]:
+    def run(scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+        async def whole() -> None:
+            world = World()
+            await world.begin()
+            await scenario(world)
+            assert world.runtime.failures == []
+
+        asyncio.run(whole())
+
+    return run
+
+
+Play = Callable[[Callable[[World], Coroutine[Any, Any, None]]], None]
+
+
+def test_a_broken_link_is_opened_again_for_all_its_partitions(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        broken = world.link()
+        broken.lose()
+        with pytest.raises(LeaderStarting):
+            world.link()
+        await world.runtime.advance(REOPEN_MS)
+        assert world.link(0) is world.link(1)
+        assert world.link() is not broken
+
+    play(scenario)
+
+
+def test_who_waits_for_a_route_hears_of_it(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        heard: list[bool] = []
+        world.view.on_change(lambda: heard.append(world.link().is_open))
+        world.link().lose()
+        await world.runtime.advance(REOPEN_MS)
+        assert heard == [True]
+
+    play(scenario)
+
+
+def test_a_process_that_hangs_is_tried_again_ever_more_slowly(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.runtime.hanging = True
+        world.link().lose()
+        world.runtime.tried_ms.clear()
+        await world.runtime.advance(10_000)
+        waits = [b - a for a, b in itertools.pairwise(world.runtime.tried_ms)]
+        assert waits == [100, 200, 400, 800, *[REOPEN_MS_MAX] * 8]
+        world.runtime.hanging = False
+        await world.runtime.advance(REOPEN_MS_MAX)
+        assert world.link().is_open
+
+    play(scenario)
+
+
+def test_a_route_to_a_process_that_hangs_is_opened_once_it_answers(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.runtime.hanging = True
+        await world.route("new", 0)
+        with pytest.raises(LeaderStarting):
+            world.link(0)
+        assert world.link(1).is_open
+        world.runtime.hanging = False
+        await world.runtime.advance(REOPEN_MS)
+        assert world.link(0) is world.runtime.links["new"]
+
+    play(scenario)
+
+
+def test_the_successor_s_route_ends_the_search_for_the_lost_process(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.runtime.hanging = True
+        world.link().lose()
+        await world.runtime.advance(500)
+        world.runtime.hanging = False
+        await world.route("new", 0, 1)
+        world.runtime.tried_ms.clear()
+        await world.runtime.advance(10_000)
+        assert world.runtime.tried_ms == []
+        assert world.link(0) is world.link(1) is world.runtime.links["new"]
+
+    play(scenario)
+
+
+def test_partitions_no_longer_served_are_not_searched_for(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.link().lose()
+        gone = await world.view.apply_routes(RouteUpdate([], [(TOPIC, 0), (TOPIC, 1)]))
+        world.runtime.tried_ms.clear()
+        await world.runtime.advance(10_000)
+        assert gone == ["/none", "/none"]
+        assert world.runtime.tried_ms == []
+
+    play(scenario)
+
+
+def test_nothing_is_opened_again_at_the_end(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        world.view.close()
+        world.runtime.tried_ms.clear()
+        await world.runtime.advance(10_000)
+        await settle()
+        assert world.runtime.tried_ms == []
+
+    play(scenario)

@@ -1,0 +1,138 @@
+"""What a client sent behind a refused batch is refused, too, until that has come again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway.refused_sequences import RefusedSequences, Sequence
+from raylog.actors.runtime.base import PeerLost
+from raylog.wire.errors import ErrorCode, NotLeaderOrFollower, OutOfOrderSequenceNumber
+from raylog.wire.records import Record, encode_batch
+from tests.support.gateway_world import World, run, topic_id
+from tests.support.producing import appended, codes, produce
+
+T = topic_id("t")
+OK, REFUSED = [ErrorCode.NONE], [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+LAST = (1 << 31) - 1
+
+
+def sequence(first: int, epoch: int = 0, producer_id: int = 7) -> Sequence:
+    return Sequence(T, 0, producer_id, epoch, first)
+
+
+def batch(first: int, epoch: int = 0) -> bytes:
+    records = [Record(0, 1_000_000, b"k", b"v", [])]
+    return encode_batch(records, producer_id=7, producer_epoch=epoch, base_sequence=first)
+
+
+def test_whoever_is_behind_a_refused_batch_waits_for_it() -> None:
+    refused = RefusedSequences()
+    assert refused.note(sequence(5), ErrorCode.NOT_LEADER_OR_FOLLOWER) == REFUSED[0]
+    with pytest.raises(NotLeaderOrFollower):
+        refused.admit(sequence(6))
+    refused.admit(sequence(6, producer_id=8))
+    refused.admit(sequence(5))
+    refused.admit(sequence(6))
+    assert len(refused) == 0
+
+
+@pytest.mark.parametrize("again", [sequence(4), sequence(5), sequence(0, epoch=1)])
+def test_the_batch_itself_an_earlier_one_or_a_new_epoch_opens_the_way(again: Sequence) -> None:
+    refused = RefusedSequences()
+    refused.note(sequence(5), ErrorCode.NOT_ENOUGH_REPLICAS)
+    refused.admit(again)
+    assert len(refused) == 0
+
+
+def test_the_first_of_several_refused_ones_counts() -> None:
+    refused = RefusedSequences()
+    for first in (5, 6, 7):
+        refused.note(sequence(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with pytest.raises(NotLeaderOrFollower):
+        refused.admit(sequence(6))
+
+
+def test_sequences_begin_anew_after_the_last() -> None:
+    refused = RefusedSequences()
+    refused.note(sequence(LAST), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    with pytest.raises(NotLeaderOrFollower):
+        refused.admit(sequence(0))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE])
+def test_what_may_be_written_or_never_will_holds_up_nobody(code: ErrorCode) -> None:
+    refused = RefusedSequences()
+    assert refused.note(sequence(5), code) is code
+    refused.admit(sequence(6))
+
+
+def test_out_of_order_is_told_unless_it_comes_of_the_refusal() -> None:
+    refused = RefusedSequences()
+    assert refused.note(sequence(6), OUT_OF_ORDER) is OUT_OF_ORDER
+    refused.note(sequence(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert refused.note(sequence(6), OUT_OF_ORDER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refused.note(sequence(5), OUT_OF_ORDER) is OUT_OF_ORDER
+
+
+def test_requests_on_their_way_when_the_leader_s_process_is_replaced() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 1)
+        first = await world.route("first", (T, 0))
+        client = world.client()
+        client.send(produce((0, batch(5))), 9)
+        first.lose()
+        second = await world.route("second", (T, 0))
+        second.answering = appended
+        assert [codes(one) for one in client.received()] == [REFUSED]
+        assert codes(await client.ask(produce((0, batch(6))), 9)) == REFUSED
+        assert second.requests == []
+        assert codes(await client.ask(produce((0, batch(5))), 9)) == OK
+        assert codes(await client.ask(produce((0, batch(6))), 9)) == OK
+
+    run(scenario)
+
+
+def test_a_batch_refused_before_there_is_a_way_to_the_leader() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 1)
+        client, other = world.client(), world.client()
+        assert codes(await client.ask(produce((0, batch(5))), 9)) == REFUSED
+        (await world.route("replica", (T, 0))).answering = appended
+        assert codes(await client.ask(produce((0, batch(6))), 9)) == REFUSED
+        assert codes(await other.ask(produce((0, batch(6))), 9)) == OK
+        assert codes(await client.ask(produce((0, batch(0, epoch=1))), 9)) == OK
+
+    run(scenario)
+
+
+def test_out_of_order_behind_what_the_replica_refused() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 1)
+        link = await world.route("replica", (T, 0))
+        client = world.client()
+        client.send(produce((0, batch(5))), 9)
+        client.send(produce((0, batch(6))), 9)
+        for failure in (PeerLost("closed"), OutOfOrderSequenceNumber("expected 5")):
+            link.take().fail(failure)
+        assert [codes(one) for one in client.received()] == [REFUSED, REFUSED]
+
+    run(scenario)
+
+
+def test_producers_without_sequences_are_not_held_up() -> None:
+    async def scenario(world: World) -> None:
+        plain: Any = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
+        await world.brokers(1)
+        await world.topic("t", 1)
+        client = world.client()
+        assert codes(await client.ask(produce((0, plain)), 9)) == REFUSED
+        (await world.route("replica", (T, 0))).answering = appended
+        assert codes(await client.ask(produce((0, plain)), 9)) == OK
+
+    run(scenario)
