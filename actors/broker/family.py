@@ -71,6 +71,8 @@ class Family:
         self._housings = itertools.count()
         """How often the gateway came to live in a replica's process."""
         self._replicas: dict[str, Child] = {}
+        self._shelters: dict[str, Child] = {}
+        """Former spares in which a gateway lives that used to have a process of its own."""
         self._starting: dict[str, str] = {}
         """Names to roles."""
         self._coordinators = Coordinators(
@@ -115,6 +117,12 @@ class Family:
     async def adopt(self, refs: Sequence[ActorRef]) -> list[tuple[str, list[PartitionStatus]]]:
         """Take children over; returns what each replica among them has open."""
         replicas = [ref for ref in refs if ref.role == REPLICA]
+        if not self._machine.pool.houses_gateway:
+            housing = {host_of(ref.name) for ref in refs if ref.role == GATEWAY}
+            sheltering = [ref for ref in replicas if ref.name in housing]
+            replicas = [ref for ref in replicas if ref.name not in housing]
+            for ref in sheltering:
+                self._shelters[ref.name] = Child(self._runtime, ref, self._replica_lost)
         for ref in refs:
             if ref.role == GATEWAY:
                 log.info("adopting %s (pid %d)", ref.name, ref.pid)
@@ -294,7 +302,8 @@ class Family:
     def _note(self) -> None:
         """Write down who is there, so that the next broker process finds them."""
         coordinators = self._coordinators.names
-        names = [*self._gateways, *self._replicas, *self._starting, *coordinators]
+        replicas = [*self._replicas, *self._shelters]
+        names = [*self._gateways, *replicas, *self._starting, *coordinators]
         self._data.remember_children(dict.fromkeys(names, BUILD))
 
     async def _start_replica(self, name: str, delay_ms: int) -> None:
@@ -307,8 +316,7 @@ class Family:
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
             "cleaner": cleaner_settings(self._settings),
         }
-        houses = (GATEWAY,) if self._machine.pool.houses_gateway else ()
-        spec = ActorSpec(name, REPLICA, args, self._node_id, houses=houses)
+        spec = ActorSpec(name, REPLICA, args, self._node_id, houses=(GATEWAY,))
         if delay_ms:
             await self._runtime.sleep(delay_ms / 1000)
         try:
@@ -329,7 +337,8 @@ class Family:
         self.carry_out(self._machine.replica_ready(name, ref.instance, ref.address))
 
     def _replica_lost(self, child: Child) -> None:
-        del self._replicas[child.ref.name]
+        if self._shelters.pop(child.ref.name, None) is None:
+            del self._replicas[child.ref.name]
         self._note()
         if not self._ending:
             now_ms = self._runtime.now_ms()
@@ -395,7 +404,9 @@ class Family:
         for role, address in self._coordinators.addresses().items():
             gateway.post("apply_coordinator", role, address, answered=self._told)
         home = host_of(ref.name)
-        if home != ref.name:
+        if home in self._shelters:
+            self.carry_out(self._machine.house_gateway())  # which starts another spare
+        elif home != ref.name:
             self.carry_out(self._machine.gateway_ready(home))
 
     def _gateway_lost(self, child: Child) -> None:
@@ -405,11 +416,21 @@ class Family:
             self._replace_gateway(None if home == child.ref.name else home, child.restarts + 1)
 
     def _replace_gateway(self, home: str | None, restarts: int) -> None:
-        """Start a gateway instead of one that lived in a process of its own, or in `home`."""
-        if home is None:
-            self._start_gateway(restarts=restarts)
-        else:
+        """Start a gateway instead of one that lived in a process of its own, or in `home`.
+
+        Where gateways have processes of their own the next one moves into a running spare, which
+        is quicker than the start of a process; another spare follows.
+        """
+        if self._machine.pool.houses_gateway and home is not None:
             self.carry_out(self._machine.gateway_failed(home))
+            return
+        if home in self._shelters:  # it lives, and the gateway did not start there
+            self._start_gateway(home, restarts=restarts)
+            return
+        spare = self._machine.pool.lend()
+        if spare is not None:
+            self._shelters[spare.name] = self._replicas.pop(spare.name)
+        self._start_gateway(None if spare is None else spare.name, restarts=restarts)
 
     # ---- ending --------------------------------------------------------------------------
 
@@ -419,7 +440,7 @@ class Family:
         for ending in (
             _taken(self._gateways),
             self._coordinators.take_all(),
-            _taken(self._replicas),
+            _taken(self._replicas) + _taken(self._shelters),
         ):
             await asyncio.gather(*(self._end(child.ref) for child in ending))
         while starting := self._starting | self._coordinators.starting:
@@ -462,6 +483,10 @@ class Family:
             if slot is not None:
                 state = "running" if slot.partitions else "spare"
                 children.append(_running(replica.ref, slot.restarts, state, len(slot.partitions)))
+        children.extend(
+            _running(shelter.ref, shelter.restarts, "host", 0)
+            for shelter in self._shelters.values()
+        )
         starting = self._starting | self._coordinators.starting
         children.extend(
             ChildStatus(name, role, 0, "", "starting", 0) for name, role in starting.items()

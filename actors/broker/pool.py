@@ -117,6 +117,14 @@ class ReplicaPool:
             default=None,
         )
 
+    def lend(self) -> ReplicaSlot | None:
+        """Take a running spare off the pool, for good: no partition will be there."""
+        spare = min(self._running_spares(), key=lambda one: one.number, default=None)
+        return None if spare is None else self.slots.pop(spare.name)
+
+    def _running_spares(self) -> list[ReplicaSlot]:
+        return [slot for slot in self._spares_now() if slot.is_ready]
+
     def lose_home(self) -> None:
         """The gateway lives nowhere now."""
         self.home, self.gateway_runs = None, False
@@ -163,8 +171,9 @@ class ReplicaPool:
 
     def surplus(self) -> list[ReplicaSlot]:
         """Running processes without partitions beyond the wanted spares, taken off the pool."""
-        empty = [slot for slot in self._spares_now() if slot.is_ready]
-        ending = sorted(empty, key=lambda slot: slot.number)[max(self._spares, 0) :]
+        ending = sorted(self._running_spares(), key=lambda slot: slot.number)[
+            max(self._spares, 0) :
+        ]
         for slot in ending:
             del self.slots[slot.name]
         return ending

@@ -78,17 +78,17 @@ def deck(kinds: list[str], times: int, random: Random) -> Iterator[str]:
 def hurt(kind: str, scene: Scene, probe: Probe, figures: Figures) -> str:
     """One fault; returns what came of it."""
     fault = KINDS[kind](scene)
-    mark = probe.mark()
     fault.strike()
+    mark = probe.mark()
     time.sleep(fault.seconds)  # not a wait for something: that is how long it lasts
     if fault.relieve is not None:
         fault.relieve()
-    failover_s = probe.failover_s(mark, fault.partitions)
+    silence_s = probe.silence_s(mark, fault.partitions, fault.seconds)
     scene.site.mend()
     scene.site.until_all_in_sync()
     level_s = time.monotonic() - mark.at_s
-    figures.note(kind, failover_s, level_s)
-    return f"{fault.text}: written again after {failover_s:.2f} s, level after {level_s:.1f} s"
+    figures.note(kind, silence_s, level_s)
+    return f"{fault.text}: not written for {silence_s:.2f} s, all level after {level_s:.1f} s"
 
 
 class Campaign:
@@ -178,7 +178,7 @@ def main(
                 which = chosen(kinds, cuts=network is not None)
                 clean = campaign.run(here, which, seconds, times)
         finally:
-            if campaign.figures.failover_s:
+            if campaign.figures.silence_s:
                 console.print(campaign.figures.table())
     raise typer.Exit(0 if clean else 1)
 

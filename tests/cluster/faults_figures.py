@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from confluent_kafka import KafkaError, Message
 from rich.table import Table
@@ -52,41 +53,46 @@ class Probe(Writer):
         """This moment."""
         return Mark(time.monotonic(), dict(self.sent))
 
-    def failover_s(self, mark: Mark, partitions: Collection[int]) -> float:
-        """From a moment to when each of these partitions acknowledged a record sent after it.
+    def silence_s(self, mark: Mark, partitions: Collection[int], seconds: float) -> float:
+        """The longest time without an acknowledged write of one of these partitions.
 
-        Raises AssertionError where that does not happen.
+        Of all such times that began at a mark, or within so many seconds after it. Raises
+        AssertionError where one of them does not end.
         """
+        ends_s = mark.at_s + seconds
 
         def written() -> bool:
-            return bool(self.failures) or all(
-                len(self._at_s[p]) > mark.sent[p] for p in self.partitions
-            )
+            times = (self._at_s[p][mark.sent[p] :] for p in self.partitions)
+            return bool(self.failures) or all(one and one[-1] > ends_s for one in times)
 
         wait_until(written, "every partition to be written again", WRITTEN_AGAIN_S)
         assert not self.failures, self.failures[:3]
-        return max(self._at_s[p][mark.sent[p]] for p in partitions) - mark.at_s
+        return max(self._silence_of(p, mark, ends_s) for p in partitions)
+
+    def _silence_of(self, partition: int, mark: Mark, ends_s: float) -> float:
+        times = [mark.at_s, *self._at_s[partition][mark.sent[partition] :]]
+        return max(later - at for at, later in pairwise(times) if at <= ends_s)
 
 
 @dataclass(slots=True)
 class Figures:
-    """Failover times by kind of fault, in s."""
+    """Times without an acknowledged write by kind of fault, in s."""
 
-    failover_s: dict[str, list[float]] = field(default_factory=dict)
+    silence_s: dict[str, list[float]] = field(default_factory=dict)
     level_s: dict[str, list[float]] = field(default_factory=dict)
     """Until all replicas were in sync, and lost nodes back."""
 
-    def note(self, kind: str, failover_s: float, level_s: float) -> None:
+    def note(self, kind: str, silence_s: float, level_s: float) -> None:
         """One fault."""
-        self.failover_s.setdefault(kind, []).append(failover_s)
+        self.silence_s.setdefault(kind, []).append(silence_s)
         self.level_s.setdefault(kind, []).append(level_s)
 
     def table(self) -> Table:
-        """By kind: how often, and how long until the next acknowledged write."""
+        """By kind: how often, and how long some partition that it concerns was not written."""
         table = Table(title="until the next acknowledged write, s")
         for name in ("fault", "count", "p50", "p99", "max", "all level, p50", "max"):
             table.add_column(name, justify="left" if name == "fault" else "right")
-        for kind, times in sorted(self.failover_s.items()):
+        for kind, times in sorted(self.silence_s.items()):
             level = self.level_s[kind]
             row = (quantile(times, 0.5), quantile(times, 0.99), max(times))
             others = (quantile(level, 0.5), max(level))

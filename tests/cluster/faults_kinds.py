@@ -120,12 +120,12 @@ def node(scene: Scene) -> Victim:
 
 def controller_node(scene: Scene) -> Victim:
     """The machine with the controller and some leader."""
+    scene.site.settle_controller()
     hosts = set(scene.site.controllers().values())
-    homes = [one for one, at in scene.site.nodes.items() if at.node_id in hosts]
-    broker_id = homes[0] if homes else scene.some_broker()
+    broker_id = next(one for one, at in scene.site.nodes.items() if at.node_id in hosts)
     pids = scene.site.processes_of(broker_id)
-    also = "controller's node" if homes else "node (the controller is with Ray's head)"
-    return Victim(f"{also}, broker {broker_id}", pids, scene.site.leaders(scene.topic))
+    text = f"controller's node, broker {broker_id}"
+    return Victim(text, pids, scene.site.leaders(scene.topic))
 
 
 WHO: dict[str, Callable[[Scene], Victim]] = {

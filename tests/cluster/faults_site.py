@@ -107,6 +107,20 @@ class Site:
             if one.name.startswith(prefix) and one.pid and one.state == "ALIVE"
         }
 
+    def settle_controller(self) -> None:
+        """Have the controller on a broker's node: without one, a broker starts the next on its."""
+        prefix = f"{self.cluster.cluster_id}/{CONTROLLER}"
+        nodes = {node.node_id for node in self.nodes.values()}
+        if nodes.isdisjoint(self.controllers().values()):
+            for one in self.cluster.actors():
+                if one.name.startswith(prefix):
+                    asyncio.run(self.cluster.runtime.end_for_good(one.name))
+            wait_until(
+                lambda: not nodes.isdisjoint(self.controllers().values()),
+                "a controller on a broker's node",
+            )
+            self.until_all_in_sync()
+
     def replica_of(self, broker_id: int, topic: str, partition: int) -> tuple[int, set[int]]:
         """The process that has a partition open: its pid, and all partitions of the topic in it."""
 

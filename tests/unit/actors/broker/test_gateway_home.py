@@ -376,3 +376,92 @@ def test_at_the_end_the_lodger_leaves_before_the_logs_are_closed(tmp_path: Path)
         assert housing.stopped
 
     tell(story, tmp_path)
+
+
+# ---- a gateway that had a process of its own -------------------------------------------------
+
+
+def tell_apart(story: Story, directory: Path) -> None:
+    async def told() -> None:
+        cluster = NotingCluster(directory, 1, **{"gateway.in.replica.process": "false"})
+        await cluster.up()
+        await cluster.create(NewTopic("t", 2, 1))
+        await cluster.routes(2)
+        await cluster.until(lambda: len(spares(cluster)) == 1)
+        await story(cluster)
+        await cluster.down()
+        assert cluster.gateways() == cluster.replicas() == []
+
+    asyncio.run(told())
+
+
+def spares(cluster: NotingCluster) -> list[str]:
+    """Replica processes that hold no partition."""
+    (gateway,) = cluster.gateways()
+    return [one.name for one in cluster.replicas() if one.name not in gateway.routes.values()]
+
+
+async def lose_gateway(cluster: NotingCluster) -> None:
+    """Kill the gateway and wait for the next."""
+    (before,) = cluster.gateways()
+    await cluster.kill(before.name)
+    await cluster.until(lambda: cluster.gateways() not in ([], [before]))
+    await cluster.routes(2)
+
+
+def test_its_successor_moves_into_the_spare_and_another_spare_follows(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        (spare,) = spares(cluster)
+        await lose_gateway(cluster)
+        assert home(cluster) == spare
+        await cluster.until(lambda: len(cluster.replicas()) == 4)
+        states = [one.state for one in (await cluster.describe()).children]
+        assert sorted(states) == ["host", "running", "running", "running", "spare"]
+        await cluster.create(NewTopic("u", 4, 1))
+        assert spare not in (await cluster.routes(6)).values()
+
+    tell_apart(story, tmp_path)
+
+
+def test_the_spare_is_left_with_its_gateway(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await lose_gateway(cluster)
+        first = home(cluster)
+        await cluster.until(lambda: len(cluster.replicas()) == 4)
+        await lose_gateway(cluster)
+        assert home(cluster) != first
+        await cluster.until(lambda: len(cluster.replicas()) == 4)
+        assert first not in [one.name for one in cluster.replicas()]
+
+    tell_apart(story, tmp_path)
+
+
+def test_a_restarted_broker_leaves_the_gateway_where_it_is(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await lose_gateway(cluster)
+        await cluster.until(lambda: len(cluster.replicas()) == 4)
+        children = [*cluster.gateways(), *cluster.replicas()]
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert [*cluster.gateways(), *cluster.replicas()] == children
+        await cluster.create(NewTopic("u", 4, 1))
+        assert home(cluster) not in (await cluster.routes(6)).values()
+
+    tell_apart(story, tmp_path)
+
+
+def test_it_is_tried_again_in_the_spare_where_it_does_not_start(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        working = cluster.roles["gateway"]
+
+        def failing(*_: object, **__: object) -> object:
+            cluster.roles["gateway"] = working
+            raise OSError("no port")
+
+        cluster.roles["gateway"] = failing
+        (spare,) = spares(cluster)
+        await lose_gateway(cluster)
+        assert home(cluster) == spare
+
+    tell_apart(story, tmp_path)
