@@ -7,7 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from raylog.actors.transaction.settings import TransactionSettings
-from raylog.actors.transaction.state import COMES_FROM, PREPARED, State, Transaction, from_value
+from raylog.actors.transaction.state import (
+    COMES_FROM,
+    NO_PRODUCER_ID,
+    PREPARED,
+    State,
+    Transaction,
+    from_value,
+)
 from raylog.actors.transaction.step import SendMarkers, TransactionStep
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
@@ -115,11 +122,13 @@ class Ids:
         previous = new.producer_id if old is None else old.producer_id
         stored = replace(new, previous_producer_id=previous, last_update_ms=step.now_ms)
         level = step.image.features.get(TRANSACTION_VERSION, 0)
-        version = int(level >= FLEXIBLE_SINCE or stored.is_kept)
-        step.append(
-            TransactionLogKey(transactional_id=new.transactional_id), stored.to_value(), version
+        version = int(level >= FLEXIBLE_SINCE or stored.next_producer_id != NO_PRODUCER_ID)
+        key = TransactionLogKey(transactional_id=new.transactional_id)
+        step.append(key, stored.to_value(version), version)
+        replayed = self.transactions[new.transactional_id]
+        self.transactions[new.transactional_id] = replace(
+            replayed, last_producer_epoch=stored.last_producer_epoch
         )
-        self.transactions[new.transactional_id] = stored
 
     def forget(self, step: TransactionStep, transactional_id: str) -> None:
         """Store that an id is gone."""

@@ -144,27 +144,29 @@ class Transaction:
             and self.start_ms + self.timeout_ms < now_ms
         )
 
-    def to_value(self) -> TransactionLogValue:
-        """As it is stored."""
+    def to_value(self, version: int) -> TransactionLogValue:
+        """As it is stored; version 0 has no place for what KIP-890 needs."""
         partitions = None
         if self.state is not State.EMPTY:
             partitions = [
                 PartitionsSchema(topic=topic, partition_ids=sorted(found))
                 for topic, found in self.partitions.items()
             ]
-        return TransactionLogValue(
+        value = TransactionLogValue(
             producer_id=self.producer_id,
-            previous_producer_id=self.previous_producer_id,
-            next_producer_id=self.next_producer_id,
             producer_epoch=self.producer_epoch,
-            next_producer_epoch=self.next_producer_epoch,
             transaction_timeout_ms=self.timeout_ms,
             transaction_status=int(self.state),
             transaction_partitions=partitions,
             transaction_last_update_timestamp_ms=self.last_update_ms,
             transaction_start_timestamp_ms=self.start_ms,
-            client_transaction_version=self.client_version,
         )
+        if version:
+            value.previous_producer_id = self.previous_producer_id
+            value.next_producer_id = self.next_producer_id
+            value.next_producer_epoch = self.next_producer_epoch
+            value.client_transaction_version = self.client_version
+        return value
 
 
 def from_value(transactional_id: str, value: TransactionLogValue) -> Transaction:

@@ -1,103 +1,205 @@
-"""Offsets in transactions, and who coordinates these, as a group coordinator meets them."""
+"""One shard of the transaction coordinator without log, links or clock.
+
+Records and answers go through their bytes: what cannot be written fails the test that caused it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Any
 
-from raylog.actors.names import OFFSETS_TOPIC
-from raylog.actors.transaction.api import (
-    ANY_LEADER_EPOCH,
-    AddPartitions,
-    MarkedPartition,
-    Marker,
+from raylog.actors.coordination import records
+from raylog.actors.coordination.step import Asked, LogRecord
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import FeatureChanged
+from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.ids import TRANSACTION_VERSION, ProducerIdPool
+from raylog.actors.transaction.settings import TransactionSettings
+from raylog.actors.transaction.shard import TransactionShard
+from raylog.actors.transaction.state import State, Transaction
+from raylog.actors.transaction.step import SendMarkers, TransactionStep
+from raylog.wire.codec import decode, encode
+from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC
+from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
+from raylog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
 )
-from raylog.wire.errors import ErrorCode, KafkaError
-from raylog.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestPartition,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-)
-from tests.support.shards import id_of
+from raylog.wire.messages.end_txn import EndTxnRequest
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest
+from tests.support.shards import START_MS, topic_records
 
-PRODUCER_ID = 7
-Settled = Callable[[list[int] | KafkaError], None]
+FIRST_PRODUCER_ID = 1_000
+INIT_VERSION = 5
+FIRST, SECOND = 4, 5
+"""Versions of EndTxn: as before transactions of version 2, and of these."""
+TOPIC = "t"
 
 
-@dataclass
-class FakeTransactions:
-    """Coordinators of transactions that answer as the test says; None: not yet."""
-
-    outcome: list[int] | KafkaError | None = field(default_factory=lambda: [0])
-    asked: list[AddPartitions] = field(default_factory=list)
-    held: list[Settled] = field(default_factory=list)
-
-    def add_partitions(self, asked: AddPartitions, settled: Settled) -> None:
-        self.asked.append(asked)
-        if self.outcome is None:
-            self.held.append(settled)
-        else:
-            settled(self.outcome)
-
-    def close(self) -> None:
-        self.held.clear()
-
-
-def committing_in(
-    offsets: Mapping[int, int],
-    topic: str = "t",
+def init(
+    transactional_id: str = "x",
+    producer_id: int = -1,
+    producer_epoch: int = -1,
     *,
-    group: str = "g",
-    producer_id: int = PRODUCER_ID,
-    epoch: int = 0,
-    generation: int = -1,
-    member_id: str = "",
-    instance: str | None = None,
-    metadata: str | None = None,
-) -> TxnOffsetCommitRequest:
-    """Offsets of a transaction."""
-    return TxnOffsetCommitRequest(
-        transactional_id=f"id-{producer_id}",
-        group_id=group,
+    timeout_ms: int = 60_000,
+    keep: bool = False,
+    two_phase: bool = False,
+) -> InitProducerIdRequest:
+    """InitProducerId."""
+    return InitProducerIdRequest(
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
         producer_id=producer_id,
-        producer_epoch=epoch,
-        generation_id=generation,
-        member_id=member_id,
-        group_instance_id=instance,
-        topics=[
-            TxnOffsetCommitRequestTopic(
-                name=topic,
-                partitions=[
-                    TxnOffsetCommitRequestPartition(
-                        partition_index=index, committed_offset=offset, committed_metadata=metadata
-                    )
-                    for index, offset in offsets.items()
-                ],
-            )
-        ],
+        producer_epoch=producer_epoch,
+        enable_2pc=two_phase,
+        keep_prepared_txn=keep,
     )
 
 
-def marker(
-    *,
-    committed: bool = True,
-    producer_id: int = PRODUCER_ID,
-    epoch: int = 0,
-    coordinator_epoch: int = 0,
-    version: int = 1,
-    partition: int = 0,
-    leader_epoch: int = ANY_LEADER_EPOCH,
-) -> Marker:
-    """The end of a transaction, for one partition of the offsets' topic."""
-    where = MarkedPartition(id_of(OFFSETS_TOPIC), partition, leader_epoch)
-    return Marker(producer_id, epoch, coordinator_epoch, committed, version, [where])
+def add(
+    producer_id: int, epoch: int, *partitions: int, topic: str = TOPIC, verify: bool = False
+) -> AddPartitions:
+    """What a leader asks."""
+    found = [TopicPartitions(topic, list(partitions or (0,)))]
+    return AddPartitions("x", producer_id, epoch, verify, found)
 
 
-def outcomes(response: TxnOffsetCommitResponse) -> list[tuple[str, int, str]]:
-    """What became of each partition's offset."""
+def add_first(producer_id: int, epoch: int, *partitions: int) -> AddPartitionsToTxnRequest:
+    """What a client of version 1 asks."""
+    topic = AddPartitionsToTxnTopic(name=TOPIC, partitions=list(partitions or (0,)))
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer_id,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=[topic],
+    )
+
+
+def offsets(producer_id: int, epoch: int, group_id: str = "g") -> AddOffsetsToTxnRequest:
+    """AddOffsetsToTxn."""
+    return AddOffsetsToTxnRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, group_id=group_id
+    )
+
+
+def end(producer_id: int, epoch: int, *, committed: bool = True) -> EndTxnRequest:
+    """EndTxn."""
+    return EndTxnRequest(
+        transactional_id="x", producer_id=producer_id, producer_epoch=epoch, committed=committed
+    )
+
+
+@dataclass(slots=True)
+class TransactionWorld:
+    """A shard, what it has appended, the markers it has asked for, and a clock."""
+
+    settings: TransactionSettings = field(default_factory=TransactionSettings)
+    level: int = 2
+    """Of the feature transaction.version."""
+    image: MetadataImage = field(default_factory=MetadataImage)
+    log: list[LogRecord] = field(default_factory=list)
+    now_ms: int = START_MS
+    answers: dict[int, Any] = field(default_factory=dict)
+    markers: list[SendMarkers] = field(default_factory=list)
+    """Not written yet."""
+    coordinator_epoch: int = -1
+    producer_ids: ProducerIdPool = field(default_factory=ProducerIdPool)
+    shard: TransactionShard = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.producer_ids.add(FIRST_PRODUCER_ID, 1_000)
+        self.shard = TransactionShard(self.settings, self.producer_ids)
+        self.image.apply_all(topic_records(TOPIC, 3))
+        if self.level:
+            self.image.apply(FeatureChanged(TRANSACTION_VERSION, self.level, 0))
+
+    def run(self, event: Callable[[TransactionStep], object]) -> TransactionStep:
+        """One step and its records."""
+        step = TransactionStep(
+            self.now_ms, float(self.now_ms), self.image, Random(7), self.shard.replay
+        )
+        event(step)
+        self.log.extend(step.records)
+        for answer in step.answers:
+            assert answer.token not in self.answers, "answered twice"
+            assert answer.durable
+            self.answers[answer.token] = answer.response
+        if step.coordinator_epoch is not None:
+            assert step.coordinator_epoch > self.coordinator_epoch
+            self.coordinator_epoch = step.coordinator_epoch
+        self.markers.extend(step.markers)
+        return step
+
+    def ask(self, request: Any, version: int = 0) -> Any:
+        """A request."""
+        token = len(self.answers) + 1
+        if not isinstance(request, AddPartitions):
+            request = _through_bytes(request, version)
+        asked = Asked(token, request, version, "c", "/127.0.0.1")
+        self.run(lambda step: self.shard.handle(step, asked))
+        response = self.answers[token]
+        return response if isinstance(response, list) else _through_bytes(response, version)
+
+    def write_markers(self) -> list[SendMarkers]:
+        """All leaders write what was asked for."""
+        written, self.markers = self.markers, []
+        for markers in written:
+            self.run(partial(self._written, markers))
+        return written
+
+    def _written(self, markers: SendMarkers, step: TransactionStep) -> None:
+        self.shard.markers_written(step, markers)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        """Time goes on, and the shard looks at its ids."""
+        self.now_ms += duration_ms
+        ids = self.shard.transactional_ids()
+        self.run(lambda step: self.shard.abort_timed_out(step, ids))
+        self.run(lambda step: self.shard.forget_expired(step, ids))
+
+    def crash(self) -> None:
+        """Lose all but the log's bytes, and load them."""
+        self.markers.clear()
+        self.shard = TransactionShard(self.settings, self.producer_ids)
+        for record in self.log:
+            written = records.encode(record, self.now_ms)
+            found = records.decode(TRANSACTIONS_TOPIC, written.key, written.value)
+            assert found is not None
+            self.shard.replay(found)
+        self.run(self.shard.loaded)
+
+    @property
+    def found(self) -> Transaction:
+        """The transactional id x."""
+        return self.shard.ids.transactions["x"]
+
+    def state(self) -> State:
+        """Where the transactional id x stands."""
+        return self.found.state
+
+    def open(self, version: int = SECOND) -> tuple[int, int]:
+        """A producer with an open transaction; its id and epoch."""
+        answer = self.ask(init(), INIT_VERSION)
+        assert not answer.error_code
+        holder = answer.producer_id, answer.producer_epoch
+        if version < SECOND:
+            assert codes_of(self.ask(add_first(*holder, 0, 1), 3)) == [0, 0]
+        else:
+            assert self.ask(add(*holder, 0, 1)) == [0, 0]
+        return holder
+
+
+def codes_of(response: Any) -> list[int]:
+    """The codes of AddPartitionsToTxn 0-3."""
     return [
-        (topic.name, one.partition_index, ErrorCode(one.error_code).name)
-        for topic in response.topics
-        for one in topic.partitions
+        one.partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
     ]
+
+
+def _through_bytes(message: Any, version: int) -> Any:
+    return decode(type(message), version, encode(message, version))

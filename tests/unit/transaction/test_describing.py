@@ -1,0 +1,92 @@
+"""DescribeTransactions and ListTransactions."""
+
+import pytest
+
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
+from tests.support.transactions import (
+    FIRST_PRODUCER_ID,
+    INIT_VERSION,
+    SECOND,
+    TransactionWorld,
+    end,
+    init,
+)
+
+PID = FIRST_PRODUCER_ID
+
+
+def test_a_transaction_is_described() -> None:
+    world = TransactionWorld()
+    world.open()
+    request = DescribeTransactionsRequest(transactional_ids=["x", "unknown", ""])
+    found, unknown, empty = world.ask(request).transaction_states
+    assert (found.error_code, found.transactional_id) == (0, "x")
+    assert found.transaction_state == "Ongoing"
+    assert found.transaction_timeout_ms == 60_000
+    assert found.transaction_start_time_ms == world.now_ms
+    assert (found.producer_id, found.producer_epoch) == (PID, 0)
+    assert [(one.topic, one.partitions) for one in found.topics] == [("t", [0, 1])]
+    assert unknown.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert empty.error_code == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    ("committed", "label"),
+    [(True, ["PrepareCommit", "CompleteCommit"]), (False, ["PrepareAbort", "CompleteAbort"])],
+)
+def test_states_have_kafkas_names(committed: bool, label: list[str]) -> None:
+    world = TransactionWorld()
+    world.ask(init(), INIT_VERSION)
+    request = DescribeTransactionsRequest(transactional_ids=["x"])
+    assert world.ask(request).transaction_states[0].transaction_state == "Empty"
+    world.ask(end(*world.open(), committed=committed), SECOND)
+    seen = [world.ask(request).transaction_states[0].transaction_state]
+    world.write_markers()
+    (found,) = world.ask(request).transaction_states
+    assert [*seen, found.transaction_state] == label
+    assert found.topics == []
+
+
+def listed(world: TransactionWorld, **filters: object) -> set[str]:
+    answer = world.ask(ListTransactionsRequest(**filters), 2)  # type: ignore[arg-type]  # by name
+    assert not answer.error_code
+    return {one.transactional_id for one in answer.transaction_states}
+
+
+def test_filters() -> None:
+    world = TransactionWorld()
+    world.open()
+    world.ask(init("idle"), INIT_VERSION)
+    world.now_ms += 1_000
+    assert listed(world) == {"x", "idle"}
+    assert listed(world, state_filters=["Ongoing"]) == {"x"}
+    assert listed(world, state_filters=["Ongoing", "Empty"]) == {"x", "idle"}
+    assert listed(world, state_filters=["CompleteAbort"]) == set()
+    assert listed(world, producer_id_filters=[PID + 1, 7]) == {"idle"}
+    assert listed(world, duration_filter=999) == {"x", "idle"}
+    assert listed(world, duration_filter=1_000) == {"idle"}
+    assert listed(world, transactional_id_pattern="") == {"x", "idle"}
+    assert listed(world, transactional_id_pattern="i.*") == {"idle"}
+    assert listed(world, transactional_id_pattern="id") == set(), "the whole id has to match"
+    assert listed(world, state_filters=["Ongoing"], producer_id_filters=[PID + 1]) == set()
+
+
+def test_a_listed_transaction() -> None:
+    world = TransactionWorld()
+    world.open()
+    (found,) = world.ask(ListTransactionsRequest(), 2).transaction_states
+    assert (found.transactional_id, found.producer_id) == ("x", PID)
+    assert found.transaction_state == "Ongoing"
+
+
+def test_what_no_filter_can_be() -> None:
+    world = TransactionWorld()
+    world.open()
+    answer = world.ask(ListTransactionsRequest(state_filters=["Odd", "Ongoing"]), 2)
+    assert answer.unknown_state_filters == ["Odd"]
+    assert len(answer.transaction_states) == 1
+    assert not world.ask(ListTransactionsRequest(state_filters=["Odd"]), 2).transaction_states
+    answer = world.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
+    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
