@@ -212,21 +212,20 @@ class VoterQuorum:
         if not founds:
             present = [one for one in present if not one.is_blank]
         self._require_majority(len(present), len(known.voters))
+        # The latest log may be that of a voter which it says votes no more: only it may know so.
+        asked_of = {one.key: one.broker_id for one in (*present, known)}
         # Higher than any: a copy that votes no more, or not yet, may know a later epoch too.
         epoch = max(state.promised_epoch for state in states) + 1
         asked = NewEpoch(epoch, self._name, founds)
         asked_ms = self._runtime.monotonic_ms()
         self._refused_by_lease = 0
         promised: list[VoterState] = await self._gathered(
-            [state.broker_id for state in present],
-            lambda one: self._call(one, "voter_new_epoch", asked),
+            asked_of.values(), lambda one: self._call(one, "voter_new_epoch", asked)
         )
-        promised = [one for one in promised if one.key in known.voters]
-        self._require_majority(len(promised), len(known.voters), all_of_them=founds)
-        longest = max(promised, key=lambda state: state.recency)
-        # Since `states` the log may have got another voter set, or lost it again.
-        counted = [one for one in promised if one.key in longest.voters]
-        self._require_majority(len(counted), len(longest.voters))
+        promised = [one for one in promised if one.key in asked_of]
+        longest = max(promised, key=lambda state: state.recency, default=known)
+        counted = sum(one.key in longest.voters for one in promised)
+        self._require_majority(counted, len(longest.voters), all_of_them=founds)
         self.epoch = epoch
         self._log = await self._fetched(longest)
         self._voters = [_Voter(*one, self._log.next_offset) for one in longest.voters]
