@@ -14,7 +14,7 @@ CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults scale conformance \
+.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling scale conformance \
         differential malformed loadtest checker bench groups-load micro golden lock clean install
 
 help: ## this list
@@ -86,6 +86,9 @@ nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so 
 
 faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, KINDS=kill-leader TIMES=40; the history checker judges
 	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(if $(KINDS),--kinds $(KINDS)) $(if $(TIMES),--times $(TIMES))
+
+rolling: $(STAMP) ## three brokers restarted in turn, 20 partitions moved, under load; the history checker judges
+	$(PY) -m tests.cluster.rolling
 
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from raylog.actors.broker.actor import broker_spec
@@ -173,11 +173,9 @@ async def stop_cluster(
     async def tell(method: str, broker_id: int) -> None:
         if broker_id in failures:
             return
-        name = broker_name(cluster_id, broker_id)
-        try:
-            await runtime.call(name, method, timeout_ms=timeout_ms)
-        except (PeerLost, PeerTimeout) as failure:
-            failures[broker_id] = str(failure)
+        failure = await _told(runtime, broker_name(cluster_id, broker_id), method, timeout_ms)
+        if failure is not None:
+            failures[broker_id] = failure
 
     await asyncio.gather(*(tell("shutdown", broker_id) for broker_id in broker_ids))
     for name in await _controllers(runtime, cluster_id, broker_ids):
@@ -186,6 +184,33 @@ async def stop_cluster(
     for broker_id in broker_ids:
         await runtime.end_for_good(broker_name(cluster_id, broker_id))
     return failures
+
+
+async def restart_broker(
+    runtime: Runtime, plan: ClusterPlan, broker_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS
+) -> str | None:
+    """Shut one broker of a running cluster down and start it again as planned.
+
+    Returns when it serves: None, or why it did not shut down cleanly. Its leadership moves to
+    others before its logs are closed; `timeout_ms` is for both. A broker that is gone is started.
+    """
+    name = broker_name(plan.cluster_id, broker_id)
+    failure = await _told(runtime, name, "shutdown", timeout_ms)
+    if failure is None:
+        failure = await _told(runtime, name, "stop", timeout_ms)
+    await runtime.end_for_good(name)
+    alone = tuple(broker for broker in plan.brokers if broker.broker_id == broker_id)
+    await start_cluster(runtime, replace(plan, brokers=alone))
+    return failure
+
+
+async def _told(runtime: Runtime, name: str, method: str, timeout_ms: int) -> str | None:
+    """Have an actor do something; returns why it did not."""
+    try:
+        await runtime.call(name, method, timeout_ms=timeout_ms)
+    except (PeerLost, PeerTimeout) as failure:
+        return str(failure)
+    return None
 
 
 async def _controllers(

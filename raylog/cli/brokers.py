@@ -1,4 +1,4 @@
-"""`raylog brokers`: the brokers a cluster knows, and forgetting one."""
+"""`raylog brokers`: the brokers a cluster knows, restarting some, and forgetting one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import typer
 
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.restarting import restart
 
 if TYPE_CHECKING:
     from raylog.client import ClusterDescription, PartitionReplicas
 
-app = typer.Typer(no_args_is_help=True, help="List brokers, forget one that will not come back.")
+app = typer.Typer(
+    no_args_is_help=True, help="List brokers, restart them, forget one that will not come back."
+)
+app.command()(restart)
 
 
 @app.command(name="list")

@@ -15,10 +15,21 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 _SECRET_BYTES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRecord:
+    """A broker as it was started, so that it can be started again."""
+
+    broker_id: int
+    directory: str
+    settings: dict[str, str]
+    node_id: str | None
+    """The Ray node it is held to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +44,7 @@ class ClusterRecord:
     token_path: str | None
     """None: a Ray that we joined, with whatever access its environment gives."""
     secret_path: str
+    brokers: list[BrokerRecord] = field(default_factory=list)
 
     def write(self, run: Path) -> None:
         """Note it, at once or not at all."""
@@ -46,7 +58,9 @@ def read_record(run: Path) -> ClusterRecord | None:
     path = run / "cluster.json"
     if not path.exists():
         return None
-    return ClusterRecord(**json.loads(path.read_text()))
+    noted = json.loads(path.read_text())
+    brokers = [BrokerRecord(**broker) for broker in noted.pop("brokers", [])]
+    return ClusterRecord(**noted, brokers=brokers)
 
 
 def forget_record(run: Path) -> None:

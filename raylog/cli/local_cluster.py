@@ -1,6 +1,7 @@
 """Starting and stopping a cluster from the command line: Ray, then the actors on it.
 
-Only `up`, `down` and `status` come here, and only here does the command line know Ray.
+Only `up`, `down`, `status` and `brokers restart` come here, and only here does the command line
+know Ray.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from raylog.cli.cluster_record import (
+    BrokerRecord,
     ClusterRecord,
     forget_record,
     read_record,
@@ -25,6 +27,7 @@ from raylog.cli.shutting_down import shut_down
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.cluster import BrokerPlan, ClusterPlan
     from raylog.actors.runtime.ray_node import ActorEntry
 
 T = TypeVar("T")
@@ -251,7 +254,62 @@ def _start_brokers(
         ray_address=address,
         token_path=token,
         secret_path=secret,
+        brokers=[
+            _recorded(broker, wanted.host, status.port)
+            for broker, status in zip(plan.brokers, brokers, strict=True)
+        ],
     )
+
+
+def _recorded(broker: BrokerPlan, host: str, port: int) -> BrokerRecord:
+    """A broker as it runs: where any port would do, it keeps the one it got."""
+    settings = {**broker.settings, "listeners": f"PLAINTEXT://{host}:{port}"}
+    return BrokerRecord(
+        broker.broker_id,
+        str(broker.directory),
+        broker.settings if "advertised.listeners" in broker.settings else settings,
+        broker.node_id,
+    )
+
+
+@contextlib.contextmanager
+def restarting(
+    record: ClusterRecord, timeout_s: float = STOP_TIMEOUT_S
+) -> Iterator[Callable[[int], str | None]]:
+    """Gives what restarts one broker at a time; it says why one did not shut down cleanly.
+
+    It raises CommandFailed when a broker does not come up.
+    """
+    with _connected(record):
+        from raylog.actors.cluster import BrokerPlan, ClusterPlan
+
+        brokers = tuple(
+            BrokerPlan(one.broker_id, Path(one.directory), one.settings, one.node_id)
+            for one in record.brokers
+        )
+        plan = ClusterPlan(record.cluster_id, brokers, ())
+        yield lambda broker_id: _restart(record, plan, broker_id, timeout_s)
+
+
+def _restart(
+    record: ClusterRecord, plan: ClusterPlan, broker_id: int, timeout_s: float
+) -> str | None:
+    from ray.exceptions import RayError
+
+    from raylog.actors.cluster import restart_broker
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import BrokerNotAvailable
+
+    runtime = RayRuntime.of_driver(record.secret_path)
+    timeout_ms = round(timeout_s * 1000)
+    try:
+        return _run(restart_broker(runtime, plan, broker_id, timeout_ms=timeout_ms))
+    except (PeerLost, PeerTimeout, BrokerNotAvailable, RayError) as failure:
+        raise CommandFailed(
+            f"broker {broker_id} did not come up again: {last_line(failure)}",
+            "See it with: raylog status; try again with: raylog brokers restart",
+        ) from failure
 
 
 @contextlib.contextmanager

@@ -92,7 +92,14 @@ class RecordingProducer:
         """The open one."""
         self._recorder = recorder
         self._record_bytes = record_bytes
-        self._producer = Producer({"acks": "all", "enable.idempotence": "true", **settings})
+        self._producer = Producer(
+            {
+                "acks": "all",
+                "enable.idempotence": "true",
+                "error_cb": partial(_told, recorder),
+                **settings,
+            }
+        )
         self._unanswered: dict[str, Send] = {}
         self._transactions = 0
 
@@ -187,6 +194,7 @@ class RecordingProducer:
             known = offset if offset is not None and offset >= 0 else None
             self._record(send, Outcome.OK, known)
         else:
+            self._recorder.told(error.code())
             failed = error.code() in _NEVER_WRITTEN
             self._record(send, Outcome.FAILED if failed else Outcome.UNKNOWN, None)
 
@@ -213,6 +221,7 @@ class RecordingConsumer:
                 "enable.partition.eof": "true",
                 "auto.offset.reset": "error",
                 "fetch.wait.max.ms": "100",
+                "error_cb": partial(_told, recorder),
                 **settings,
             }
         )
@@ -263,6 +272,8 @@ class RecordingConsumer:
             self._consumer.commit(asynchronous=False)
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
+            if error.code() != KafkaError._NO_OFFSET:
+                self._recorder.told(error.code())
             if error.code() not in _COMMIT_PASSING:
                 raise
 
@@ -302,7 +313,9 @@ class RecordingConsumer:
             if error.code() == KafkaError._PARTITION_EOF:
                 assert offset is not None
                 self._ends[partition] = offset
-            elif error.code() not in _PASSING:
+                return False
+            self._recorder.told(error.code())
+            if error.code() not in _PASSING:
                 self.failures.append(str(error))
             return False
         assert offset is not None
@@ -317,3 +330,8 @@ class RecordingConsumer:
     ) -> None:
         keys = [(one.topic, one.partition) for one in partitions]
         self._recorder.add(Rebalance(self.process, self._recorder.now_ns(), change, keys))
+
+
+def _told(recorder: Recorder, error: KafkaError) -> None:
+    """librdkafka tells of something that it mends by itself."""
+    recorder.told(error.code())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -24,6 +25,8 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.errors: Counter[int] = Counter()
+        """Codes of all that clients were told went wrong, librdkafka's own below 0."""
         self._file = path.open("w", encoding="utf-8")
         self._lock = Lock()
         self._lines: list[str] = []
@@ -44,6 +47,11 @@ class Recorder:
             if len(self._lines) >= _LINES_MAX or now_ns - self._flushed_ns > _FLUSH_NS:
                 self._write()
                 self._flushed_ns = now_ns
+
+    def told(self, code: int) -> None:
+        """Count an error that a client was told of."""
+        with self._lock:
+            self.errors[code] += 1
 
     def flush(self) -> None:
         """Bring all that was added to the file."""

@@ -1,0 +1,120 @@
+"""`raylog brokers restart`: one broker after the other, while the cluster is in use."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.output import print_done
+from raylog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from raylog.cli.cluster_record import ClusterRecord
+    from raylog.client import BlockingClient
+
+_LOOK_S = 0.2
+_NAMED_MAX = 3
+
+
+def restart(
+    brokers: Annotated[
+        list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Their ids.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All brokers, in turn.")] = False,
+    data: Data = DEFAULT_DATA,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            min=1.0,
+            metavar="SECONDS",
+            help="For each: to close its logs, and for its replicas to be in sync.",
+        ),
+    ] = 120.0,
+) -> None:
+    """Restart brokers of the cluster on a data directory, one after the other.
+
+    Leadership moves to other brokers first; the next one waits until all replicas
+    on this one are in sync again. What has no replica elsewhere is away meanwhile.
+
+    raylog brokers restart --all
+    """
+    record = _running(data)
+    chosen = _chosen(brokers or [], record.broker_ids, every=every)
+    from raylog.cli.local_cluster import restarting
+    from raylog.client import BlockingClient
+
+    with (
+        Progress() as progress,
+        BlockingClient(",".join(record.bootstrap)) as client,
+        restarting(record, timeout_s) as restart_one,
+    ):
+        for broker_id in chosen:
+            progress.tell(f"waiting until all replicas on broker {broker_id} are in sync")
+            _until_in_sync(client, broker_id, timeout_s)
+            progress.tell(f"restarting broker {broker_id}")
+            began = time.monotonic()
+            unclean = restart_one(broker_id)
+            serves = time.monotonic()
+            progress.tell(f"broker {broker_id} serves, its replicas catch up")
+            _until_in_sync(client, broker_id, timeout_s)
+            print_done(
+                f"broker {broker_id} serves again after {serves - began:.1f} s, "
+                f"in sync after {time.monotonic() - began:.1f} s"
+            )
+            if unclean is not None:
+                print_done(f"broker {broker_id} did not shut down cleanly: {unclean}")
+
+
+def _running(data: Path) -> ClusterRecord:
+    """The record of the cluster; raises CommandFailed where none runs."""
+    from raylog.cli.cluster_record import read_record
+    from raylog.cli.local_cluster import is_up
+
+    run = data.absolute() / "run"
+    record = read_record(run)
+    if record is None or not is_up(run):
+        raise CommandFailed(
+            f"no cluster is running on {data}",
+            f"Start it with: raylog up --data {data}",
+            EXIT_UNREACHABLE,
+        )
+    return record
+
+
+def _chosen(asked: list[int], known: list[int], *, every: bool) -> list[int]:
+    """The brokers to restart, in the order asked; raises BadParameter."""
+    if every == bool(asked):
+        raise typer.BadParameter("give the ids of brokers, or --all")
+    unknown = sorted({*asked} - {*known})
+    if unknown:
+        raise typer.BadParameter(f"brokers {unknown} were not started here, {known} were")
+    return list(dict.fromkeys(asked)) or known
+
+
+def _until_in_sync(client: BlockingClient, broker_id: int, timeout_s: float) -> None:
+    """Wait until all partitions with a replica on a broker have all of them in sync."""
+    deadline = time.monotonic() + timeout_s
+    while lacking := _lacking(client, broker_id):
+        if time.monotonic() > deadline:
+            more = "" if len(lacking) <= _NAMED_MAX else f" and {len(lacking) - _NAMED_MAX} more"
+            raise CommandFailed(
+                f"not all replicas of {', '.join(lacking[:_NAMED_MAX])}{more} "
+                f"are in sync within {timeout_s:g} s",
+                "See them with: raylog topics describe --under-replicated",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _lacking(client: BlockingClient, broker_id: int) -> list[str]:
+    """Partitions on a broker of which some replica is not in sync."""
+    return [
+        f"{one.key.topic}:{one.key.partition}"
+        for one in client.describe_partitions().values()
+        if broker_id in one.replicas and {*one.replicas} != {*one.isr}
+    ]

@@ -1,0 +1,66 @@
+"""`raylog brokers restart`: what is refused, whom it takes, what it waits for."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import typer
+
+from raylog.cli.cluster_record import BrokerRecord, ClusterRecord, read_record
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.restarting import _chosen, _until_in_sync, restart
+from raylog.client import BlockingClient, PartitionReplicas, TopicPartition
+
+
+class FakeClient(BlockingClient):
+    """Tells of partitions, one answer after the other; the last again and again."""
+
+    def __init__(self, *answers: Sequence[PartitionReplicas]) -> None:
+        self.answers = list(answers)
+
+    def describe_partitions(self, topics: object = None) -> dict[TopicPartition, PartitionReplicas]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        return {one.key: one for one in answer}
+
+
+def partition(index: int, replicas: list[int], isr: list[int]) -> PartitionReplicas:
+    return PartitionReplicas("t", index, isr[0], 1, replicas, isr)
+
+
+def test_a_record_tells_how_brokers_were_started(tmp_path: Path) -> None:
+    broker = BrokerRecord(1, "/data/broker-1", {"listeners": "PLAINTEXT://127.0.0.1:9093"}, "node")
+    record = ClusterRecord("id", [1], ["127.0.0.1:9093"], "ray", None, "secret", [broker])
+    record.write(tmp_path)
+    assert read_record(tmp_path) == record
+
+
+def test_no_cluster_is_no_cluster(tmp_path: Path) -> None:
+    with pytest.raises(CommandFailed, match="no cluster is running") as failed:
+        restart([1], data=tmp_path)
+    assert failed.value.failure.exit_code == EXIT_UNREACHABLE
+
+
+def test_brokers_are_taken_in_the_order_given() -> None:
+    assert _chosen([2, 0, 2], [0, 1, 2], every=False) == [2, 0]
+    assert _chosen([], [0, 1, 2], every=True) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("asked", "every"), [([], False), ([1], True), ([7], False)])
+def test_who_is_meant_must_be_clear(asked: list[int], every: bool) -> None:
+    with pytest.raises(typer.BadParameter):
+        _chosen(asked, [0, 1, 2], every=every)
+
+
+def test_it_waits_for_the_replicas_on_the_broker_and_no_others() -> None:
+    elsewhere = partition(0, [1, 2], [1])
+    client = FakeClient(
+        [elsewhere, partition(1, [0, 1], [1])], [elsewhere, partition(1, [0, 1], [1, 0])]
+    )
+    _until_in_sync(client, 0, 10.0)
+    assert len(client.answers) == 1
+
+
+def test_what_does_not_get_in_sync_is_named() -> None:
+    client = FakeClient([partition(index, [0, 1], [1]) for index in range(5)])
+    with pytest.raises(CommandFailed, match="t:0, t:1, t:2 and 2 more are in sync"):
+        _until_in_sync(client, 0, 0.0)
