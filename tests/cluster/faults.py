@@ -166,7 +166,7 @@ def main(
     folder: Annotated[Path | None, typer.Option(help="New, short; logs stay there.")] = None,
 ) -> None:
     """Hurt a cluster of three nodes at random and judge what its clients saw."""
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=110)
     network = network_of(console)
     settings = {"gateway.in.replica.process": "true" if together else "false"}
     with tempfile.TemporaryDirectory(prefix="raylog-faults-") as temporary:
