@@ -24,8 +24,8 @@ from raylog.wire.frame import LENGTH_BYTES, decode_response
 from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, assign, iter_batches, read_header
 from raylog.wire.schema import layout_of
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.pending_offsets import FakeTransactions
 from tests.support.shards import id_of, topic_records
-from tests.support.transactions import FakeTransactions
 
 BROKER = 1
 ADDRESS = "replica"

@@ -23,8 +23,8 @@ from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchReq
 from raylog.wire.records import NO_SEQUENCE, decode_batch, decode_end_txn_marker, iter_batches
 from tests.support.coordinator_world import CoordinatorWorld, run
 from tests.support.gateway_world import settle
+from tests.support.pending_offsets import PRODUCER_ID, committing_in, marker, outcomes
 from tests.support.shards import id_of
-from tests.support.transactions import PRODUCER_ID, committing_in, marker, outcomes
 from tests.unit.group.test_actor import code, fetching, offsets
 from tests.unit.group.test_offsets import committing, deleting
 

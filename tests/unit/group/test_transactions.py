@@ -17,8 +17,8 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from raylog.wire.records import NO_SEQUENCE, decode_batch, read_header
+from tests.support.pending_offsets import PRODUCER_ID, committing_in, outcomes
 from tests.support.shards import ShardWorld, id_of
-from tests.support.transactions import PRODUCER_ID, committing_in, outcomes
 from tests.unit.group.test_offsets import codes, committing, deleting, described, fetched
 from tests.unit.group.test_shard import heartbeat, join_classic, joining
 
