@@ -36,6 +36,8 @@ class OpenedPartition:
     log_end_offset: int = 0
     error: str | None = None
     """What went wrong, for a person; None when the log is open."""
+    whole: bool = True
+    """False if it lacks records that it held before it was damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,8 @@ class PartitionStatus:
     segments: int
     offline: bool = False
     """Whether its disk failed."""
+    whole: bool = True
+    """False while it lacks records that it held before it was damaged."""
 
 
 @dataclass(frozen=True, slots=True)

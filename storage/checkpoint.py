@@ -13,7 +13,8 @@ the directory after. The high watermark may be lost: it is then taken for the lo
 
 import struct
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import msgpack
 from crc32c import crc32c
@@ -36,7 +37,7 @@ PRODUCERS_KIND = 2
 HIGH_WATERMARK_KIND = 3
 CLEANER_KIND = 4
 _STATE_VERSION = 1
-_HIGH_WATERMARK_VERSION = 1
+_HIGH_WATERMARK_VERSION = 2
 _CLEANER_VERSION = 1
 
 
@@ -56,7 +57,10 @@ def decode(kind: int, version: int, data: bytes) -> object | None:
         return None
     if len(body) != length or crc32c(body) != crc:
         return None
-    contents: object = msgpack.unpackb(body, use_list=True)
+    try:
+        contents: object = msgpack.unpackb(body, use_list=True, strict_map_key=False)
+    except ValueError:
+        return None
     return contents
 
 
@@ -127,7 +131,8 @@ class WrittenPoint:
 class LogState:
     """What the log cannot be asked for: the contents of the `state` file.
 
-    Below `recovery_point` everything is durable.
+    Below `recovery_point` everything is durable. Where the log ends before `held` it lacks records
+    that it once had: then others are asked for them before it counts.
     """
 
     log_start_offset: int = 0
@@ -136,6 +141,7 @@ class LogState:
     epochs: list[EpochStart] = field(default_factory=list)
     clean_end: CleanEnd | None = None
     written: WrittenPoint | None = None
+    held: int = 0
 
 
 class StateFile:
@@ -152,17 +158,10 @@ class StateFile:
         """The last state; None if there is none or it is damaged."""
         data = read_file(self._disk, self._path)
         contents = None if data is None else decode(STATE_KIND, _STATE_VERSION, data)
-        if not isinstance(contents, dict):
-            return None
-        clean_end, written = contents["clean_end"], contents["written"]
-        return LogState(
-            log_start_offset=contents["log_start_offset"],
-            recovery_point=contents["recovery_point"],
-            generation=contents["generation"],
-            epochs=[EpochStart(*entry) for entry in contents["epochs"]],
-            clean_end=None if clean_end is None else CleanEnd(*clean_end),
-            written=None if written is None else WrittenPoint(*written),
-        )
+        try:
+            return _state_of(contents)
+        except (KeyError, TypeError, ValueError):
+            return None  # of another shape, though its checksum is right
 
     def write(self, state: LogState, number: int) -> None:
         """Make `state` durable unless one with a higher number is already. Blocking; OSError."""
@@ -174,11 +173,45 @@ class StateFile:
             "epochs": [list(entry) for entry in state.epochs],
             "clean_end": clean_end and [clean_end.segment, clean_end.size, clean_end.next_offset],
             "written": written and [written.offset, written.boot_id],
+            "held": state.held,
         }
         data = encode(STATE_KIND, _STATE_VERSION, contents)
         if number > self._written:
             write_file(self._disk, self._path, data, durable=True)
             self._written = number
+
+
+def _state_of(contents: Any) -> LogState:
+    clean_end, written = contents["clean_end"], contents["written"]
+    epochs = [EpochStart(int(epoch), int(start)) for epoch, start in contents["epochs"]]
+    if not all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(epochs)):
+        raise ValueError("leader epochs rise")
+    return LogState(
+        log_start_offset=_offset(contents["log_start_offset"]),
+        recovery_point=_offset(contents["recovery_point"]),
+        generation=_offset(contents["generation"]),
+        epochs=epochs,
+        clean_end=None if clean_end is None else CleanEnd(*clean_end),
+        written=None if written is None else WrittenPoint(_offset(written[0]), str(written[1])),
+        held=_offset(contents.get("held", 0)),
+    )
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no offset")
+    return value
+
+
+class Reached(NamedTuple):
+    """How far a log was at a checkpoint: a hint, which a power cut may make an empty promise.
+
+    While the machine runs on under `boot_id`, a log that ends before `log_end_offset` was damaged.
+    """
+
+    high_watermark: int = 0
+    log_end_offset: int = 0
+    boot_id: str = ""
 
 
 class HighWatermarkFile:
@@ -190,17 +223,22 @@ class HighWatermarkFile:
         self._disk = disk
         self._path = f"{directory}/{HIGH_WATERMARK_FILE}"
 
-    def read(self) -> int:
-        """The last high watermark; 0 if there is none or it is damaged."""
+    def read(self) -> Reached:
+        """What the last checkpoint noted; nothing if it is missing, damaged or impossible."""
         data = read_file(self._disk, self._path)
-        if data is None:
-            return 0
-        contents = decode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, data)
-        return contents if isinstance(contents, int) else 0
+        contents: Any = (
+            None if data is None else decode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, data)
+        )
+        try:
+            high_watermark, log_end_offset, boot_id = contents
+            found = Reached(_offset(high_watermark), _offset(log_end_offset), str(boot_id))
+        except (TypeError, ValueError):
+            return Reached()
+        return found if found.high_watermark <= found.log_end_offset else Reached()
 
-    def write(self, high_watermark: int) -> None:
+    def write(self, reached: Reached) -> None:
         """Replace it, not waiting for the disk. OSError."""
-        data = encode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, high_watermark)
+        data = encode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, list(reached))
         write_file(self._disk, self._path, data, durable=False)
 
 
@@ -235,11 +273,13 @@ class CleanerFile:
     def read(self) -> CleanerState:
         """The last state."""
         data = read_file(self._disk, self._path)
-        contents = None if data is None else decode(CLEANER_KIND, _CLEANER_VERSION, data)
-        if not isinstance(contents, list):
+        contents: Any = None if data is None else decode(CLEANER_KIND, _CLEANER_VERSION, data)
+        try:
+            first_dirty_offset, swaps = contents
+            found = tuple([Swap(str(segment), _offset(end)) for segment, end in swaps])
+            return CleanerState(_offset(first_dirty_offset), found)
+        except (TypeError, ValueError):
             return CleanerState()
-        first_dirty_offset, swaps = contents
-        return CleanerState(first_dirty_offset, tuple([Swap(*each) for each in swaps]))
 
     def write(self, state: CleanerState) -> None:
         """Make `state` durable. Blocking; OSError leaves the old one."""

@@ -31,7 +31,7 @@ from raylog.storage.index import AbortedTransaction, encode_index
 from raylog.storage.latest import LatestOffsets
 from raylog.storage.layout import TEMPORARY_SUFFIX, index_name, segment_name
 from raylog.storage.producers import LastOfProducer
-from raylog.storage.scan import scan
+from raylog.storage.scan import Surroundings, scan
 from raylog.storage.segment import Segment
 from raylog.wire.errors import CorruptMessage, DecodeError, KafkaError
 from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, read_header
@@ -129,6 +129,7 @@ class CleanJob:
     memory_bytes: int
     pause: Pause
     failure: OSError | KafkaError | None = None
+    damaged: Segment | None = None
     done: bool = False
     stopping: bool = False
     swapped: tuple[list[Segment], Segment] | None = None
@@ -280,11 +281,15 @@ class CleanJob:
         """All batches of a segment, checked; CORRUPT_MESSAGE if they end before it does."""
         end = 0
         with self.files.reading(segment) as fd:
-            for position, header, batch in scan(self.disk, fd, 0, segment.size, check=True):
+            around = Surroundings(segment.base_offset, end_offset=segment.next_offset)
+            for position, header, batch in scan(
+                self.disk, fd, 0, segment.size, around=around, check=True
+            ):
                 end = position + header.size
                 self._spend(header.record_count, header.size)
                 yield header, batch
         if end != segment.size:
+            self.damaged = segment
             raise CorruptMessage(f"{self.files.path(segment.name)} is damaged at byte {end}")
 
     def _spend(self, records: int, size: int) -> None:

@@ -18,6 +18,8 @@ from raylog.storage.index import (
 from raylog.storage.layout import index_name
 from raylog.storage.scan import Scanned, scan
 from raylog.storage.segment import Segment
+from raylog.wire.errors import CorruptMessage
+from raylog.wire.records import BATCH_OVERHEAD, unpack_header
 
 _INDEXES_KEPT = 2  # of closed segments, in memory
 
@@ -46,6 +48,12 @@ class SegmentFiles:
         if segment.fd >= 0:
             yield segment.fd
             return
+        with self.opened(segment) as fd:
+            yield fd
+
+    @contextmanager
+    def opened(self, segment: Segment) -> Iterator[int]:
+        """A descriptor of its own: for threads, while the segment may be closed."""
         fd = self._disk.open(self.path(segment.name))
         try:
             yield fd
@@ -55,20 +63,27 @@ class SegmentFiles:
     # -- lookups -------------------------------------------------------------------------------
 
     def position_of(self, segment: Segment, offset: int) -> int:
-        """Position of the first batch that holds `offset` or comes after; the size if none."""
+        """Position of the first batch that holds `offset` or comes after.
+
+        The size of the data where `offset` is not below its end. CORRUPT_MESSAGE if it is, and no
+        batch is found.
+        """
         if offset <= segment.base_offset:
             return 0
         if offset >= segment.next_offset:
             return segment.size
         asked = offset - segment.base_offset
-        start, indexed = self.index_of(segment).floor_offset(asked)
+        index = self.index_of(segment)
+        start, indexed = index.floor_offset(asked)
+        if index.is_hearsay and not self._is_right(segment, start, indexed, asked):
+            start, indexed = self._index_anew(segment).floor_offset(asked)
         if indexed == asked:
             return start
         with self.reading(segment) as fd:
             for position, header, _ in scan(self._disk, fd, start, segment.size, check=False):
                 if header.last_offset >= offset:
                     return position
-        return segment.size
+        raise CorruptMessage(f"{segment.name} has no batch with offset {offset}")
 
     def boundary(
         self, segment: Segment, position: int, max_bytes: int, *, at_least_one: bool
@@ -80,7 +95,10 @@ class SegmentFiles:
         larger is taken whole with `at_least_one`, else the slice is empty.
         """
         limit = position + max_bytes
-        end, relative_offset = self.index_of(segment).floor_position(limit)
+        index = self.index_of(segment)
+        end, relative_offset = index.floor_position(limit)
+        if index.is_hearsay and not self._is_right(segment, end, relative_offset, 1 << 32):
+            end, relative_offset = self._index_anew(segment).floor_position(limit)
         if end > position:
             return end, segment.base_offset + relative_offset
         end, next_offset = position, -1
@@ -90,6 +108,24 @@ class SegmentFiles:
                     break
                 end, next_offset = start + header.size, header.next_offset
         return end, next_offset
+
+    def _is_right(
+        self, segment: Segment, position: int, relative_offset: int, largest_offset: int
+    ) -> bool:
+        """Whether an entry of an index that was read from a file is right: files may lie."""
+        if position == 0:
+            return relative_offset == 0
+        with self.reading(segment) as fd:
+            head = self._disk.pread(fd, BATCH_OVERHEAD, position)
+        if position >= segment.size or len(head) < BATCH_OVERHEAD:
+            return False
+        found = int(unpack_header(head, 0)[0]) - segment.base_offset
+        return found == relative_offset <= largest_offset
+
+    def _index_anew(self, segment: Segment) -> SparseIndex:
+        """Make the index of a segment again: its file is wrong."""
+        segment.index = index = self._rebuilt(segment)
+        return index
 
     def batches(self, segment: Segment, position: int, *, check: bool) -> Iterator[Scanned]:
         """The segment's batches from the one at `position` on."""

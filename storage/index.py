@@ -63,12 +63,14 @@ class IndexHead(NamedTuple):
 class SparseIndex:
     """Entries (relative offset of a batch, its position, largest timestamp of all before it).
 
-    The batch at position 0 has no entry. All three columns rise (the last not strictly).
+    The batch at position 0 has no entry. All three columns rise (the last not strictly). What a
+    file says is hearsay: an entry is looked after in the log before it is used.
     """
 
-    __slots__ = ("offsets", "positions", "timestamps")
+    __slots__ = ("is_hearsay", "offsets", "positions", "timestamps")
 
     def __init__(self) -> None:
+        self.is_hearsay = False
         self.offsets = array("I")
         self.positions = array("I")
         self.timestamps = array("q")
@@ -145,6 +147,7 @@ def decode_body(head: IndexHead, body: bytes) -> SparseIndex | None:
     if len(body) != body_bytes(head) or crc32c(body) != head.body_crc:
         return None
     index = SparseIndex()
+    index.is_hearsay = True
     index.offsets.frombytes(body[: 4 * head.entries])
     index.positions.frombytes(body[4 * head.entries : 8 * head.entries])
     index.timestamps.frombytes(body[8 * head.entries :])

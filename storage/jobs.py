@@ -7,7 +7,7 @@ on meanwhile. A failure is kept in the job, for the log to judge when the job co
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from raylog.storage.checkpoint import HighWatermarkFile, LogState, StateFile, write_file
+from raylog.storage.checkpoint import HighWatermarkFile, LogState, Reached, StateFile, write_file
 from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
@@ -98,7 +98,7 @@ class CheckpointJob:
     state: LogState | None  # None if it is saved already
     number: int
     high_watermark_file: HighWatermarkFile
-    high_watermark: int
+    reached: Reached
     snapshots: list[Snapshot]
     doomed: list[str]
     index: DerivedFile | None = None  # of the growing segment
@@ -121,6 +121,6 @@ class CheckpointJob:
             write_file(self.disk, path, self.index.contents, durable=False)
         if self.state is not None:
             self.state_file.write(self.state, self.number)
-        self.high_watermark_file.write(self.high_watermark)
+        self.high_watermark_file.write(self.reached)
         for name in self.doomed:
             remove(self.disk, self.files.path(name))

@@ -7,7 +7,8 @@
 | `<offset>.producers` | producer states as of that offset (`producers.py`) | derived |
 | `state` | log start, leader epochs, recovery point (`checkpoint.py`) | log start: truth |
 | `cleaner` | how far it was cleaned, what cleaned segments replace (`checkpoint.py`) | a hint |
-| `high-watermark` | the last high watermark, perhaps an older one | a hint |
+| `high-watermark` | how far the log was at a checkpoint | a hint |
+| `*.aside` | a segment that lay behind damage, kept until the log is whole again | nothing |
 | `*.tmp` | a file that is being written; removed on opening | nothing |
 
 `<base>` is the offset at which the segment begins, 20 digits; `<segment>` is the segment's name
@@ -29,13 +30,15 @@ LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 PRODUCERS_SUFFIX = ".producers"
 TEMPORARY_SUFFIX = ".tmp"
+ASIDE_SUFFIX = ".aside"
 STATE_FILE = "state"
 HIGH_WATERMARK_FILE = "high-watermark"
 CLEANER_FILE = "cleaner"
 _SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
-_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX)
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX, ASIDE_SUFFIX)
 
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)
+_ASIDE = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log\.aside", re.ASCII)
 _PRODUCERS = re.compile(r"(\d{20})\.producers", re.ASCII)
 
 
@@ -55,6 +58,11 @@ def parse_segment_name(name: str) -> SegmentName | None:
     """The parts of a segment's file name; None for any other name."""
     match = _SEGMENT.fullmatch(name)
     return SegmentName(int(match[1]), int(match[2] or 0)) if match else None
+
+
+def is_set_aside(name: str) -> bool:
+    """Whether a file is a segment that lay behind damage."""
+    return _ASIDE.fullmatch(name) is not None
 
 
 def index_name(segment: str) -> str:

@@ -17,6 +17,7 @@ from raylog.storage.checkpoint import (
     CleanerState,
     HighWatermarkFile,
     LogState,
+    Reached,
     StateFile,
     WrittenPoint,
     write_file,
@@ -61,6 +62,7 @@ class Log(ReadableLog):
         "_doomed",
         "_high_watermark_file",
         "_saved",
+        "_set_aside",
         "_state_file",
         "_state_number",
         "high_watermark_saved",
@@ -84,7 +86,8 @@ class Log(ReadableLog):
         self._checkpoints = 0  # under way
         self._saved: LogState = found.saved
         self._high_watermark_file = HighWatermarkFile(disk, directory)
-        self.high_watermark_saved = min(self._high_watermark_file.read(), self._end)
+        self.high_watermark_saved = min(self._high_watermark_file.read().high_watermark, self._end)
+        self._set_aside = found.set_aside
         self._doomed: list[tuple[int, str]] = []  # (when, name) of files to be removed
         self._cleaner_file = CleanerFile(disk, directory)
         self._cleaner = found.cleaner
@@ -140,6 +143,9 @@ class Log(ReadableLog):
         if index is not None:
             self._doom_snapshots(now_ms)
         due = [name for due_ms, name in self._doomed if due_ms <= now_ms]
+        if self.is_whole:
+            due += self._set_aside
+            self._set_aside = []
         return self._checkpoint(self._state(), high_watermark, due, index)
 
     def _index_of_last(self) -> DerivedFile | None:
@@ -174,7 +180,7 @@ class Log(ReadableLog):
             state if fresh or due else None,
             self._state_number,
             self._high_watermark_file,
-            high_watermark,
+            Reached(high_watermark, self._end, self._disk.boot_id()),
             snapshots,
             due,
             index,
@@ -189,7 +195,7 @@ class Log(ReadableLog):
             self._refuse("checkpoint", job.failure)
         if job.state is not None:
             self._saved = job.state
-        self.high_watermark_saved = job.high_watermark
+        self.high_watermark_saved = job.reached.high_watermark
         self._snapshots = sorted({*self._snapshots, *(each.offset for each in job.snapshots)})
 
     @property
@@ -205,6 +211,7 @@ class Log(ReadableLog):
             epochs=[entry for entry in self.epochs.entries() if entry.start_offset < self._end],
             clean_end=self._clean_end,
             written=self._written,
+            held=0 if self.is_whole else self.held,
         )
 
     def _save(self) -> None:
@@ -308,7 +315,7 @@ class Log(ReadableLog):
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         assert not self.busy, "no truncation while a job is under way"
-        self._begin_truncation()
+        self._begin_truncation(offset)
         index = segment_index(self._segments, offset)
         last = self._segments[index]
         keep = self._files.position_of(last, offset)
@@ -319,6 +326,7 @@ class Log(ReadableLog):
         self._remove_segments(self._segments[index + 1 :])
         if new is not None:
             new.put_in_place()
+            self._unchecked.copied(last.name, keep, name)
             self._remove_segments([last])
             self._segments.append(new.segment(self.config.index_interval_bytes))
         elif keep == 0:
@@ -331,7 +339,7 @@ class Log(ReadableLog):
         assert not self.busy, "no truncation while a job is under way"
         self._require_online()
         try:
-            self._begin_truncation()
+            self._begin_truncation(0)
             self._remove_segments(list(self._segments))
             self._drop_snapshots_above(-1)
             self._start = self.recovery_point = offset
@@ -340,11 +348,20 @@ class Log(ReadableLog):
         except OSError as failure:
             self._refuse("truncation", failure)
 
-    def _begin_truncation(self) -> None:
-        """Use up the names given so far, even if a crash follows, and remove what expired."""
+    def _begin_truncation(self, offset: int) -> None:
+        """Use up the names given so far, even if a crash follows, and remove what expired.
+
+        What was held from `offset` on is not missed from now on: whoever leads has other records.
+        """
         self._write_snapshots()  # they stand for records that expired, too
         self._generation += 1
+        self.recovery_point = min(self.recovery_point, offset)
+        self.held = min(self.held, offset)
+        self._clean_end = None
+        self._written = None
         self._save()
+        high_watermark = min(self.high_watermark_saved, offset)
+        self._high_watermark_file.write(Reached(high_watermark, offset, self._disk.boot_id()))
         for _, name in self._doomed:
             remove(self._disk, self._files.path(name))
         self._doomed.clear()
@@ -408,8 +425,7 @@ class Log(ReadableLog):
         what it knows of keys, `pause` is called in the executor between small pieces of work.
         Blocks for a moment only. Not where `cleanup.policy` does not say compact.
         """
-        self._require_online()
-        if self._cleaning is not None or self.uncleanable is not None:
+        if self.offline or self._cleaning is not None or self.uncleanable is not None:
             return None
         first_dirty = self.first_dirty_offset
         segments = cleanable_segments(
@@ -448,8 +464,9 @@ class Log(ReadableLog):
     def end_clean(self, job: CleanJob, now_ms: int) -> bool:
         """Take a step of a cleaning back; whether there is another one to run.
 
-        KAFKA_STORAGE_ERROR if the disk refused: the log is as it was. CORRUPT_MESSAGE or the like
-        if a segment is damaged: the log is not cleaned again until it is opened anew.
+        KAFKA_STORAGE_ERROR if the disk refused: the log is as it was. Or if a segment is damaged:
+        the log is offline. CORRUPT_MESSAGE or the like if records cannot be understood: the log is
+        not cleaned again until it is opened anew.
         """
         assert job is self._cleaning, "a cleaning is one job at a time"
         self._cleaner = job.state
@@ -466,6 +483,8 @@ class Log(ReadableLog):
             case OSError() as failure:
                 self._refuse("cleaning", failure)
             case KafkaError() as failure:
+                if job.damaged in self._segments:
+                    self._condemn(job.damaged, str(failure))
                 self.uncleanable = str(failure)
                 raise failure
         return self._cleaning is not None
@@ -480,6 +499,8 @@ class Log(ReadableLog):
         try:
             if self._offline is None:
                 self._close_cleanly(high_watermark)
+            elif self._condemned is not None:
+                self._have_scanned(self._condemned)
         except OSError as failure:
             self._go_offline("close", failure)
         finally:
@@ -509,6 +530,18 @@ class Log(ReadableLog):
         if checkpoint is not None:
             checkpoint.run()
             self.end_checkpoint(checkpoint)
+
+    def _have_scanned(self, offset: int) -> None:
+        """Leave a state by which opening scans from `offset` on, and misses what is damaged."""
+        self._state_number += 1
+        state = replace(
+            self._state(),
+            recovery_point=min(self.recovery_point, offset),
+            clean_end=None,
+            written=None,
+            held=max(self.held, self._end),
+        )
+        self._state_file.write(state, self._state_number)
 
     def _write_last(self, last: Segment) -> None:
         """Write what belongs to the last segment, unless it is what was read on opening."""

@@ -11,7 +11,7 @@ calls `update` itself, on appending, on following and on recovery, so that all t
 | expiry | forgotten unless a transaction is open | - |
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from raylog.storage.checkpoint import PRODUCERS_KIND, decode, encode
 from raylog.storage.disk import Writable
@@ -352,15 +352,20 @@ class ProducerStates:
     def restore(cls, data: bytes) -> "ProducerStates | None":
         """The states of a file; None if it is damaged or of another version."""
         contents = decode(PRODUCERS_KIND, _SNAPSHOT_VERSION, data)
-        if not isinstance(contents, dict):
-            return None
+        try:
+            return cls._of(contents)
+        except (KeyError, TypeError, ValueError):
+            return None  # of another shape, though its checksum is right
+
+    @classmethod
+    def _of(cls, contents: Any) -> "ProducerStates":
         states = cls()
         states.may_have_forgotten = True
         for producer_id, epoch, coordinator_epoch, seen_ms, batches in contents["producers"]:
-            producer = states._producers[producer_id] = _Producer(epoch)
-            producer.coordinator_epoch = coordinator_epoch
-            producer.seen_ms = seen_ms
-            producer.batches = [_Batch(*batch) for batch in batches]
-        states._open = dict(contents["open"])
-        states._ended = [(first, last) for first, last in contents["ended"]]
+            producer = states._producers[int(producer_id)] = _Producer(int(epoch))
+            producer.coordinator_epoch = int(coordinator_epoch)
+            producer.seen_ms = int(seen_ms)
+            producer.batches = [_Batch(*map(int, batch)) for batch in batches]
+        states._open = {int(producer_id): int(first) for producer_id, first in contents["open"]}
+        states._ended = [(int(first), int(last)) for first, last in contents["ended"]]
         return states

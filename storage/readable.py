@@ -1,26 +1,29 @@
 """The log as readers see it: slices of whole batches, lookups by time, transactions."""
 
+from raylog.storage.checking import CheckJob, Unchecked
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk
+from raylog.storage.epochs import LeaderEpochs
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.lookup import TimestampOffset, first_at_or_after, first_with_max_timestamp
 from raylog.storage.reader import Slice, SliceReader, segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import OffsetOutOfRange
+from raylog.wire.errors import CorruptMessage, DecodeError, OffsetOutOfRange
 
 
 class ReadableLog(LogWriter):
     """The part of a log that is read; offsets that are no more are passed over."""
 
-    __slots__ = ("_reader",)
+    __slots__ = ("_reader", "_unchecked")
 
     def __init__(
         self, directory: str, config: LogConfig, disk: Disk, files: SegmentFiles, found: Recovered
     ) -> None:
         super().__init__(directory, config, disk, files, found)
         self._reader = SliceReader(files)
+        self._unchecked = Unchecked(found.segments)
 
     def read(
         self, offset: int, max_bytes: int, up_to_offset: int, *, at_least_one: bool = True
@@ -28,7 +31,8 @@ class ReadableLog(LogWriter):
         """Whole batches from `offset` on that end at or before `up_to_offset`.
 
         At most `max_bytes`, unless the first batch is larger and `at_least_one`. None if there is
-        nothing to read yet. OFFSET_OUT_OF_RANGE outside [log start, log end].
+        nothing to read yet. OFFSET_OUT_OF_RANGE outside [log start, log end]. KAFKA_STORAGE_ERROR
+        where the log is damaged, which is offline then.
         """
         self._require_online()
         if not self._start <= offset <= self._end:
@@ -42,6 +46,35 @@ class ReadableLog(LogWriter):
             )
         except OSError as failure:
             self._refuse("read", failure)
+        except CorruptMessage as damage:
+            self._condemn(self._segments[segment_index(self._segments, offset)], str(damage))
+
+    # -- checking ------------------------------------------------------------------------------
+
+    def needs_check(self, found: Slice) -> bool:
+        """Whether a slice must be checked before it is served: a disk may have changed it."""
+        return self._unchecked.touches(found)
+
+    def begin_check(self, found: Slice) -> CheckJob:
+        """A job that checks a slice just read, for an executor and then `end_check`."""
+        self._require_online()
+        segment = next(each for each in self._segments if each.name == found.segment_id)
+        epochs = LeaderEpochs(self.epochs.entries())
+        return CheckJob(self._disk, self._files, segment, found, segment.size, epochs)
+
+    def end_check(self, job: CheckJob) -> None:
+        """Take a check back. KAFKA_STORAGE_ERROR at damage: the log is offline then.
+
+        When it is opened again it ends before the damage, and is not whole.
+        """
+        self._require_online()
+        if job.segment not in self._segments:
+            return  # cut, cleaned or expired meanwhile
+        if job.failure is not None:
+            self._refuse("check", job.failure)
+        if job.damage is not None:
+            self._condemn(job.segment, job.damage)
+        self._unchecked.remove(job.segment.name, job.found.position, job.end)
 
     def load(self, found: Slice) -> bytes:
         """The bytes of a slice just read, for readers that cannot map files."""
@@ -64,6 +97,8 @@ class ReadableLog(LogWriter):
             return first_at_or_after(self._files, self._segments, self._start, timestamp)
         except OSError as failure:
             self._refuse("read", failure)
+        except (CorruptMessage, DecodeError) as damage:
+            self._condemn(self._segments[0], str(damage))
 
     def max_timestamp_offset(self) -> TimestampOffset | None:
         """The first record with the largest timestamp (KIP-734); None if there is no record."""
@@ -72,6 +107,8 @@ class ReadableLog(LogWriter):
             return first_with_max_timestamp(self._files, self._segments, self._start)
         except OSError as failure:
             self._refuse("read", failure)
+        except (CorruptMessage, DecodeError) as damage:
+            self._condemn(self._segments[0], str(damage))
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""

@@ -2,6 +2,9 @@
 
 Only the segments decide. A missing or wrong index, snapshot or state file costs a scan, never a
 record; the log start is the one fact that the segments do not hold.
+
+A log that ends before what it held for sure was damaged: it is not whole, and must not count before
+it has as much again. What lies behind the damage is set aside, not removed, until then.
 """
 
 from bisect import bisect_right
@@ -13,7 +16,9 @@ from raylog.storage.checkpoint import (
     CleanEnd,
     CleanerFile,
     CleanerState,
+    HighWatermarkFile,
     LogState,
+    Reached,
     StateFile,
     WrittenPoint,
     read_file,
@@ -25,16 +30,18 @@ from raylog.storage.epochs import NO_EPOCH, LeaderEpochs
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
 from raylog.storage.layout import (
+    ASIDE_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TEMPORARY_SUFFIX,
     index_name,
+    is_set_aside,
     parse_producers_name,
     parse_segment_name,
     producers_name,
 )
 from raylog.storage.producers import BATCHES_KEPT, ProducerStates
-from raylog.storage.scan import checked
+from raylog.storage.scan import Surroundings, checked, scan
 from raylog.storage.segment import Segment
 from raylog.wire.records import LENGTH_OVERHEAD, BatchHeader
 
@@ -70,6 +77,7 @@ class Recovered:
     unindexed: list[Segment]  # their index is in memory: the disk is full
     log_end_offset: int
     cleaner: CleanerState
+    set_aside: list[str]  # names of files
     report: RecoveryReport
 
 
@@ -99,21 +107,31 @@ class Recovery:
         self._recent: dict[int, deque[tuple[int, ...]]] = {}  # headers to be noted yet
         self._epochs = LeaderEpochs()
         self._generation = 0
+        self._held = 0  # exclusive end of what the log held for sure
+        self._set_aside: list[str] = []
+        self._epoch_before = NO_EPOCH  # of the last batch that was scanned
+        self._overlaps = False  # the segment has what the next one has, as after a cut-off cleaning
         self._cleaner = CleanerFile(disk, directory).read()
 
     def run(self, state_file: StateFile, *, clean: bool) -> Recovered:
         """Find the log. With `clean` false nothing above the recovery point is believed."""
         found = state_file.read()
+        reached = HighWatermarkFile(self._disk, self._directory).read()
         self._list_files()
         first = self._segments[0].base_offset if self._segments else 0
         state = LogState(log_start_offset=first) if found is None else found
+        self._held = self._held_before(state, reached)
         self._generation = max(self._generation, state.generation)
         self._epochs = LeaderEpochs(state.epochs)
+        self._begin_at(state.log_start_offset)
         point, written = self._believed(state, clean=clean)
         unsafe = self._unsafe_from(state.clean_end if clean else None, point)
         self._report.clean = unsafe == len(self._segments)
         self._load(unsafe, point if written is not None else -1)
         start, end = self._bounds(state.log_start_offset)
+        if self._held <= end:
+            self._held = 0
+            self._forget_set_aside()
         self._epochs.truncate_from_end(end + 1 if self._report.clean else end)
         self._drop_snapshots(lambda offset: offset > end)
         if self._report.removed_segments:
@@ -129,6 +147,7 @@ class Recovery:
                 epochs=self._epochs.entries(),
                 clean_end=state.clean_end if self._report.clean else None,
                 written=written,
+                held=self._held,
             ),
             found or LogState(),
             self._epochs,
@@ -137,8 +156,19 @@ class Recovery:
             self._unindexed,
             end,
             self._cleaner,
+            self._set_aside,
             self._report,
         )
+
+    def _held_before(self, state: LogState, reached: Reached) -> int:
+        """What the log must have: all that was durable, and all while the machine runs on."""
+        boot_id = self._disk.boot_id()
+        held = max(state.held, state.recovery_point)
+        if boot_id and reached.boot_id == boot_id:
+            held = max(held, reached.log_end_offset)
+        if boot_id and state.written is not None and state.written.boot_id == boot_id:
+            held = max(held, state.written.offset)
+        return held
 
     # -- what is there -------------------------------------------------------------------------
 
@@ -161,6 +191,24 @@ class Recovery:
                 remove(self._disk, self._files.path(name))
         offsets = map(parse_producers_name, names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
+        self._set_aside = sorted(filter(is_set_aside, names))
+
+    def _begin_at(self, log_start_offset: int) -> None:
+        """Remove segments before the log start; if those at it are missing the others are no log.
+
+        The log start moves before the files go, and records that expired may be there in part.
+        """
+        segments = self._segments
+        while len(segments) > 1 and segments[1].base_offset <= log_start_offset:
+            self._remove_segment(segments.pop(0).name)
+        if segments and segments[0].base_offset > log_start_offset:
+            self._held = max(self._held, log_start_offset + 1)
+            self._drop_from(0)
+
+    def _forget_set_aside(self) -> None:
+        for name in self._set_aside:
+            remove(self._disk, self._files.path(name))
+        self._set_aside.clear()
 
     def _remove_cleaned(self, names: dict[int, str]) -> None:
         """Of names by base offset, remove those in whose place a cleaned segment is."""
@@ -206,6 +254,7 @@ class Recovery:
     def _load(self, unsafe: int, written_offset: int) -> None:
         index = 0
         while index < len(self._segments):
+            self._overlaps = False
             segment = self._segments[index]
             following = self._segments[index + 1 : index + 2]
             limit = following[0].base_offset if following else None
@@ -218,7 +267,7 @@ class Recovery:
             elif not self._restore(segment, limit):
                 self._begin_scan(index)
                 self._scan(segment, limit, epochs=False)
-            if index >= unsafe and limit is not None and segment.next_offset != limit:
+            if limit is not None and segment.next_offset != limit and not self._overlaps:
                 self._drop_from(index + 1)  # records are missing here: what follows is no log
             if segment.sealed and segment.size == 0 and index == len(self._segments) - 1:
                 self._drop_from(index)  # nothing to keep, and its name is used up
@@ -302,22 +351,34 @@ class Recovery:
         interval = self._config.index_interval_bytes
         last_epoch = NO_EPOCH
         end_offset = _OFFSET_MAX if limit is None else limit
-        for _, fields, data, at in checked(
-            self._disk, fd, segment.size, segment.file_size, next_offset=segment.next_offset
-        ):
+        around = Surroundings(
+            segment.next_offset, self._epoch_before, limit, self._first_epoch(limit)
+        )
+        for _, fields, data, at in checked(self._disk, fd, segment.size, segment.file_size, around):
             base_offset, length, epoch, _, _, _, delta, _, timestamp, producer_id, _, _, _ = fields
             next_offset = base_offset + delta + 1
             if next_offset > end_offset:
+                self._overlaps = True
                 break
             size = LENGTH_OVERHEAD + length
             segment.note_batch(base_offset, next_offset, size, timestamp, interval)
             if epochs and epoch != last_epoch:
                 self._epochs.assign(epoch, base_offset)
-                last_epoch = epoch
+            last_epoch = epoch
             if producer_id >= 0:
                 self._note_producer(fields, data, at, aborted)
+        self._epoch_before = max(self._epoch_before, last_epoch)
         for producer_id in list(self._recent):
             self._note_recent(producer_id)
+
+    def _first_epoch(self, base_offset: int | None) -> int | None:
+        """Leader epoch of the first batch of a segment; None if it cannot be told."""
+        for segment in self._segments:
+            if segment.base_offset == base_offset:
+                with self._files.reading(segment) as fd:
+                    for _, header, _ in scan(self._disk, fd, 0, self._disk.size(fd), check=False):
+                        return header.partition_leader_epoch
+        return None
 
     def _note_producer(
         self,
@@ -362,19 +423,26 @@ class Recovery:
 
     def _drop_from(self, index: int) -> None:
         for segment in reversed(self._segments[index:]):
-            self._remove_segment(segment.name)
+            if segment.base_offset < self._held:
+                self._put_aside(segment.name)
+            else:
+                self._remove_segment(segment.name)
         del self._segments[index:]
         self._generation += 1  # offsets will be given again: names must not
 
+    def _put_aside(self, name: str) -> None:
+        self._disk.rename(self._files.path(name), self._files.path(name + ASIDE_SUFFIX))
+        remove(self._disk, self._files.path(index_name(name)))
+        self._report.removed_segments.append(name)
+        self._set_aside.append(name + ASIDE_SUFFIX)
+
     def _bounds(self, log_start_offset: int) -> tuple[int, int]:
-        """Log start and end; segments that lie wholly before the start go."""
+        """Log start and end; segments that all lie before the start go."""
         if self._segments and self._segments[-1].next_offset < log_start_offset:
             self._drop_from(0)  # records up to the start were lost, and with them who wrote them
             self._drop_snapshots(lambda offset: offset != log_start_offset)
         if not self._segments:
             return log_start_offset, log_start_offset
-        while len(self._segments) > 1 and self._segments[0].next_offset <= log_start_offset:
-            self._remove_segment(self._segments.pop(0).name)
         start = max(log_start_offset, self._segments[0].base_offset)
         return start, self._segments[-1].next_offset
 

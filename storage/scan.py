@@ -1,6 +1,7 @@
 """Walk over the batches of a segment file, checking them or just skipping from head to head."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -10,6 +11,7 @@ from raylog.wire.records import (
     BATCH_OVERHEAD,
     LENGTH_OVERHEAD,
     MAGIC,
+    NO_LEADER_EPOCH,
     BatchHeader,
     read_header,
     unpack_header,
@@ -32,39 +34,63 @@ next step, and where in it."""
 _new = tuple.__new__  # half the cost of the generated constructor
 
 
+class Surroundings(NamedTuple):
+    """What lies around a part of the log that is walked over; what is not known has defaults.
+
+    No checksum covers a batch's offset and leader epoch. Where these do not go on from the batch
+    before, they must agree with the batch behind.
+    """
+
+    next_offset: int = 0  # where the part begins, or before
+    epoch: int = NO_LEADER_EPOCH  # of the batch before
+    end_offset: int | None = None  # where the batch behind the part begins
+    end_epoch: int | None = None  # its leader epoch
+
+
+_UNKNOWN = Surroundings()
+
+
 def scan(
-    disk: Disk, fd: int, position: int, end: int, *, next_offset: int = 0, check: bool
+    disk: Disk,
+    fd: int,
+    position: int,
+    end: int,
+    *,
+    around: Surroundings = _UNKNOWN,
+    check: bool,
 ) -> Iterator[Scanned]:
     """Batches in [position, end) of a file, up to the first that is cut, or out of order.
 
     With `check`, also up to the first whose CRC is wrong, and every byte is read; else only
-    headers are. The first batch must begin at `next_offset` or later.
+    headers are. The first batch must begin at `around.next_offset` or later.
     """
     if not check:
-        yield from _skip(disk, fd, position, end, next_offset)
+        yield from _skip(disk, fd, position, end, around.next_offset)
         return
-    for found, fields, data, at in checked(disk, fd, position, end, next_offset=next_offset):
+    for found, fields, data, at in checked(disk, fd, position, end, around):
         header = _new(BatchHeader, fields)
         yield found, header, data[at : at + header.size]
 
 
 def checked(
-    disk: Disk, fd: int, position: int, end: int, *, next_offset: int = 0
+    disk: Disk, fd: int, position: int, end: int, around: Surroundings = _UNKNOWN
 ) -> Iterator[Checked]:
     """As `scan` with `check`; its loop decides how long a recovery takes."""
     window = _Window(disk, fd, end, _CHECKED_WINDOW)
     data, start, filled = window.bytes, 0, 0
+    next_offset, last_epoch = around.next_offset, around.epoch
+    course = _Course(disk, fd, end, around)
     while position + BATCH_OVERHEAD <= end:
         if position + BATCH_OVERHEAD > filled:
             data, start, filled = window.move(position, BATCH_OVERHEAD)
             if position + BATCH_OVERHEAD > filled:
                 return
         fields = unpack_header(data, position - start)
-        base_offset, length, _, magic, crc, _, delta, _, _, _, _, _, count = fields
+        base_offset, length, epoch, magic, crc, _, delta, _, _, _, _, _, count = fields
         if magic != MAGIC or length < _LENGTH_MIN or delta < -1 or count < 0:
             return  # the end of the data: zeros, or a batch that was not written whole
         behind = position + LENGTH_OVERHEAD + length
-        if behind > end or base_offset < next_offset:
+        if behind > end or base_offset < next_offset or epoch < last_epoch:
             return
         if behind > filled:
             data, start, filled = window.move(position, behind - position)
@@ -73,9 +99,39 @@ def checked(
         at = position - start
         if crc32c(data[at + _CHECKSUM_START : behind - start]) != crc:
             return
-        yield position, fields, data, at
-        position = behind
+        leaps = base_offset != next_offset
         next_offset = base_offset + delta + 1
+        if (leaps or epoch != last_epoch) and not course.agrees(behind, next_offset, epoch, leaps):
+            return
+        yield position, fields, data, at
+        position, last_epoch = behind, epoch
+
+
+class _Course:
+    """Judges batches whose offset or epoch does not go on from the one before."""
+
+    __slots__ = ("_around", "_disk", "_end", "_fd", "_has_holes")
+
+    def __init__(self, disk: Disk, fd: int, end: int, around: Surroundings) -> None:
+        self._disk, self._fd, self._end, self._around = disk, fd, end, around
+        self._has_holes = False  # as compacted logs have
+
+    def agrees(self, behind: int, next_offset: int, epoch: int, leaps: bool) -> bool:
+        """Whether a batch is believed that ends at `next_offset`, at a position in the file."""
+        head = b""
+        if behind + BATCH_OVERHEAD <= self._end:
+            head = self._disk.pread(self._fd, BATCH_OVERHEAD, behind)
+        if len(head) == BATCH_OVERHEAD:
+            base_offset, length, following_epoch, magic, *_ = unpack_header(head, 0)
+            if magic == MAGIC and length >= _LENGTH_MIN:
+                self._has_holes = self._has_holes or leaps
+                return bool(base_offset >= next_offset and following_epoch >= epoch)
+        _, _, end_offset, end_epoch = self._around
+        if end_epoch is not None and epoch > end_epoch:
+            return False
+        return (
+            not leaps or self._has_holes or (end_offset is not None and next_offset >= end_offset)
+        )
 
 
 def _skip(disk: Disk, fd: int, position: int, end: int, next_offset: int) -> Iterator[Scanned]:

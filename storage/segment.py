@@ -14,6 +14,7 @@ class Segment:
     """State of one segment; `size` is where its data ends, `file_size` where its file does.
 
     `fd` is -1 while the segment is not written to. `index` is None while it is not in memory.
+    Of the first `trusted_size` bytes only the index was read.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Segment:
         "next_offset",
         "sealed",
         "size",
+        "trusted_size",
     )
 
     def __init__(self, name: str, created_ms: int) -> None:
@@ -47,6 +49,7 @@ class Segment:
     def clear(self) -> None:
         """Forget what is known of the contents, as of an empty segment."""
         self.size = 0
+        self.trusted_size = 0
         self.file_size = 0
         self.next_offset = self.base_offset
         self.first_timestamp = -1
@@ -130,7 +133,7 @@ class Segment:
 
     def restore(self, summary: SegmentSummary, aborted: list[AbortedTransaction]) -> None:
         """Take over what an index file says; the index itself stays on disk."""
-        self.size = summary.size
+        self.size = self.trusted_size = summary.size
         self.next_offset = summary.next_offset
         self.first_timestamp = summary.first_timestamp
         self.max_timestamp = summary.max_timestamp

@@ -41,6 +41,7 @@ class LogWriter:
 
     __slots__ = (
         "_clean_end",
+        "_condemned",
         "_disk",
         "_end",
         "_files",
@@ -57,6 +58,7 @@ class LogWriter:
         "config",
         "directory",
         "epochs",
+        "held",
         "producers",
         "recovery_point",
     )
@@ -69,6 +71,7 @@ class LogWriter:
         self.epochs = found.epochs
         self.producers = found.producers
         self.recovery_point = found.state.recovery_point
+        self.held = found.state.held
         self._disk = disk
         self._files = files
         self._segments = found.segments
@@ -83,6 +86,7 @@ class LogWriter:
         self._flushing: FlushJob | None = None
         self._flushed_ms = 0
         self._offline: str | None = None
+        self._condemned: int | None = None  # base offset of a segment that is damaged
 
     @property
     def log_start_offset(self) -> int:
@@ -93,6 +97,11 @@ class LogWriter:
     def log_end_offset(self) -> int:
         """Offset of the next record, exclusive end of the log."""
         return self._end
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the log has as much as it held for sure before it was damaged, if it ever was."""
+        return self._end >= self.held
 
     @property
     def offline(self) -> bool:
@@ -369,6 +378,12 @@ class LogWriter:
     def _go_offline(self, what: str, failure: OSError) -> NoReturn:
         self._offline = f"{self.directory} is offline: {what}: {failure}"
         raise KafkaStorageError(self._offline) from failure
+
+    def _condemn(self, segment: Segment, damage: str) -> NoReturn:
+        """A segment that was durable is damaged: closing the log has it scanned when it opens."""
+        self._condemned = segment.base_offset
+        self._offline = f"{self._files.path(segment.name)} is damaged: {damage}"
+        raise KafkaStorageError(self._offline)
 
     def _require_online(self) -> None:
         if self._offline is not None:

@@ -51,7 +51,9 @@ from raylog.actors.ports import (
 )
 from raylog.wire.uuids import to_base64
 
-RETRY_OPEN_MS = 5_000
+RETRY_OPEN_MS = 100
+"""After the first failure of a log; it doubles with each, up to RETRY_OPEN_MS_MAX."""
+RETRY_OPEN_MS_MAX = 5_000
 LOSSES_AT_ONCE = 5
 LOSSES_WINDOW_MS = 30_000
 _LOSS_DELAY_MS = 1_000
@@ -77,6 +79,10 @@ class LocalPartition:
     phase: Phase = Phase.ASSIGNED
     incarnation: str = ""
     """This opening of the log."""
+    whole: bool = True
+    """False if damage took records that the log held."""
+    failures: int = 0
+    """How often it could not be opened, or its disk failed."""
     reported: bool = False
     told: tuple[int, int] | None = None
     """(leader epoch, partition epoch) its process was last told."""
@@ -199,7 +205,6 @@ class BrokerMachine:
     def opened(self, name: str, outcomes: list[OpenedPartition]) -> list[Effect]:
         """A Replica process answered OpenPartitions."""
         batch = Batch()
-        failed = False
         for outcome in outcomes:
             key = (outcome.topic_id, outcome.partition)
             local = self.partitions.get(key)
@@ -207,12 +212,11 @@ class BrokerMachine:
                 continue  # deleted or moved to another process meanwhile
             if outcome.error is None:
                 local.phase = Phase.OPEN
+                local.whole = outcome.whole
             else:
-                local.phase = Phase.FAILED
-                failed = True
-                batch.losses.append(key)
+                self._fail(key, local, batch)
             self._reconcile(key, batch)
-        return [*batch.effects(), *([RetryLater(RETRY_OPEN_MS)] if failed else [])]
+        return [*batch.effects(), *self._retry_later(batch.losses)]
 
     def failed(self, name: str, keys: Iterable[PartitionKey]) -> list[Effect]:
         """A Replica process has closed logs whose disk failed: others lead, then it tries again."""
@@ -220,10 +224,20 @@ class BrokerMachine:
         for key in keys:
             local = self.partitions.get(key)
             if local is not None and local.slot == name and local.phase is Phase.OPEN:
-                local.phase = Phase.FAILED
-                batch.losses.append(key)
+                self._fail(key, local, batch)
                 self._reconcile(key, batch)
-        return [*batch.effects(), *([RetryLater(RETRY_OPEN_MS)] if batch.losses else [])]
+        return [*batch.effects(), *self._retry_later(batch.losses)]
+
+    def _fail(self, key: PartitionKey, local: LocalPartition, batch: Batch) -> None:
+        local.phase = Phase.FAILED
+        local.failures += 1
+        batch.losses.append(key)
+
+    def _retry_later(self, failed: Iterable[PartitionKey]) -> list[Effect]:
+        """Try again soon: what is damaged is repaired by that. If it does not help, less often."""
+        known = [local for key in failed if (local := self.partitions.get(key)) is not None]
+        waits = [RETRY_OPEN_MS << min(local.failures - 1, 16) for local in known]
+        return [RetryLater(min(*waits, RETRY_OPEN_MS_MAX))] if waits else []
 
     def led(self, name: str, leaderships: list[PartitionLeadership]) -> list[Effect]:
         """A Replica process has taken in who leads."""
@@ -370,9 +384,9 @@ class BrokerMachine:
             phase=Phase.OPEN,
             incarnation=known if known is not None and same else self._new_incarnation(slot),
         )
+        self.partitions[key].whole = status.whole
         if status.offline:
-            self.partitions[key].phase = Phase.FAILED
-            batch.losses.append(key)
+            self._fail(key, self.partitions[key], batch)
 
     def _open(
         self, key: PartitionKey, local: LocalPartition, slot: ReplicaSlot, batch: Batch
@@ -404,7 +418,7 @@ class BrokerMachine:
         if state.incarnations.get(self.broker_id) != local.incarnation:
             if not local.reported:
                 local.reported = True
-                batch.reports.append(OpenedReplica(*key, local.incarnation))
+                batch.reports.append(OpenedReplica(*key, local.incarnation, local.whole))
             return
         epochs = (state.leader_epoch, state.partition_epoch)
         if local.told == epochs:

@@ -7,6 +7,7 @@ Kafka's rules (KIP-455, KIP-966), in this order:
 3. Leader is who is live and in sync, the present leader first, then in assigned order; with nobody
    in sync, who is eligible; with nobody eligible, the last known leader; where unclean election is
    allowed, any live replica. Who leads without having been in sync is alone in sync.
+   A replica whose log was damaged is none of the first three.
 4. A replica that is taken away begins a new leader epoch, so that it is not heard any more.
 """
 
@@ -73,6 +74,8 @@ class PartitionChange:
         self.removing = state.removing_replicas
         self.crashed: Replicas = ()
         """Replicas that may have lost what they had: not eligible."""
+        self.damaged: Replicas = ()
+        """Replicas that have lost records: they neither stay in sync nor lead as the last known."""
         self.incarnations: Mapping[int, str] = {}
         """Openings of logs that count from now on."""
         self.renews_epoch = False
@@ -86,7 +89,7 @@ class PartitionChange:
         self._elr = self._eligible()
         leader = self._elected()
         if not self._rules.uses_elr and not self.isr:
-            self.isr = state.isr  # the last one in sync stays so: its partition waits for it
+            self.isr = without(state.isr, *self.damaged)  # its partition waits for the last one
         last_known = self._last_known(leader)
         drops = not set(state.replicas) <= set(self.replicas)
         renewed = leader != state.leader or self.renews_epoch or drops
@@ -114,7 +117,8 @@ class PartitionChange:
     def _eligible(self) -> Replicas:
         if not self._rules.uses_elr or self._has_enough():
             return ()
-        candidates = {*self._state.isr, *self._state.elr} - {*self.isr, *self.crashed}
+        lost = {*self.crashed, *self.damaged}
+        candidates = {*self._state.isr, *self._state.elr} - {*self.isr, *lost}
         return tuple(one for one in self.replicas if one in candidates)
 
     def _has_enough(self) -> bool:
@@ -143,7 +147,7 @@ class PartitionChange:
     def _last_resort(self) -> int:
         """Somebody who may lack records."""
         if self._rules.uses_elr and not self.isr and not self._elr:
-            for one in self._state.last_known_elr:
+            for one in without(self._state.last_known_elr, *self.damaged):
                 if one in self.replicas and self._may_lead(one):
                     return one
         if self._election is Election.UNCLEAN:
@@ -155,8 +159,10 @@ class PartitionChange:
         if self.isr or leader != NO_LEADER:
             return ()
         if self._state.leader == NO_LEADER:
-            return self._state.last_known_elr or self._state.isr[:1]
-        return (self._state.leader,)
+            last_known = self._state.last_known_elr or self._state.isr[:1]
+        else:
+            last_known = (self._state.leader,)
+        return without(last_known, *self.damaged)
 
 
 def _new(old: Replicas, new: Replicas) -> Replicas | None:

@@ -135,7 +135,12 @@ class PartitionControl:
                 yield from _made(change)
 
     def opened(self, broker_id: int, replicas: Iterable[OpenedReplica]) -> Iterator[Record]:
-        """Logs were opened: a leader's every opening but the first begins a new leader epoch."""
+        """Logs were opened: every opening of a leader's but the first begins a new leader epoch.
+
+        A log that was opened again counts as in sync once it has caught up: until then nobody but
+        its disk knows what it still has. The last in sync stays so, unless it is known to lack
+        records: it leads only where an unclean election is allowed, or asked for.
+        """
         rules = self.rules()
         for replica in replicas:
             state = self._image.partition(replica.topic_id, replica.partition)
@@ -145,10 +150,21 @@ class PartitionControl:
             if known == replica.incarnation:
                 continue
             key = (replica.topic_id, replica.partition)
-            change = self.change(key, state, rules.of(replica.topic_id))
+            again = known is not None and broker_id in state.isr and state.isr != (broker_id,)
+            leaves = again or not replica.whole
+            may_lead = self._others(broker_id) if leaves else None
+            change = self.change(key, state, rules.of(replica.topic_id), may_lead=may_lead)
+            if leaves:
+                change.isr = without(state.isr, broker_id)
+            if not replica.whole:
+                change.damaged = (broker_id,)
             change.incarnations = {broker_id: replica.incarnation}
             change.renews_epoch = known is not None and state.leader == broker_id
             yield from _made(change)
+
+    def _others(self, broker_id: int) -> Callable[[int], bool]:
+        """Who may lead but one."""
+        return lambda one: one != broker_id and self.is_live(one)
 
     def _without(
         self,
@@ -162,9 +178,7 @@ class PartitionControl:
         """The partition without the broker, as far as that goes."""
         if broker_id not in (*state.isr, *(state.elr if crashed else ())):
             return
-        change = self.change(
-            key, state, rules, may_lead=lambda one: one != broker_id and self.is_live(one)
-        )
+        change = self.change(key, state, rules, may_lead=self._others(broker_id))
         change.isr = without(state.isr, broker_id)
         if crashed:
             change.crashed = (broker_id,)

@@ -36,7 +36,7 @@ from raylog.actors.replica.upkeep import Upkeep
 from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
 from raylog.storage.disk import Disk
-from raylog.storage.log import Log
+from raylog.storage.log import Log, Slice
 from raylog.wire.errors import (
     KafkaError,
     KafkaStorageError,
@@ -157,7 +157,10 @@ class ReplicaActor:
         partition = self._partitions.get(key)
         if partition is None:
             return OpenedPartition(*key, error=failures[key])
-        return OpenedPartition(*key, partition.log.log_start_offset, partition.log.log_end_offset)
+        opened = partition.log
+        return OpenedPartition(
+            *key, opened.log_start_offset, opened.log_end_offset, whole=opened.is_whole
+        )
 
     async def lead_partitions(self, leaderships: list[PartitionLeadership]) -> None:
         """Take in committed leadership; older epochs change nothing."""
@@ -425,6 +428,10 @@ class ReplicaActor:
         """Flush a log that has as much unflushed as its configuration allows."""
         self._upkeep.flush(partition)
 
+    def check(self, partition: Partition, found: Slice) -> None:
+        """Check what nobody has read since the log was opened."""
+        self._upkeep.check(partition, found)
+
     def follow(self, partition: Partition, leader: int) -> None:
         """Fetch from a leader."""
         self._following.follow(partition, leader)
@@ -445,11 +452,21 @@ def _open_logs(
 
 
 def _open_log(one: OpenPartition, disk: Disk, now_ms: int) -> Log | KafkaError | OSError:
+    config = partition_config(one.config).log
     try:
-        return Log.open(Path(one.directory), partition_config(one.config).log, disk, now_ms=now_ms)
+        opened = Log.open(Path(one.directory), config, disk, now_ms=now_ms)
     except (KafkaError, OSError) as failure:
         log.exception("cannot open %s-%d in %s", one.topic, one.partition, one.directory)
         return failure
+    if not opened.is_whole:
+        log.error(
+            "%s is damaged: it ends at offset %d and had everything below %d. It follows a replica "
+            "that has the rest; without one it stays offline until an unclean election",
+            one.directory,
+            opened.log_end_offset,
+            opened.held,
+        )
+    return opened
 
 
 def _close_logs(partitions: list[Partition], delete: bool) -> None:

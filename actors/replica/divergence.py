@@ -23,10 +23,13 @@ def cut_at_divergence(
 
     `epoch` is the leader's largest one not above the follower's last, `end_offset` its exclusive
     end there; -1 where the leader knows of none. A follower without that epoch goes back to the
-    end of the one before, and asks again: that may take several rounds (KIP-279).
+    end of the one before, and asks again: that may take several rounds (KIP-279). One whose last
+    epoch is newer than the leader's own has it from a damaged file: back to where that began.
     """
     if end_offset < 0:
-        return Cut(min(high_watermark, log_end_offset))
+        entries = epochs.entries()
+        began = entries[-1].start_offset if entries else high_watermark
+        return Cut(min(began, high_watermark, log_end_offset))
     own_epoch, own_end = epochs.end_offset_for(epoch, log_end_offset)
     if own_end < 0:
         return Cut(min(end_offset, log_end_offset))
@@ -35,8 +38,15 @@ def cut_at_divergence(
     return Cut(min(own_end, end_offset, log_end_offset))
 
 
+def unless_all_goes(cut: Cut, log_start_offset: int, leader_start_offset: int) -> Cut:
+    """The cut; or, if it leaves nothing, one that begins anew where the leader's log does."""
+    if cut.offset <= log_start_offset:
+        return Cut(leader_start_offset, anew=True)
+    return cut
+
+
 def cut_out_of_range(
-    log_end_offset: int, leader_start_offset: int, leader_end_offset: int
+    log_start_offset: int, log_end_offset: int, leader_start_offset: int, leader_end_offset: int
 ) -> Cut | None:
     """What to do when the leader has no record at the follower's log end; None: ask again.
 
@@ -44,7 +54,7 @@ def cut_out_of_range(
     records that the follower never had.
     """
     if leader_end_offset < log_end_offset:
-        return Cut(leader_end_offset)
+        return unless_all_goes(Cut(leader_end_offset), log_start_offset, leader_start_offset)
     if leader_start_offset > log_end_offset:
         return Cut(leader_start_offset, anew=True)
     return None

@@ -42,7 +42,7 @@ from raylog.actors.replica.produce import Write
 from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
 from raylog.storage.jobs import FlushJob
-from raylog.storage.log import Log
+from raylog.storage.log import Log, Slice
 from raylog.storage.producers import Duplicate
 from raylog.wire.errors import (
     ErrorCode,
@@ -80,6 +80,9 @@ class Host(Protocol):
 
     def flush(self, partition: Partition) -> None:
         """The log has as much unflushed as its configuration allows."""
+
+    def check(self, partition: Partition, found: Slice) -> None:
+        """A slice must be checked before it is served; there is news afterwards."""
 
     def has_appended(self, partition: Partition) -> None:
         """The log grew: it is looked after until it rests."""
@@ -119,6 +122,7 @@ class Partition:
     """Whether a thread shortens the log: nothing else may touch it then."""
     is_behind: bool = True
     """As a follower: whether the leader had more at its last answer, as far as is known."""
+    check_running: bool = False
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
@@ -308,7 +312,7 @@ class Partition:
         if offset >= limit or max_bytes <= 0:
             return FetchedPartition(*figures)
         found = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
-        if found is None:
+        if found is None or not self.may_serve(found):
             return FetchedPartition(*figures)
         aborted = None
         if committed:
@@ -316,6 +320,14 @@ class Partition:
         return FetchedPartition(
             *figures, found.segment_id, found.position, found.length, aborted, None
         )
+
+    def may_serve(self, found: Slice) -> bool:
+        """Whether a slice is known to be right; else it is checked now, and is news then."""
+        if not self.log.needs_check(found):
+            return True
+        if not self.check_running:
+            self.host.check(self, found)
+        return False
 
     def offset_for(
         self, current_epoch: int, timestamp: int, isolation: int
@@ -390,6 +402,7 @@ class Partition:
             log.size,
             log.segment_count,
             log.offline,
+            log.is_whole,
         )
 
 

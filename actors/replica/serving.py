@@ -302,6 +302,8 @@ class Serving:
             found = log.read(offset, room, end_offset, at_least_one=not payload)
             if found is None:
                 return FULL
+            if not partition.may_serve(found):
+                return None
             payload.append(self._load(partition, found))
         except KafkaStorageError as failure:
             partition.give_up_if_offline()

@@ -9,7 +9,12 @@ from typing import Any, Protocol
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.config import ReplicationSettings
-from raylog.actors.replica.divergence import Cut, cut_at_divergence, cut_out_of_range
+from raylog.actors.replica.divergence import (
+    Cut,
+    cut_at_divergence,
+    cut_out_of_range,
+    unless_all_goes,
+)
 from raylog.actors.replica.machine import Followed
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.throttler import Throttler
@@ -163,8 +168,8 @@ class LeaderStream:
         self, partition: Partition, part: ReplicatedPart, records: memoryview, now_ms: int
     ) -> None:
         if part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            end_offset = partition.log.log_end_offset
-            cut = cut_out_of_range(end_offset, part.log_start_offset, part.log_end_offset)
+            start, end = partition.log.log_start_offset, partition.log.log_end_offset
+            cut = cut_out_of_range(start, end, part.log_start_offset, part.log_end_offset)
             self._cut(partition, cut)
         elif part.error_code:
             self._refused(partition, part)
@@ -174,7 +179,9 @@ class LeaderStream:
             cut = cut_at_divergence(
                 own.epochs, own.log_end_offset, machine.high_watermark, epoch, end
             )
-            self._cut(partition, cut)
+            self._cut(
+                partition, unless_all_goes(cut, own.log_start_offset, part.log_start_offset)
+            )
         else:
             self._followers.served(partition)
             self._append(partition, part, records, now_ms)

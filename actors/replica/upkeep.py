@@ -10,6 +10,7 @@ from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import TimePassed
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import Runtime, Timer
+from raylog.storage.log import Slice
 from raylog.wire.errors import KafkaStorageError
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,27 @@ class Upkeep:
             and partition.log.needs_flush(now_ms)
         ):
             self.flush(partition)
+
+    # ---- checks --------------------------------------------------------------------------
+
+    def check(self, partition: Partition, found: Slice) -> None:
+        """Check a slice beside the event loop; there is news when it may be served."""
+        partition.check_running = True
+        self._runtime.start(self._check_now(partition, found), f"check {partition.name}")
+
+    async def _check_now(self, partition: Partition, found: Slice) -> None:
+        try:
+            job = partition.log.begin_check(found)
+            await self._runtime.run_blocking(job.run)
+            partition.log.end_check(job)
+        except KafkaStorageError as failure:
+            self._failures.report(failure)
+            partition.give_up_if_offline()
+            return
+        finally:
+            partition.check_running = False
+        partition.host.has_news(partition)
+        partition.host.has_grown(partition)
 
     # ---- the clock -----------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
     ActorSpec,
+    BackgroundTask,
     Link,
     PeerLost,
     PeerTimeout,
@@ -146,12 +147,32 @@ class InprocRuntime(LoopRuntime):
         self._world = world
         self._name = name
         self._watches: list[_Watch] = []
+        self._links: dict[InprocLink, Resident] = {}
+        """Opened from here, and whom they lead to."""
+        self._ended = False
 
     def end(self, *, wait: bool = True) -> None:
-        """Cancel the background tasks and watches, let the threads go."""
+        """Nothing of the actor runs after this: no task, timer or thread, nor an answer to it."""
+        self._ended = True
         for watch in self._watches:
             watch.cancel()
+        links, self._links = self._links, {}
+        for link, resident in links.items():
+            if link in resident.links:
+                resident.links.remove(link)
+            link.abandon()
         super().end(wait=wait)
+
+    def call_later(self, delay_ms: float, callback: Callable[[], None]) -> Timer:
+        """Run `callback` after `delay_ms`, if the actor lives then."""
+        return super().call_later(delay_ms, lambda: None if self._ended else callback())
+
+    def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
+        """Run a background task, until the actor ends."""
+        task = super().start(coroutine, name)
+        if self._ended:
+            task.cancel()
+        return task
 
     def _broken(self, failure: BaseException) -> None:
         self._world.failures.append(failure)
@@ -217,8 +238,13 @@ class InprocRuntime(LoopRuntime):
             raise PeerLost(str(gone)) from gone
         link = self._world.link_to(resident.actor, next(self._world.link_numbers))
         resident.links.append(link)
-        link.on_lost(lambda: resident.links.remove(link))
+        self._links[link] = resident
+        link.on_lost(lambda: self._forget(link, resident))
         return link
+
+    def _forget(self, link: InprocLink, resident: Resident) -> None:
+        resident.links.remove(link)
+        self._links.pop(link, None)
 
 
 class _Watch:

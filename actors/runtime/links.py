@@ -142,6 +142,14 @@ class InprocLink:
         for callback in callbacks:
             callback()
 
+    def abandon(self) -> None:
+        """This side is gone: nobody is here to be told anything."""
+        actor, self._actor = self._actor, None
+        self._waiting.clear()
+        self._on_lost.clear()
+        if actor is not None:
+            actor.link_lost(self.number)
+
     def close(self) -> None:
         """End the link."""
         actor = self._actor

@@ -3,11 +3,12 @@
 import random
 
 import pytest
+from crc32c import crc32c
 
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, Slice
 from raylog.wire.compression import Codec
-from raylog.wire.errors import CorruptMessage
+from raylog.wire.errors import InvalidRecord, KafkaStorageError
 from raylog.wire.records import BatchHeader, decode_batch, iter_batches
 from tests.support.disk import FaultyDisk
 from tests.support.logs import (
@@ -328,15 +329,30 @@ def test_a_stop_is_heeded_within_a_step(disk: FaultyDisk) -> None:
     assert disk.open_descriptors <= 1
 
 
-def test_damage_ends_cleaning_for_good(disk: FaultyDisk) -> None:
-    log = segmented(disk, keyed([(b"a", b"1")]), keyed([(b"a", b"2")]))
-    disk.corrupt(f"{DIRECTORY}/{1:020}.log", 66, b"?")
-    with pytest.raises(CorruptMessage, match="damaged at byte 0"):
+def test_records_that_are_none_end_cleaning_for_good(disk: FaultyDisk) -> None:
+    odd = keyed([(b"a", b"1")])
+    odd[61] = 0x7F  # the first record claims to be longer than its batch
+    odd[17:21] = crc32c(odd[21:]).to_bytes(4)
+    log = segmented(disk, odd, keyed([(b"a", b"2")]))
+    with pytest.raises(InvalidRecord):
         clean(log)
     assert log.uncleanable is not None
     assert not log.offline
     assert not clean(log)
     assert not log.busy
+
+
+def test_damage_found_while_cleaning_takes_the_log_offline(disk: FaultyDisk) -> None:
+    log = segmented(disk, keyed([(b"a", b"1")]), keyed([(b"a", b"2")]), keyed([(b"a", b"3")]))
+    end = log.log_end_offset
+    disk.corrupt(f"{DIRECTORY}/{1:020}.log", 66, b"?")
+    with pytest.raises(KafkaStorageError, match="damaged at byte 0"):
+        clean(log)
+    assert log.offline
+    assert not log.busy
+    log.close()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.held, log.is_whole) == (1, end, False)
 
 
 def test_truncation_makes_what_follows_dirty(disk: FaultyDisk) -> None:

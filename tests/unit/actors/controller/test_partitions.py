@@ -5,6 +5,7 @@ import pytest
 from raylog.actors.controller.api import (
     AllocateProducerIds,
     AlterPartitions,
+    ElectLeaders,
     IsrChange,
     IsrOutcome,
     OpenedReplica,
@@ -13,8 +14,10 @@ from raylog.actors.controller.api import (
     ReplicasLost,
 )
 from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.records import (
     NO_LEADER,
+    FeatureChanged,
     PartitionChanged,
     ProducerIdsAllocated,
     Record,
@@ -77,13 +80,58 @@ def test_a_repeated_report_changes_nothing() -> None:
     assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == []
 
 
-def test_a_followers_opening_moves_no_leadership() -> None:
+def test_a_follower_that_opens_its_log_again_must_catch_up_to_be_in_sync() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1))
     opened(world, 1, OpenedReplica(topic_id, 0, "a"))
     assert opened(world, 1, OpenedReplica(topic_id, 0, "b")) == [
-        PartitionChanged(topic_id, 0, incarnations={1: "b"})
+        PartitionChanged(topic_id, 0, isr=(0,), incarnations={1: "b"})
     ]
+    assert opened(world, 1, OpenedReplica(topic_id, 0, "c")) == [
+        PartitionChanged(topic_id, 0, incarnations={1: "c"})
+    ]
+
+
+def test_a_leader_that_opens_its_log_again_hands_over_to_who_is_in_sync() -> None:
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", (0, 1, 2))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "b")) == [
+        PartitionChanged(topic_id, 0, leader=1, isr=(1, 2), incarnations={0: "b"})
+    ]
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_damaged_log_is_neither_in_sync_nor_eligible(known: bool) -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    if known:
+        opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "b", whole=False)) == [
+        PartitionChanged(topic_id, 0, leader=1, isr=(1,), incarnations={0: "b"})
+    ]
+
+
+@pytest.mark.parametrize("uses_elr", [False, True])
+def test_the_last_in_sync_does_not_lead_with_a_damaged_log(uses_elr: bool) -> None:
+    world = Controlled(brokers=2)
+    if uses_elr:
+        world.carry(Decision([FeatureChanged(ELIGIBLE_LEADERS, 1, 1)], None))
+    topic_id = world.topic("t", (0, 1))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "b", whole=False)) == [
+        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), incarnations={0: "b"})
+    ]
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "c")) == [
+        PartitionChanged(topic_id, 0, incarnations={0: "c"})
+    ]
+    world.register(0, incarnation="new")
+    world.beat(0)
+    state = world.image.topics[topic_id].partitions[0]
+    assert (state.leader, state.isr) == (NO_LEADER, ())
+    world.carry(world.machine.leaders.elect(ElectLeaders(True, [("t", 0)], 0)))
+    assert world.image.topics[topic_id].partitions[0].leader == 0
 
 
 def test_a_partition_without_a_leader_is_led_when_one_opens_that_may() -> None:

@@ -44,4 +44,15 @@ def test_a_follower_without_epochs_cuts_where_the_leader_says() -> None:
     ],
 )
 def test_an_offset_out_of_range(leader_start: int, leader_end: int, cut: Cut | None) -> None:
-    assert cut_out_of_range(END, leader_start, leader_end) == cut
+    assert cut_out_of_range(5, END, leader_start, leader_end) == cut
+
+
+def test_nothing_is_kept_of_a_log_that_begins_behind_the_leaders_end() -> None:
+    assert cut_out_of_range(100, 100, 3, 90) == Cut(3, anew=True)
+    assert cut_out_of_range(90, 100, 3, 90) == Cut(3, anew=True)
+    assert cut_out_of_range(89, 100, 3, 90) == Cut(90)
+
+
+def test_an_epoch_that_is_newer_than_the_leaders_goes() -> None:
+    epochs = LeaderEpochs([(3, 10), (99, 22)])
+    assert cut_at_divergence(epochs, 30, 30, -1, -1) == Cut(22)

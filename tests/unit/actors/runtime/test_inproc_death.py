@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.base import (
+    ActorSpec,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
 from raylog.actors.runtime.inproc import InprocRuntime, InprocWorld
 
 
@@ -16,6 +22,8 @@ class Sleeper:
     def __init__(self, runtime: Runtime, **_: object) -> None:
         self.runtime = runtime
         self.lost: list[str] = []
+        self.heard: list[object] = []
+        self.asked: list[LinkRequest] = []
         self.woken = asyncio.Event()
 
     async def start(self) -> None: ...
@@ -26,6 +34,18 @@ class Sleeper:
         await self.woken.wait()
         return "awake"
 
+    async def ask(self, name: str) -> None:
+        link = await self.runtime.connect(name)
+        link.request("k", None, (), lambda *_: self.heard.append("answer"), self.heard.append)
+        link.on_lost(lambda: self.heard.append("lost"))
+        self.runtime.call_later(1, lambda: self.heard.append("time"))
+
+    def link_received(self, request: LinkRequest) -> None:
+        self.asked.append(request)
+
+    def link_lost(self, peer: int) -> None:
+        self.asked.clear()
+
     async def watch(self, name: str) -> None:
         ref = await self.runtime.find(name)
         self.runtime.watch(ref, lambda peer: self.lost.append(peer.name))
@@ -33,7 +53,7 @@ class Sleeper:
 
 def tell(story: Callable[[InprocWorld, InprocRuntime], Awaitable[Any]]) -> None:
     async def told() -> None:
-        world = InprocWorld(lambda _: Sleeper)  # type: ignore[arg-type,return-value]  # no links
+        world = InprocWorld(lambda _: Sleeper)
         runtime = world.runtime()
         for name in ("a", "b"):
             await runtime.spawn(ActorSpec(name, "sleeper"))
@@ -80,5 +100,22 @@ def test_the_dead_watch_nobody() -> None:
         await runtime.kill(await runtime.find("a"))
         await runtime.kill(await runtime.find("b"))
         assert watcher.lost == []
+
+    tell(story)
+
+
+def test_the_dead_hear_no_answers_and_no_clock() -> None:
+    async def story(world: InprocWorld, runtime: InprocRuntime) -> None:
+        await runtime.call("a", "ask", "b", timeout_ms=1_000)
+        a, b = world.resident("a").actor, world.resident("b").actor
+        assert isinstance(a, Sleeper)
+        assert isinstance(b, Sleeper)
+        (request,) = b.asked
+        await runtime.kill(await runtime.find("a"))
+        assert b.asked == []
+        request.reply("late")
+        await runtime.kill(await runtime.find("b"))
+        await asyncio.sleep(0.005)
+        assert a.heard == []
 
     tell(story)
