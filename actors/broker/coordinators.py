@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any
 
 from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child
@@ -144,13 +143,12 @@ class Coordinators:
         self._runtime.start(self._run(role, name, restarts), f"start {name}")
 
     async def _run(self, role: str, name: str, restarts: int) -> None:
-        args: dict[str, Any] = {
+        args = {
             "name": name,
             "broker_id": self._machine.broker_id,
+            "cluster_id": self._machine.cluster_id,
             "settings": self._settings.given,
         }
-        if role == TRANSACTION:
-            args["cluster_id"] = self._machine.cluster_id
         try:
             ref = await self._runtime.spawn(ActorSpec(name, role, args, self._node_id))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:

@@ -23,16 +23,16 @@ from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
-from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.names import OFFSETS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import LinkRequest, Runtime
-from raylog.actors.transaction.api import COMPLETE_TRANSACTION, AddPartitions
+from raylog.actors.transaction.api import COMPLETE_TRANSACTION
+from raylog.actors.transaction.client import TransactionCoordinators
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
-    CoordinatorNotAvailable,
     CorruptMessage,
     DecodeError,
     ErrorCode,
@@ -47,16 +47,6 @@ from raylog.wire.messages.registry import request_class
 log = logging.getLogger(__name__)
 
 
-class NoTransactions:
-    """Where no broker coordinates transactions."""
-
-    def add_partitions(
-        self, asked: AddPartitions, settled: Callable[[list[int] | KafkaError], None]
-    ) -> None:
-        """Say so."""
-        settled(CoordinatorNotAvailable(f"nobody coordinates {asked.transactional_id!r}"))
-
-
 class GroupCoordinatorActor:
     """Serves requests over links, of clients and of transactions' coordinators.
 
@@ -64,7 +54,13 @@ class GroupCoordinatorActor:
     """
 
     def __init__(
-        self, runtime: Runtime, *, name: str, broker_id: int, settings: dict[str, str]
+        self,
+        runtime: Runtime,
+        *,
+        name: str,
+        broker_id: int,
+        cluster_id: str,
+        settings: dict[str, str],
     ) -> None:
         self._runtime = runtime
         self._name = name
@@ -75,7 +71,7 @@ class GroupCoordinatorActor:
         self._links = ReplicaLinks(runtime)
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
-        self._transactions = NoTransactions()
+        self._transactions = TransactionCoordinators(runtime, broker_name(cluster_id, broker_id))
 
     async def start(self) -> None:
         """Ready at once: what there is to coordinate comes with the routes."""
@@ -85,6 +81,7 @@ class GroupCoordinatorActor:
         for partition in tuple(self._hosts):
             self._close(partition, "the coordinator stops")
         self._links.close()
+        self._transactions.close()
         self._processes.close()
 
     async def ping(self) -> dict[str, Any]:

@@ -202,6 +202,7 @@ class CoordinatorWorld:
             self.runtime,  # type: ignore[arg-type]  # a fake
             name="group",
             broker_id=BROKER,
+            cluster_id="c",
             settings={"group.initial.rebalance.delay.ms": "0", **self.settings},
         )
         self.actor._transactions = self.transactions  # type: ignore[assignment]  # a fake

@@ -1,0 +1,267 @@
+"""Offsets of transactions and of nobody's, markers, tombstones and crashes, in any order.
+
+What the shard tells at rest, and what it reads back from the bytes, is what the log says when every
+record is replayed with its offset, as Apache Kafka does it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from raylog.actors.coordination import records
+from raylog.actors.group.offsets import Topics
+from raylog.wire.errors import ErrorCode, NotEnoughReplicas
+from raylog.wire.internal.blobs import OFFSETS_TOPIC
+from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
+from raylog.wire.records import (
+    NO_PRODUCER_ID,
+    decode_batch,
+    decode_end_txn_marker,
+    iter_batches,
+)
+from tests.support.coordinator_world import Asking, CoordinatorWorld
+from tests.support.coordinator_world import run as run_world
+from tests.support.gateway_world import settle
+from tests.support.pending_offsets import committing_in, marker
+from tests.unit.group.test_offsets import committing, deleting
+
+GROUPS = ("a", "b")
+PRODUCERS = (1, 2, 3)
+Place = tuple[str, int]
+"""Group and partition."""
+
+
+class Written(NamedTuple):
+    """An offset and where its record stands in the log."""
+
+    offset: int
+    at: int
+
+
+@dataclass
+class Model:
+    """The log, replayed as simply as can be."""
+
+    committed: dict[Place, Written] = field(default_factory=dict)
+    pending: dict[int, dict[Place, Written]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, log: bytes) -> Model:
+        model = cls()
+        for header, batch in iter_batches(log):
+            found = decode_batch(batch)
+            if header.is_control:
+                ended = decode_end_txn_marker(found[0])
+                assert ended is not None
+                model.end(header.producer_id, committed=ended.is_commit)
+                continue
+            for record in found:
+                decoded = records.decode(OFFSETS_TOPIC, record.key, record.value)
+                assert decoded is not None
+                if isinstance(decoded.key, OffsetCommitKey):
+                    model.take(header.producer_id, record.offset, decoded.key, decoded.value)
+        return model
+
+    def take(self, producer_id: int, at: int, key: OffsetCommitKey, value: object) -> None:
+        place = (key.group, key.partition)
+        if not isinstance(value, OffsetCommitValue):
+            for one in (self.committed, *self.pending.values()):
+                one.pop(place, None)
+        elif producer_id == NO_PRODUCER_ID:
+            self.committed[place] = Written(value.offset, at)
+        else:
+            self.pending.setdefault(producer_id, {})[place] = Written(value.offset, at)
+
+    def end(self, producer_id: int, *, committed: bool) -> None:
+        for place, written in self.pending.pop(producer_id, {}).items():
+            known = self.committed.get(place)
+            if committed and (known is None or known.at < written.at):
+                self.committed[place] = written
+
+    def unstable(self) -> set[Place]:
+        return {place for found in self.pending.values() for place in found}
+
+
+class Playing:
+    """One run: what is asked, and which epoch each producer is at."""
+
+    def __init__(self, world: CoordinatorWorld) -> None:
+        self.world = world
+        self.epochs = dict.fromkeys(PRODUCERS, 0)
+        self.asked: list[Asking] = []
+        self.offset = 0
+
+    def next_offset(self) -> int:
+        self.offset += 1
+        return self.offset
+
+    async def plain(self, group: str, partition: int) -> None:
+        request = committing({partition: self.next_offset()}, group=group)
+        self.asked.append(self.world.send(request, 9))
+
+    async def inside(self, group: str, partition: int, producer_id: int, behind: int) -> None:
+        """A commit of a producer, or of its predecessor `behind` epochs ago."""
+        request = committing_in(
+            {partition: self.next_offset(), (partition + 1) % 3: self.next_offset()},
+            group=group,
+            producer_id=producer_id,
+            epoch=max(0, self.epochs[producer_id] - behind),
+        )
+        self.asked.append(self.world.send(request, 5))
+
+    async def end(self, producer_id: int, committed: bool, bumps: bool) -> None:
+        """The end of a transaction of version 2 if it bumps the epoch, else of version 1."""
+        self.epochs[producer_id] += bumps
+        self.world.mark(
+            marker(
+                committed=committed,
+                producer_id=producer_id,
+                epoch=self.epochs[producer_id],
+                version=2 if bumps else 1,
+            )
+        )
+
+    async def late_end(self, producer_id: int, committed: bool) -> None:
+        """A marker that comes once more, or for the first time after its successor."""
+        epoch = self.epochs[producer_id]
+        self.world.mark(
+            marker(committed=committed, producer_id=producer_id, epoch=epoch, version=2)
+        )
+
+    async def forget(self, group: str, partition: int) -> None:
+        self.asked.append(self.world.send(deleting(partition, group=group), 0))
+
+    async def delete_group(self, group: str) -> None:
+        self.asked.append(self.world.send(DeleteGroupsRequest(groups_names=[group]), 2))
+
+    async def turn(self) -> None:
+        await self.world.runtime.advance(1)
+
+    async def hold(self) -> None:
+        self.world.link.holding = True
+
+    async def release(self) -> None:
+        self.world.link.release()
+        await self.turn()
+
+    async def fail(self, is_written: bool) -> None:
+        """An append fails; whether its records are in the log nobody is told."""
+        log = self.world.log
+        log.failure, log.writes_failing = NotEnoughReplicas("too few"), is_written
+        await self.release()
+        log.failure = None
+        await self.turn()
+        await settle()
+
+    async def crash(self, is_written: bool) -> None:
+        """The coordinator's process ends; what is on its way is written or not."""
+        if is_written:
+            await self.release()
+        self.world.link.held.clear()
+        self.world.link.holding = False
+        await self.world.actor.stop()
+        self.world.restart()
+        await self.world.begin()
+
+    async def rest(self) -> None:
+        """Everything has arrived."""
+        self.world.link.release()
+        await self.world.runtime.advance(20)
+        await settle()
+        assert all(host.is_active for host in self.world.actor._hosts.values())
+
+
+_groups, _partitions = st.sampled_from(GROUPS), st.integers(0, 2)
+_producers = st.sampled_from(PRODUCERS)
+Action = Callable[[Playing], Coroutine[Any, Any, None]]
+
+
+def _call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Action]:
+    def build(given_ones: tuple[Any, ...]) -> Action:
+        return lambda playing: getattr(playing, name)(*given_ones)
+
+    return st.tuples(*arguments).map(build)
+
+
+_actions = st.one_of(
+    _call("plain", _groups, _partitions),
+    _call("inside", _groups, _partitions, _producers, st.sampled_from((0, 0, 0, 1))),
+    _call("inside", _groups, _partitions, _producers, st.just(0)),
+    _call("end", _producers, st.booleans(), st.booleans()),
+    _call("late_end", _producers, st.booleans()),
+    _call("forget", _groups, _partitions),
+    _call("delete_group", _groups),
+    _call("turn"),
+    _call("hold"),
+    _call("release"),
+    _call("fail", st.booleans()),
+    _call("crash", st.booleans()),
+)
+
+
+def told(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
+    """Committed offsets, and where some are pending."""
+    store = world.actor._hosts[0].shard.offsets
+    committed = {}
+    for group, topics in store.groups.items():
+        found: Topics = topics
+        for index, stored in found.get("t", {}).items():
+            committed[group, index] = stored.offset
+    return committed, {
+        (group, index) for group in store.groups for _, index in store.pending.of(group)
+    }
+
+
+async def check(playing: Playing) -> None:
+    """The shard at rest against the log, and again after it was read back."""
+    await playing.rest()
+    model = Model.of(playing.world.log.bytes())
+    expected = ({place: one.offset for place, one in model.committed.items()}, model.unstable())
+    assert told(playing.world) == expected
+    await playing.crash(is_written=True)
+    assert told(playing.world) == expected
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(_actions, max_size=40))
+def test_the_shard_holds_what_the_log_says(actions: list[Action]) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        playing = Playing(world)
+        for action in actions:
+            await action(playing)
+        await check(playing)
+
+    with tempfile.TemporaryDirectory() as directory:
+        run_world(scenario, Path(directory))
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(_groups, _partitions, _producers), min_size=1, max_size=12))
+def test_every_acknowledged_offset_counts_once_its_transaction_has_committed(
+    commits: list[tuple[str, int, int]],
+) -> None:
+    """The last of each partition, across transactions of several producers."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        last: dict[Place, int] = {}
+        for offset, (group, partition, producer_id) in enumerate(commits):
+            request = committing_in({partition: offset}, group=group, producer_id=producer_id)
+            answer = await world.ask(request, 5)
+            assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+            last[group, partition] = offset
+        for producer_id in PRODUCERS:
+            assert await world.end(marker(producer_id=producer_id)) == [["NONE"]]
+        assert told(world) == (last, set())
+
+    with tempfile.TemporaryDirectory() as directory:
+        run_world(scenario, Path(directory))
