@@ -27,7 +27,8 @@ WEIGHTS = {
     "disk_error": 2,
     "disk_full": 2,
     "slow_machine": 1,
-    "pause_followers": 1,
+    "pause_followers": 2,
+    "flicker": 2,
     "hold_back_change": 2,
     "isolate_leader": 1,
     "cut_while_writing": 1,
@@ -75,12 +76,14 @@ class Faults:
             "disk_full": self._disk_full,
             "slow_machine": self._sequences.slow_machine,
             "pause_followers": self._sequences.pause_followers,
+            "flicker": self._flicker,
             "hold_back_change": self._sequences.hold_back_change,
             "isolate_leader": self._sequences.isolate_leader,
             "cut_while_writing": self._sequences.cut_while_writing,
             "shake_quorum": self._sequences.shake_quorum,
         }
         assert kinds.keys() == WEIGHTS.keys(), "every kind has its weight"
+        self._may_flicker = weights[POWER] > 0
         self._kinds = list(kinds.values())
         self._weights = [weights[kind] for kind in kinds]
 
@@ -127,15 +130,24 @@ class Faults:
     def _stop_node(self) -> None:
         machine = self._do.machine()
         if machine.up:
-            self._down(machine, power=False)
+            self._down(machine, self._outage_s(), power=False)
 
     def _lose_power(self) -> None:
         machine = self._do.machine()
         if machine.up and self._may_lose(machine):
-            self._down(machine, power=True)
+            self._down(machine, self._outage_s(), power=True)
 
-    def _down(self, machine: Machine, *, power: bool) -> None:
-        seconds = self._random.choice((0.2, 1.0, 5.0, 12.0)) * self._random.random() + 0.1
+    def _outage_s(self) -> float:
+        return self._random.choice((0.2, 1.0, 5.0, 12.0)) * self._random.random() + 0.1
+
+    def _flicker(self) -> None:
+        """A machine loses power for a moment, and one that leads hears from it late then."""
+        machine = self._do.machine()
+        if self._may_flicker and machine.up and self._may_lose(machine):
+            self._down(machine, 0.1, power=True)
+            self._sequences.delay_return(machine)
+
+    def _down(self, machine: Machine, seconds: float, *, power: bool) -> None:
         how = "loses power" if power else "ends all processes"
         self._do.tell(f"{machine.name} {how} for {seconds:.1f} s")
         if power:

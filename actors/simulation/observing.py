@@ -109,7 +109,7 @@ class Observer:
         if (
             state is None
             or state.leader_epoch != machine.leader_epoch
-            or state.partition_epoch < machine.partition_epoch
+            or state.partition_epoch < machine.progress._isr_epoch  # nobody who knows it lives
         ):
             return
         for broker_id, partition in self._living(key, state.isr):

@@ -93,7 +93,7 @@ class Simulation:
         fetch_bytes = draw((400, 1_000, 1 << 20))
         return {
             "min.insync.replicas": "2" if self._weights[POWER] else draw(("1", "2")),
-            "replica.lag.time.max.ms": draw(("300", "700", "1500", "1500")),
+            "replica.lag.time.max.ms": draw(("300", "700", "1500", "5000")),
             "leader.imbalance.check.interval.seconds": draw(("1", "300", "300")),
             "replica.fetch.max.bytes": str(fetch_bytes),
             "replica.fetch.response.max.bytes": str(2 * fetch_bytes),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from raylog.actors.controller.api import AlterPartitions, CreateTopics, IsrOutcome, NewTopic
+from raylog.actors.metadata.records import NO_LEADER
 from raylog.actors.metadata.voting import VoterAppend
 from raylog.actors.names import BROKER, CONTROLLER, REPLICA
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
@@ -70,12 +72,18 @@ class Sequences:
         self._do.slow(pairs + [(other, one) for one, other in pairs], factor, seconds)
 
     def pause_followers(self) -> None:
-        """The replicas of all machines but one stand still; their brokers do not."""
+        """One after the other the replicas of all machines but one stand still, then all go on."""
         spared = self._do.machine()
-        seconds = self._random.uniform(1, 6)
-        for one in self._do.cluster.of_role(REPLICA):
-            if one.machine is not spared:
-                self._do.pause(one, seconds)
+        seconds = self._random.uniform(2, 8)
+        for machine in self._do.cluster.machines:
+            if machine is not spared:
+                wait_s = self._random.uniform(0, 0.6 * seconds)
+                self._do.later(wait_s, partial(self._pause_on, machine, seconds - wait_s))
+
+    def _pause_on(self, machine: Machine, seconds: float) -> None:
+        replica = self._do.on(machine, REPLICA)
+        if replica is not None:
+            self._do.pause(replica, seconds)
 
     def hold_back_change(self) -> None:
         """A leader does not hear for a while that its in-sync replicas are others."""
@@ -122,6 +130,38 @@ class Sequences:
         else:
             self._do.tell(f"messages from {leader.name} to {follower.name} take long")
             self._do.slow([(leader.name, follower.name)], 300.0, seconds)
+
+    def delay_return(self, machine: Machine) -> None:
+        """A machine is back, and one that leads hears nothing of it but what the metadata says.
+
+        Its replicas may hold less than they held: nobody must go by what they said before.
+        """
+        broker_id = self._do.cluster.machines.index(machine)
+        seconds = self._random.uniform(1, 2.5)
+
+        def spring(controller: Resident, args: tuple[Any, ...], _answer: object) -> bool:
+            if controller.spec.role != CONTROLLER or args[0].broker_id != broker_id:
+                return False
+            leaders = self._leaders_over(broker_id, controller.machine)
+            if leaders:
+                leader = self._random.choice(leaders).name
+                self._do.tell(f"{machine.name} is back, nothing gets from it to {leader}")
+                self._do.cut([(machine.name, leader)], seconds)
+            return True
+
+        self._trap("partitions_opened", spring)
+
+    def _leaders_over(self, broker_id: int, spared: Machine) -> list[Machine]:
+        """Machines that lead what a broker has a replica of; if it can be, with nobody else."""
+        led = [
+            (len(state.replicas), self._do.cluster.machines[state.leader])
+            for topic in self._do.cluster.newest_image().topics.values()
+            for state in topic.partitions
+            if broker_id in state.replicas and state.leader not in (broker_id, NO_LEADER)
+        ]
+        found = [(count, machine) for count, machine in led if machine is not spared]
+        fewest = min((count for count, _ in found), default=0)
+        return [machine for count, machine in found if count == fewest]
 
     def isolate_leader(self) -> None:
         """Who leads is cut off from the other machines until others lead, hardly longer."""
