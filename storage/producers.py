@@ -123,12 +123,16 @@ class ProducerStates:
         An unknown producer may start anywhere (its state may have expired), or at 0 only with
         `must_start_at_zero`, where none can be forgotten: its first batch was refused then, and to
         take the next would let the client believe the first is here. A new epoch starts at 0.
+        Batches without a sequence are a coordinator's, which repeats none: epochs alone count.
         Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
             if must_start_at_zero and header.base_sequence > 0:
                 raise self._out_of_order(header, 0)
+            return None
+        if header.base_sequence == NO_SEQUENCE:
+            self._check_epoch(header, producer)
             return None
         if header.producer_epoch != producer.epoch:
             self._check_new_epoch(header, producer)
@@ -150,13 +154,16 @@ class ProducerStates:
         return None
 
     def _check_new_epoch(self, header: BatchHeader, producer: _Producer) -> None:
+        self._check_epoch(header, producer)
+        if header.base_sequence != 0:
+            raise self._out_of_order(header, 0)
+
+    def _check_epoch(self, header: BatchHeader, producer: _Producer) -> None:
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} has epoch {header.producer_epoch}, "
                 f"the partition has seen {producer.epoch}"
             )
-        if header.base_sequence != 0:
-            raise self._out_of_order(header, 0)
 
     def _out_of_order(self, header: BatchHeader, expected: int) -> OutOfOrderSequenceNumber:
         return OutOfOrderSequenceNumber(

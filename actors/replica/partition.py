@@ -43,9 +43,10 @@ from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log, Slice
-from raylog.storage.producers import Duplicate
+from raylog.storage.producers import Duplicate, marker_in
 from raylog.wire.errors import (
     ErrorCode,
+    InvalidRecord,
     KafkaError,
     KafkaStorageError,
     NotEnoughReplicasAfterAppend,
@@ -177,7 +178,7 @@ class Partition:
         batch = write.batch
         header = read_header(batch)
         log = self.log
-        duplicate = self._check_sequence(header) if header.producer_id >= 0 else None
+        duplicate = self._check_producer(header, batch) if header.producer_id >= 0 else None
         if duplicate is not None:
             answer = ProduceAnswer(
                 duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset
@@ -198,9 +199,18 @@ class Partition:
             self._must_flush(info.next_offset)
         self._answer(write, acks, info.next_offset, answer)
 
-    def _check_sequence(self, header: BatchHeader) -> Duplicate | None:
-        """The stored batch if this is a repeat; raises where a sequence does not go on."""
+    def _check_producer(self, header: BatchHeader, batch: memoryview) -> Duplicate | None:
+        """The stored batch if this is a repeat; raises if the producer may not go on like this.
+
+        A marker is one that a coordinator writes into its own partition.
+        """
         log = self.log
+        if header.is_control:
+            marker = marker_in(batch)
+            if marker is None:
+                raise InvalidRecord("a control batch that ends no transaction")
+            log.producers.check_marker(header, marker.coordinator_epoch)
+            return None
         knows_all = not (
             log.log_start_offset or self.config.compact or log.producers.may_have_forgotten
         )

@@ -177,6 +177,20 @@ def test_a_write_outside_of_the_open_transaction_is_refused(states: ProducerStat
         states.check(header(1))
 
 
+def test_of_batches_without_a_sequence_the_epoch_counts_alone(states: ProducerStates) -> None:
+    """A coordinator writes them, as many of one content as it likes."""
+    for offset in range(7):
+        write(states, offset, header(-1, epoch=3, transactional=True))
+    write(states, 7, header(-1, epoch=4, transactional=True))
+    assert states.transaction_start(1) == 0
+    with pytest.raises(InvalidProducerEpoch):
+        states.check(header(-1, epoch=3, transactional=True))
+    end(states, 8, 1, producer_epoch=6)
+    with pytest.raises(InvalidProducerEpoch):
+        states.check(header(-1, epoch=5, transactional=True))
+    write(states, 9, header(-1, epoch=6, transactional=True))
+
+
 def test_old_markers_are_refused(states: ProducerStates) -> None:
     states.check_marker(header(producer_id=9), 0)  # of an unknown producer: none is older
     write(states, 0, header(0, epoch=3, transactional=True))
