@@ -1,10 +1,10 @@
 """Batches of idempotent producers that were refused, and what a client had sent after them.
 
 A client has several Produce requests on their way. While leadership moves, or its process is
-replaced, the first of them may be refused and the next find the new leader ready: that one would be
-told OUT_OF_ORDER_SEQUENCE_NUMBER, which is true and misleads. librdkafka then takes a new epoch and
-writes under it once more what had been written. So whoever comes behind a refused batch, over the
-same connection, is refused as that was, until the batch itself has come again.
+replaced, the first of them may be refused and the next find the new leader ready: that one is
+OUT_OF_ORDER_SEQUENCE_NUMBER to it, which is true and misleads. librdkafka then takes a new epoch
+and writes under it once more what had been written. So who is out of order behind a batch that was
+refused over the same connection is refused as that was, and comes again behind it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raylog.actors.ports import TopicId
-from raylog.wire.errors import ErrorCode, NotLeaderOrFollower
+from raylog.wire.errors import ErrorCode
 from raylog.wire.records import BatchHeader
 
 _SENT_AGAIN = frozenset(
@@ -59,17 +59,11 @@ class RefusedSequences:
     def __len__(self) -> int:
         return len(self._refused)
 
-    def admit(self, sequence: Sequence) -> None:
-        """Raise NotLeaderOrFollower for a batch that comes behind one which was refused."""
+    def written(self, sequence: Sequence) -> None:
+        """A batch is in the log: so is, by now, what was refused before it."""
         refused = self._refused.get(sequence[:3])
-        if refused is None:
-            return
-        if _is_behind(sequence, refused):
-            raise NotLeaderOrFollower(
-                f"sequence {refused.first} of producer {refused.producer_id} was refused and has "
-                f"not come again before {sequence.first}"
-            )
-        del self._refused[sequence[:3]]
+        if refused is not None and not _is_behind(refused, sequence):
+            del self._refused[sequence[:3]]
 
     def note(self, sequence: Sequence, code: ErrorCode) -> ErrorCode:
         """Remember a refusal; returns the code that the client is to get."""

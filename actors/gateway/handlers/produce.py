@@ -72,6 +72,7 @@ class _Send:
             except KafkaError as failure:
                 self._produce.fail(answer, failure, self.sequences[at])
             else:
+                self._produce.written(self.sequences[at])
                 answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
         self._produce.one_done()
 
@@ -157,8 +158,6 @@ class _Produce:
         header = check_produced(batch)
         sequence = sequence_of(topic.topic_id, part.index, header)
         try:
-            if sequence is not None:
-                self._context.connection.refused_sequences.admit(sequence)
             route = gateway.cluster.route(topic, part.index)
         except NotLeaderOrFollower as refusal:
             self.fail(answer, refusal, sequence)
@@ -238,6 +237,12 @@ class _Produce:
                 for position, why in failure.record_errors
             ]
         self._failed.append(str(failure))
+
+    def written(self, sequence: Sequence | None) -> None:
+        """A batch is in the log."""
+        refused = self._context.connection.refused_sequences
+        if refused and sequence is not None:
+            refused.written(sequence)
 
     def timed_out(self) -> None:
         """Answer without the partitions that did not."""

@@ -1,16 +1,17 @@
-"""What a client sent behind a refused batch is refused, too, until that has come again."""
+"""What is out of order because of a refused batch is refused as that was."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raylog.actors.gateway.refused_sequences import RefusedSequences, Sequence
 from raylog.actors.runtime.base import PeerLost
-from raylog.wire.errors import ErrorCode, NotLeaderOrFollower, OutOfOrderSequenceNumber
-from raylog.wire.records import Record, encode_batch
-from tests.support.gateway_world import World, run, topic_id
+from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
+from raylog.wire.records import Record, encode_batch, read_header
+from tests.support.gateway_world import FakeRequest, World, run, topic_id
 from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
@@ -28,22 +29,20 @@ def batch(first: int, epoch: int = 0) -> bytes:
     return encode_batch(records, producer_id=7, producer_epoch=epoch, base_sequence=first)
 
 
-def test_whoever_is_behind_a_refused_batch_waits_for_it() -> None:
+def test_out_of_order_behind_a_refused_batch_is_refused_as_that_was() -> None:
     refused = RefusedSequences()
     assert refused.note(sequence(5), ErrorCode.NOT_LEADER_OR_FOLLOWER) == REFUSED[0]
-    with pytest.raises(NotLeaderOrFollower):
-        refused.admit(sequence(6))
-    refused.admit(sequence(6, producer_id=8))
-    refused.admit(sequence(5))
-    refused.admit(sequence(6))
-    assert len(refused) == 0
+    assert refused.note(sequence(6), OUT_OF_ORDER) == REFUSED[0]
+    assert refused.note(sequence(6, producer_id=8), OUT_OF_ORDER) is OUT_OF_ORDER
 
 
-@pytest.mark.parametrize("again", [sequence(4), sequence(5), sequence(0, epoch=1)])
-def test_the_batch_itself_an_earlier_one_or_a_new_epoch_opens_the_way(again: Sequence) -> None:
+@pytest.mark.parametrize("later", [sequence(5), sequence(6), sequence(0, epoch=1)])
+def test_what_is_written_ends_it(later: Sequence) -> None:
     refused = RefusedSequences()
     refused.note(sequence(5), ErrorCode.NOT_ENOUGH_REPLICAS)
-    refused.admit(again)
+    refused.written(sequence(4))
+    assert len(refused) == 1
+    refused.written(later)
     assert len(refused) == 0
 
 
@@ -51,22 +50,20 @@ def test_the_first_of_several_refused_ones_counts() -> None:
     refused = RefusedSequences()
     for first in (5, 6, 7):
         refused.note(sequence(first), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    with pytest.raises(NotLeaderOrFollower):
-        refused.admit(sequence(6))
+    assert refused.note(sequence(6), OUT_OF_ORDER) == REFUSED[0]
 
 
 def test_sequences_begin_anew_after_the_last() -> None:
     refused = RefusedSequences()
     refused.note(sequence(LAST), ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    with pytest.raises(NotLeaderOrFollower):
-        refused.admit(sequence(0))
+    assert refused.note(sequence(0), OUT_OF_ORDER) == REFUSED[0]
 
 
 @pytest.mark.parametrize("code", [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.MESSAGE_TOO_LARGE])
-def test_what_may_be_written_or_never_will_holds_up_nobody(code: ErrorCode) -> None:
+def test_what_may_be_written_or_never_will_is_not_remembered(code: ErrorCode) -> None:
     refused = RefusedSequences()
     assert refused.note(sequence(5), code) is code
-    refused.admit(sequence(6))
+    assert len(refused) == 0
 
 
 def test_out_of_order_is_told_unless_it_comes_of_the_refusal() -> None:
@@ -77,6 +74,21 @@ def test_out_of_order_is_told_unless_it_comes_of_the_refusal() -> None:
     assert refused.note(sequence(5), OUT_OF_ORDER) is OUT_OF_ORDER
 
 
+def expecting(first: int) -> Callable[[FakeRequest], list[Any]]:
+    """A replica that has all of the producer's batches before one, and takes them in order."""
+    expected = first
+
+    def answer(request: FakeRequest) -> list[Any]:
+        nonlocal expected
+        found = read_header(request.payload).base_sequence
+        if found > expected:
+            return [(int(OUT_OF_ORDER), f"expected {expected}")]
+        expected = max(expected, found + 1)
+        return appended(request)
+
+    return answer
+
+
 def test_requests_on_their_way_when_the_leader_s_process_is_replaced() -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1)
@@ -85,27 +97,23 @@ def test_requests_on_their_way_when_the_leader_s_process_is_replaced() -> None:
         client = world.client()
         client.send(produce((0, batch(5))), 9)
         first.lose()
-        second = await world.route("second", (T, 0))
-        second.answering = appended
+        (await world.route("second", (T, 0))).answering = expecting(5)
         assert [codes(one) for one in client.received()] == [REFUSED]
-        assert codes(await client.ask(produce((0, batch(6))), 9)) == REFUSED
-        assert second.requests == []
-        assert codes(await client.ask(produce((0, batch(5))), 9)) == OK
-        assert codes(await client.ask(produce((0, batch(6))), 9)) == OK
+        for sent, answer in ((6, REFUSED), (7, REFUSED), (5, OK), (6, OK), (7, OK)):
+            assert codes(await client.ask(produce((0, batch(sent))), 9)) == answer
 
     run(scenario)
 
 
-def test_a_batch_refused_before_there_is_a_way_to_the_leader() -> None:
+def test_a_batch_refused_here_and_written_elsewhere() -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1)
         await world.topic("t", 1)
-        client, other = world.client(), world.client()
+        client = world.client()
         assert codes(await client.ask(produce((0, batch(5))), 9)) == REFUSED
-        (await world.route("replica", (T, 0))).answering = appended
-        assert codes(await client.ask(produce((0, batch(6))), 9)) == REFUSED
-        assert codes(await other.ask(produce((0, batch(6))), 9)) == OK
-        assert codes(await client.ask(produce((0, batch(0, epoch=1))), 9)) == OK
+        (await world.route("replica", (T, 0))).answering = expecting(9)
+        assert codes(await client.ask(produce((0, batch(9))), 9)) == OK
+        assert codes(await client.ask(produce((0, batch(11))), 9)) == [OUT_OF_ORDER]
 
     run(scenario)
 
