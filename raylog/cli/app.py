@@ -14,6 +14,7 @@ from raylog.cli import (
     groups,
     plugins,
     produce,
+    quorum,
     sim,
     status,
     topics,
@@ -49,6 +50,7 @@ app.command(name="up")(up.up)
 app.command(name="down")(down.down)
 app.command(name="status")(status.status)
 app.add_typer(brokers.app, name="brokers")
+app.add_typer(quorum.app, name="quorum")
 app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)

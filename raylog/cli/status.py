@@ -72,7 +72,7 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
     print_table(
         "metadata quorum",
         ["broker#", "role", "epoch#", "end#", "lag#", "seen"],
-        [(*list(row.values())[:-1], _ago(row["last_contact_ms"])) for row in found.quorum],
+        [(*list(row.values())[:-1], ago(row["last_contact_ms"])) for row in found.quorum],
     )
     print_table(
         "actors",
@@ -110,7 +110,7 @@ def _health_line(health: dict[str, int]) -> str:
     )
 
 
-def _ago(at_ms: object) -> str | None:
+def ago(at_ms: object) -> str | None:
     """How long ago a moment was."""
     if not isinstance(at_ms, int) or at_ms < 0:
         return None
@@ -137,7 +137,7 @@ def read_status(data: Path) -> ClusterStatus:
         record.bootstrap,
         _actor_rows(stands),
         _partition_rows(stands.brokers, told.replicas),
-        _quorum_rows(told.quorum),
+        quorum_rows(told.quorum),
         _health(told.replicas),
         [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()]
         + told.failures,
@@ -241,7 +241,7 @@ def _told(record: ClusterRecord) -> _Told:
     return told
 
 
-def _quorum_rows(quorum: QuorumView | None) -> list[Row]:
+def quorum_rows(quorum: QuorumView | None) -> list[Row]:
     """Each copy of the metadata log, voters first."""
     if quorum is None:
         return []

@@ -146,6 +146,22 @@ class BlockingClient:
         """Who holds the cluster's metadata log, and how far each copy is."""
         return run_blocking(self._replicas.describe_quorum())
 
+    def add_voter(
+        self,
+        broker_id: int,
+        directory_id: str,
+        listeners: Mapping[str, tuple[str, int]] | None = None,
+    ) -> None:
+        """Let a copy of the metadata log vote; raises DuplicateVoter, RequestTimedOut.
+
+        `listeners`, name to host and port, are for Apache Kafka alone.
+        """
+        run_blocking(self._replicas.add_voter(broker_id, directory_id, listeners or {}))
+
+    def remove_voter(self, broker_id: int, directory_id: str) -> None:
+        """Let a copy of the metadata log vote no more; raises VoterNotFound."""
+        run_blocking(self._replicas.remove_voter(broker_id, directory_id))
+
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
         run_blocking(self._replicas.unregister_broker(broker_id))

@@ -14,6 +14,11 @@ from raylog.client.core import Core
 from raylog.client.errors import NotSupported
 from raylog.client.offsets import by_topic
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.messages.add_raft_voter import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    Listener,
+)
 from raylog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -43,10 +48,12 @@ from raylog.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
 )
+from raylog.wire.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 from raylog.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from raylog.wire.uuids import ZERO_UUID, from_base64, to_base64
 
 METADATA_LOG = "__cluster_metadata"
 Outcomes = dict[TopicPartition, KafkaError | None]
@@ -100,6 +107,8 @@ class QuorumMember:
     """-1: unknown."""
     last_contact_ms: int
     caught_up_ms: int
+    directory_id: str = ""
+    """Of the directory that holds it; empty where nobody told (before Kafka 3.9)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +291,37 @@ class ReplicaAdmin:
             [_member(one) for one in log.observers],
         )
 
+    async def add_voter(
+        self, broker_id: int, directory_id: str, listeners: Mapping[str, tuple[str, int]]
+    ) -> None:
+        """Let a broker's copy of the metadata log vote, once it is level with it.
+
+        `listeners`, name to host and port, are where Apache Kafka reaches a new controller; Raylog
+        needs none. Raises DuplicateVoter, RequestTimedOut if it did not get level.
+        """
+        request = AddRaftVoterRequest(
+            cluster_id=None,
+            timeout_ms=self._core.settings.request_timeout_ms,
+            voter_id=broker_id,
+            voter_directory_id=from_base64(directory_id),
+            listeners=[
+                Listener(name=name, host=host, port=port)
+                for name, (host, port) in listeners.items()
+            ],
+        )
+        response = await self._core.ask_controller(request, AddRaftVoterResponse)
+        _check(response.error_code, f"broker {broker_id}", response.error_message)
+
+    async def remove_voter(self, broker_id: int, directory_id: str) -> None:
+        """Let a copy of the metadata log vote no more; raises VoterNotFound."""
+        request = RemoveRaftVoterRequest(
+            cluster_id=None,
+            voter_id=broker_id,
+            voter_directory_id=from_base64(directory_id),
+        )
+        response = await self._core.ask_controller(request, RemoveRaftVoterResponse)
+        _check(response.error_code, f"broker {broker_id}", response.error_message)
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
         request = UnregisterBrokerRequest(broker_id=broker_id)
@@ -309,6 +349,7 @@ def _member(state: ReplicaState) -> QuorumMember:
         state.log_end_offset,
         state.last_fetch_timestamp,
         state.last_caught_up_timestamp,
+        "" if state.replica_directory_id == ZERO_UUID else to_base64(state.replica_directory_id),
     )
 
 

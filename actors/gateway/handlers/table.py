@@ -40,6 +40,8 @@ _HANDLERS = {
     ApiKey.UNREGISTER_BROKER: "unregister_broker",
     ApiKey.LIST_CONFIG_RESOURCES: "list_config_resources",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
+    ApiKey.ADD_RAFT_VOTER: "add_raft_voter",
+    ApiKey.REMOVE_RAFT_VOTER: "remove_raft_voter",
 }
 """API key -> module beside this one; its function carries the module's name."""
 
@@ -47,6 +49,7 @@ FORWARDED = frozenset(
     (
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
+        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.JOIN_GROUP,
         ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,

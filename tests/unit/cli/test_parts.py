@@ -23,12 +23,12 @@ from raylog.cli.output import human_bytes
 from raylog.cli.produce import read_lines
 from raylog.cli.status import (
     _actor_rows,
-    _ago,
     _health,
     _health_line,
     _partition_rows,
-    _quorum_rows,
     _role_of,
+    ago,
+    quorum_rows,
 )
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
@@ -224,12 +224,12 @@ def test_the_metadata_quorum_as_rows() -> None:
         [QuorumMember(1, 100, 5, 5), QuorumMember(2, 90, 4, -1)],
         [QuorumMember(3, -1, -1, -1)],
     )
-    rows = _quorum_rows(quorum)
+    rows = quorum_rows(quorum)
     assert [(row["role"], row["lag"]) for row in rows] == [
         ("leader", 0),
         ("voter", 10),
         ("observer", None),
     ]
-    assert _quorum_rows(None) == []
-    assert _ago(-1) is None
-    assert str(_ago(int(time.time() * 1000))).endswith(" s ago")
+    assert quorum_rows(None) == []
+    assert ago(-1) is None
+    assert str(ago(int(time.time() * 1000))).endswith(" s ago")

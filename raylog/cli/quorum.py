@@ -1,0 +1,175 @@
+"""`raylog quorum`: who holds the metadata log, and changing that."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import CommandFailed
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.status import ago, quorum_rows
+
+if TYPE_CHECKING:
+    from raylog.client import BlockingClient, QuorumMember, QuorumView
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The brokers that vote on metadata: how they stand, one more, one less.",
+)
+Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")]
+Directory = Annotated[
+    str | None,
+    typer.Option(
+        "--directory",
+        metavar="ID",
+        help="The directory that is meant, as status shows it; needed only where a broker has two.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+@app.command()
+def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
+    """Show the copies of the metadata log: who votes, the epoch, how far each is behind.
+
+    Every change of topics, settings or leaders counts once most voters hold
+    it. Observers follow and do not vote. A voter that was not seen for long
+    is lost, or its broker is away.
+    """
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        quorum = client.describe_quorum()
+    members = [*quorum.voters, *quorum.observers]
+    rows = [
+        {**row, "directory": one.directory_id or None}
+        for row, one in zip(quorum_rows(quorum), members, strict=True)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    print_table(
+        None,
+        ["broker#", "role", "epoch#", "end#", "lag#", "seen", "directory"],
+        [(*list(row.values())[:5], ago(row["last_contact_ms"]), row["directory"]) for row in rows],
+    )
+    print_done(_tolerance(len(quorum.voters)))
+
+
+@app.command()
+def add(
+    broker: Broker,
+    directory: Directory = None,
+    listeners: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--listener",
+            metavar="NAME=HOST:PORT",
+            help="Where Apache Kafka reaches the new controller; Raylog needs none.",
+        ),
+    ] = None,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Let a broker vote: it is brought level with the metadata log first.
+
+    A broker that lost its directory and came back with a new one is added in
+    place of its former self, which cannot vote any more.
+    """
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        quorum = client.describe_quorum()
+        observer = _one(quorum.observers, broker, directory)
+        voter = _one(quorum.voters, broker, None)
+        if observer is None and voter is not None and directory in (None, voter.directory_id):
+            print_done(f"broker {broker} votes already")
+            return
+        if observer is None:
+            raise CommandFailed(
+                f"broker {broker} is not known" + (f" with {directory}" if directory else ""),
+                "See the brokers with: raylog quorum status",
+            )
+        if voter is not None:
+            _confirm(
+                f"Broker {broker} votes with the directory {voter.directory_id}, which it no "
+                "longer has. Replace it?",
+                yes=yes,
+            )
+            client.remove_voter(broker, voter.directory_id)
+        client.add_voter(broker, observer.directory_id, _addresses(listeners or []))
+        _tell(client, f"broker {broker} votes now")
+
+
+@app.command()
+def remove(
+    broker: Broker,
+    directory: Directory = None,
+    yes: Yes = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Take the vote from a broker, be it there or lost; it stays a broker.
+
+    The last voter cannot be removed, nor one without which too few of the
+    others answer.
+    """
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        quorum = client.describe_quorum()
+        voter = _one(quorum.voters, broker, directory)
+        if voter is None:
+            raise CommandFailed(
+                f"broker {broker} does not vote" + (f" with {directory}" if directory else ""),
+                "See who does with: raylog quorum status",
+            )
+        if len(quorum.voters) == 1:
+            raise CommandFailed(
+                f"broker {broker} is the last voter",
+                "Let another one vote first: raylog quorum add BROKER",
+            )
+        left = _tolerance(len(quorum.voters) - 1)
+        _confirm(f"Take the vote from broker {broker}? Then {left}.", yes=yes)
+        client.remove_voter(broker, voter.directory_id)
+        _tell(client, f"broker {broker} votes no more")
+
+
+def _one(copies: list[QuorumMember], broker: int, directory: str | None) -> QuorumMember | None:
+    """The copy of a broker, in that directory if one is named."""
+    for one in copies:
+        if one.broker_id == broker and directory in (None, one.directory_id):
+            return one
+    return None
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
+
+
+def _addresses(listeners: list[str]) -> dict[str, tuple[str, int]]:
+    """Listeners as they were typed."""
+    found = {}
+    for one in listeners:
+        name, _, address = one.partition("=")
+        host, _, port = address.rpartition(":")
+        if not (name and host and port.isdigit()):
+            raise typer.BadParameter(f"{one!r} is not NAME=HOST:PORT")
+        found[name] = (host, int(port))
+    return found
+
+
+def _tell(client: BlockingClient, done: str) -> None:
+    quorum: QuorumView = client.describe_quorum()
+    print_done(f"{done}; {_tolerance(len(quorum.voters))}")
+
+
+def _tolerance(voters: int) -> str:
+    """How many voters may be lost."""
+    spare = (voters - 1) // 2
+    names = "1 broker votes" if voters == 1 else f"{voters} brokers vote"
+    lost = "none of them may be lost" if spare == 0 else f"{spare} of them may be lost"
+    return f"{names}, {lost}"
