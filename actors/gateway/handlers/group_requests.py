@@ -1,9 +1,10 @@
 """Requests of consumer groups, forwarded as they came to the coordinator of this broker.
 
 JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5, OffsetCommit 2-10, OffsetFetch 1-10,
-OffsetDelete 0, ListGroups 0-5, DescribeGroups 0-6, DeleteGroups 0-2, ConsumerGroupHeartbeat 0-1,
-ConsumerGroupDescribe 0-1. What each version added is told in `actors/group` and `wire/messages`.
-The body is decoded here only if there is no coordinator to answer.
+TxnOffsetCommit 0-5, OffsetDelete 0, ListGroups 0-5, DescribeGroups 0-6, DeleteGroups 0-2,
+ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1. What each version added is told in
+`actors/group` and `wire/messages`. The body is decoded here only if there is no coordinator to
+answer.
 """
 
 from __future__ import annotations
