@@ -34,7 +34,7 @@ class Ring:
 
 def ring_of(brokers: Sequence[BrokerRegistration], count: int, rng: Random) -> Ring:
     """The ring for partitions of `count` replicas each; raises InvalidReplicationFactor."""
-    usable = [broker for broker in brokers if not broker.shutting_down]
+    usable = [broker for broker in brokers if broker.fenced or not broker.shutting_down]
     live = tuple(broker for broker in usable if broker.is_live)
     if count > len(usable):
         raise InvalidReplicationFactor(

@@ -74,11 +74,16 @@ class ReassignmentControl:
     def _begun(
         self, key: PartitionKey, state: PartitionState, target: Replicas, rules: Rules
     ) -> PartitionChanged | None:
-        """The partition on its way from all the replicas that it has to the target."""
+        """The partition on its way from all the replicas that it has to the target.
+
+        Those of a move under way stay among the added ones, even if they are to go again: without
+        them the partition is what it was, however often its target has changed.
+        """
         check_assigned(target, self._image.brokers)
         change = self._partitions.change(key, state, rules, election=Election.ONLINE)
+        original = without(state.replicas, *state.adding_replicas)
         change.removing = tuple(sorted(set(state.replicas) - set(target)))
-        change.adding = tuple(sorted(set(target) - set(state.replicas)))
+        change.adding = tuple(sorted({*state.adding_replicas, *target} - set(original)))
         change.replicas = (*target, *change.removing)
         return change.record()
 

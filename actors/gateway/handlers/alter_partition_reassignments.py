@@ -6,8 +6,9 @@ and this gateway sees it; the move itself takes as long as the data needs.
 
 from __future__ import annotations
 
+from itertools import islice
+
 from raylog.actors.controller.api import AlterReassignments, ReassignOutcome, ReassignPartition
-from raylog.actors.gateway.answers import by_topic
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.replica_changes import alter_reassignments
 from raylog.wire.messages.alter_partition_reassignments import (
@@ -22,18 +23,24 @@ from raylog.wire.messages.alter_partition_reassignments import (
 async def alter_partition_reassignments(
     context: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
-    """Have the controller move them; each partition succeeds or fails on its own."""
+    """Have the controller move them; each partition succeeds or fails on its own.
+
+    The answer has the request's topics and partitions, in its order.
+    """
     asked = AlterReassignments(
         [_asked(topic.name, one) for topic in request.topics for one in topic.partitions],
         request.allow_replication_factor_change,
     )
-    outcomes = await alter_reassignments(context.gateway, asked, request.timeout_ms)
+    outcomes = iter(await alter_reassignments(context.gateway, asked, request.timeout_ms))
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=[
-            ReassignableTopicResponse(name=name, partitions=[_result(one) for one in found])
-            for name, found in by_topic(outcomes).items()
+            ReassignableTopicResponse(
+                name=topic.name,
+                partitions=[_result(one) for one in islice(outcomes, len(topic.partitions))],
+            )
+            for topic in request.topics
         ],
     )
 

@@ -111,9 +111,8 @@ def _partition(
     image: MetadataImage, topic: Topic, index: int
 ) -> DescribeTopicPartitionsResponsePartition:
     state = topic.partitions[index]
-    error, leader = leader_of(image, state)
+    _, leader = leader_of(image, state)  # to be without one is no error here
     return DescribeTopicPartitionsResponsePartition(
-        error_code=int(error),
         partition_index=index,
         leader_id=leader,
         leader_epoch=state.leader_epoch,

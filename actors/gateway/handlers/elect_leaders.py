@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import islice
 
 from raylog.actors.controller.api import ElectLeaders, ElectOutcome
 from raylog.actors.gateway.answers import attempt_async, by_topic
@@ -37,20 +38,21 @@ async def _elected(context: RequestContext, request: ElectLeadersRequest) -> Ele
     unclean = _UNCLEAN.get(request.election_type)
     if unclean is None:
         raise InvalidRequest(f"Unknown election type {request.election_type}")
-    partitions = None
+    partitions = None if request.topic_partitions is None else list(_partitions(request))
     topics = list(context.gateway.cluster.image.topic_ids)
-    if request.topic_partitions is not None:
-        topics = [one.topic for one in request.topic_partitions]
-        partitions = list(_partitions(request))
-    outcomes = by_topic(
-        await elect(context.gateway, ElectLeaders(unclean, partitions, request.timeout_ms))
-    )
+    outcomes = await elect(context.gateway, ElectLeaders(unclean, partitions, request.timeout_ms))
+    if request.topic_partitions is None:
+        found = by_topic(outcomes)
+        told = [(name, found.get(name, [])) for name in dict.fromkeys([*topics, *found])]
+    else:
+        rest = iter(outcomes)
+        told = [
+            (one.topic, list(islice(rest, len(one.partitions)))) for one in request.topic_partitions
+        ]
     return ElectLeadersResponse(
         replica_election_results=[
-            ReplicaElectionResult(
-                topic=name, partition_result=[_result(one) for one in outcomes.get(name, ())]
-            )
-            for name in dict.fromkeys([*topics, *outcomes])
+            ReplicaElectionResult(topic=name, partition_result=[_result(one) for one in outcomes])
+            for name, outcomes in told
         ]
     )
 

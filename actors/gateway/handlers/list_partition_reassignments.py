@@ -38,12 +38,12 @@ def _wanted(
 
 def _topic(image: MetadataImage, name: str, indexes: Iterable[int]) -> OngoingTopicReassignment:
     topic_id = image.topic_ids.get(name)
-    states = {} if topic_id is None else {one: image.partition(topic_id, one) for one in indexes}
+    states = [] if topic_id is None else [(one, image.partition(topic_id, one)) for one in indexes]
     return OngoingTopicReassignment(
         name=name,
         partitions=[
             _partition(index, state)
-            for index, state in states.items()
+            for index, state in states
             if state is not None and state.is_reassigned
         ],
     )

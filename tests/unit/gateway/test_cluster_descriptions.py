@@ -159,7 +159,7 @@ def test_what_is_told_of_topics_and_partitions() -> None:
         led, orphan = known.partitions
         assert (led.leader_id, led.leader_epoch, led.isr_nodes) == (1, 0, [1, 2, 3])
         assert (led.offline_replicas, led.eligible_leader_replicas) == ([3], [])
-        assert (orphan.error_code, orphan.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+        assert (orphan.error_code, orphan.leader_id) == (ErrorCode.NONE, -1)
         assert orphan.isr_nodes == [2]
         assert (orphan.eligible_leader_replicas, orphan.last_known_elr) == ([3, 1], [2])
 

@@ -219,6 +219,42 @@ def test_another_number_of_replicas_can_be_forbidden() -> None:
     run(scenario)
 
 
+def test_answers_have_the_topics_of_the_request_in_its_order() -> None:
+    """A topic that is named twice is answered twice, one without partitions too."""
+
+    async def scenario(world: World) -> None:
+        one, two = ReassignOutcome("a", 0), ReassignOutcome("a", 1, ErrorCode.INVALID_REQUEST, "!")
+        world.controller.script["alter_reassignments"] = answering(two, one)
+        asked = [("a", [1]), ("none", []), ("a", [0])]
+        topics = [
+            ReassignableTopic(
+                name=name,
+                partitions=[ReassignablePartition(partition_index=at, replicas=[]) for at in ids],
+            )
+            for name, ids in asked
+        ]
+        request = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=1)
+        answer = await world.client().ask(request, 1)
+        found = [
+            (one.name, [(part.partition_index, part.error_code) for part in one.partitions])
+            for one in answer.responses
+        ]
+        assert found == [("a", [(1, ErrorCode.INVALID_REQUEST)]), ("none", []), ("a", [(0, 0)])]
+        world.controller.script["elect_leaders"] = answering(
+            ElectOutcome("a", 1, NOT_NEEDED, ""), ElectOutcome("a", 0, NOT_NEEDED, "")
+        )
+        partitions = [TopicPartitions(topic=name, partitions=ids) for name, ids in asked]
+        elected = await world.client().ask(
+            ElectLeadersRequest(topic_partitions=partitions, timeout_ms=1), 2
+        )
+        assert [
+            (one.topic, [part.partition_id for part in one.partition_result])
+            for one in elected.replica_election_results
+        ] == asked
+
+    run(scenario)
+
+
 def test_a_move_that_the_controller_does_not_answer() -> None:
     async def scenario(world: World) -> None:
         world.controller.script["alter_reassignments"] = never
@@ -259,6 +295,9 @@ def test_moves_under_way_are_listed() -> None:
         ]
         some = await client.ask(ListPartitionReassignmentsRequest(topics=wanted), 0)
         assert some.topics == [moving]
+        twice = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[1, 1])]
+        both = await client.ask(ListPartitionReassignmentsRequest(topics=twice), 0)
+        assert both.topics[0].partitions == moving.partitions * 2
         others = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 2])]
         assert not (await client.ask(ListPartitionReassignmentsRequest(topics=others), 0)).topics
 

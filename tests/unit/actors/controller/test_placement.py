@@ -48,6 +48,11 @@ def test_fenced_brokers_come_last_and_leaving_ones_not_at_all() -> None:
         ring_of(brokers, 4, random.Random(0))
 
 
+def test_a_broker_that_has_left_is_one_of_the_fenced() -> None:
+    brokers = [broker(0, fenced=True, leaving=True), broker(1)]
+    assert ring_of(brokers, 2, random.Random(0)).replicas(0, 2) == (1, 0)
+
+
 def test_the_start_rotates() -> None:
     brokers = [broker(one) for one in range(3)]
     starts = {ring_of(brokers, 1, random.Random(seed)).replicas(0, 1) for seed in range(20)}

@@ -147,12 +147,35 @@ def test_another_target_replaces_the_first() -> None:
                 topic_id,
                 0,
                 replicas=(3, 1, 0, 2),
-                adding_replicas=(3,),
+                adding_replicas=(2, 3),
                 removing_replicas=(0, 2),
             )
         ],
         ReassignOutcome("t", 0),
     )
+    reassigned(world, None)
+    assert world.image.topics[topic_id].partitions[0].replicas == (1, 0), "where it began"
+
+
+def test_a_move_that_is_asked_for_again_goes_on_and_can_be_called_off() -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0,))
+    first, _ = reassigned(world, (1,))
+    assert first == [
+        PartitionChanged(topic_id, 0, replicas=(1, 0), adding_replicas=(1,), removing_replicas=(0,))
+    ]
+    assert reassigned(world, (1,)) == ([], ReassignOutcome("t", 0))
+    reassigned(world, None)
+    assert world.image.topics[topic_id].partitions[0].replicas == (0,)
+
+
+def test_a_target_without_what_was_added_is_reached_at_once() -> None:
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", (0, 1))
+    reassigned(world, (0, 2))
+    reassigned(world, (0, 1))
+    state = world.image.topics[topic_id].partitions[0]
+    assert (state.replicas, state.is_reassigned) == ((0, 1), False)
 
 
 @pytest.mark.parametrize("unclean", ["true", "false"])
