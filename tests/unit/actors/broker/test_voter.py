@@ -10,10 +10,18 @@ import pytest
 from raylog.actors.broker.voter import Voter
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.voting import NewEpoch, VoterAppend, VoterAppended, VoterLog
+from raylog.actors.metadata.records import VotersChanged, encode_record
+from raylog.actors.metadata.voting import (
+    JoinVoters,
+    NewEpoch,
+    VoterAppend,
+    VoterAppended,
+    VoterLog,
+)
 from raylog.wire.errors import (
     FencedLeaderEpoch,
     InvalidRequest,
+    InvalidVoterKey,
     KafkaStorageError,
     NotController,
 )
@@ -280,5 +288,67 @@ def test_a_restarted_controller_need_not_wait_for_its_own_lease() -> None:
         one = founded(FaultyDisk(), voters=THREE)
         await one.append(append(1, (0, 0), entry(0, 1)))
         assert (await one.new_epoch(NewEpoch(2, "c"))).promised_epoch == 2
+
+    run(scenario())
+
+
+# ---- copies that join ------------------------------------------------------------------------
+
+
+def test_a_blank_copy_follows_whoever_has_it_join() -> None:
+    async def scenario() -> None:
+        disk = FaultyDisk()
+        one = voter(disk, broker_id=3, voters=THREE)
+        asked = JoinVoters(4, "c", "d3")
+        state = await one.join(asked)
+        assert (state.promised_epoch, state.controller, state.next_offset) == (4, "c", 0)
+        assert await one.join(asked) == state
+        assert await one.append(append(4, (0, 0), entry(0, 4))) == VoterAppended(True, 1)
+        disk.kill()
+        again = voter(disk, broker_id=3, voters=THREE)
+        with pytest.raises(FencedLeaderEpoch):
+            await again.join(asked._replace(epoch=3))
+        assert (await again.join(asked._replace(epoch=5))).next_offset == 1
+
+    run(scenario())
+
+
+def test_what_is_meant_for_another_directory_is_refused() -> None:
+    async def scenario() -> None:
+        one = founded(FaultyDisk())
+        with pytest.raises(InvalidVoterKey, match="broker 0 has the directory d0, not lost"):
+            await one.join(JoinVoters(4, "c", "lost"))
+        with pytest.raises(InvalidVoterKey):
+            await one.append(append(1, (0, 0), entry(0, 1))._replace(directory_id="lost"))
+        with pytest.raises(InvalidVoterKey):
+            await one.install(1, LogSnapshot(1, 1, (b"all",)), "c", "lost")
+        own = append(1, (0, 0), entry(0, 1))._replace(directory_id="d0")
+        assert await one.append(own) == VoterAppended(True, 1)
+
+    run(scenario())
+
+
+def test_the_voters_are_those_the_copy_names_last() -> None:
+    async def scenario() -> None:
+        one = founded(FaultyDisk(), voters=THREE)
+        assert one.voters == THREE
+        changed = LogEntry(0, 1, (encode_record(VotersChanged(THREE[:2])),))
+        await one.append(append(1, (0, 0), changed))
+        assert one.state().voters == THREE[:2]
+        await one.append(append(2, (0, 0), entry(0, 2)))
+        assert one.state().voters == THREE
+
+    run(scenario())
+
+
+def test_the_last_voter_lets_nobody_win_while_it_hears_its_controller_either() -> None:
+    async def scenario() -> None:
+        clock = Clock()
+        one = founded(FaultyDisk(), clock_ms=clock)
+        await one.append(append(1, (0, 0), entry(0, 1)))
+        with pytest.raises(NotController):
+            await one.new_epoch(NewEpoch(2, "started by a broker that votes no more"))
+        clock.now_ms = 2_000
+        assert (await one.new_epoch(NewEpoch(2, "rival"))).controller == "rival"
 
     run(scenario())

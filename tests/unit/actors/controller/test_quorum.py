@@ -6,7 +6,8 @@ import pytest
 
 from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.voting import VoterAppend
+from raylog.actors.metadata.records import VotersChanged, encode_record
+from raylog.actors.metadata.voting import JoinVoters, VoterAppend, VoterLog
 from tests.support.voters import CLUSTER, VoterWorld
 
 
@@ -271,5 +272,150 @@ def test_a_probe_finds_out_that_another_controller_has_come() -> None:
         for _ in range(20):
             await asyncio.sleep(0)
         assert first.is_deposed
+
+    asyncio.run(scenario())
+
+
+# ---- voters that change ----------------------------------------------------------------------
+
+
+def change(offset: int, epoch: int, *broker_ids: int) -> LogEntry:
+    """An entry that names these voters."""
+    voters = tuple((one, f"d{one}") for one in broker_ids)
+    return LogEntry(offset, epoch, (encode_record(VotersChanged(voters)),))
+
+
+async def founded(world: VoterWorld, *broker_ids: int) -> VoterQuorum:
+    """A controller of the first of all brokers, which are all up."""
+    await world.up(*broker_ids)
+    quorum = VoterQuorum(world.runtime, CLUSTER, [0])
+    await quorum.take_over()
+    await quorum.append([entry(0, 1), change(1, 1, 0)])
+    return quorum
+
+
+def alone_of(count: int) -> VoterWorld:
+    """Brokers of which the first alone votes."""
+    world = VoterWorld(count)
+    world.voters = world.voters[:1]
+    return world
+
+
+def test_a_copy_is_brought_level_and_counts_once_the_set_has_it() -> None:
+    async def scenario() -> None:
+        world = alone_of(2)
+        quorum = await founded(world, 0, 1)
+        assert world.hosts[1].voter.is_blank
+        assert await quorum.bring_level(1, "d1")
+        assert world.hosts[1].voter.next_offset == 2
+        assert len(quorum.voters) == 1
+        await world.down(1)
+        await quorum.append([entry(2, 1)])  # it does not count yet
+        await world.up(1)
+        assert await quorum.bring_level(1, "d1")
+        await quorum.append([change(3, 1, 0, 1)])
+        assert quorum.voters == ((0, "d0"), (1, "d1"))
+        await world.down(1)
+        with pytest.raises(QuorumLost, match="no majority"):
+            await quorum.append([entry(4, 1)])
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_joins_behind_a_snapshot() -> None:
+    async def scenario() -> None:
+        world = alone_of(2)
+        quorum = await founded(world, 0, 1)
+        snapshot = LogSnapshot(2, 1, (b"all", *change(1, 1, 0).records))
+        await quorum.install_snapshot(snapshot)
+        await quorum.append([entry(2, 1)])
+        assert await quorum.bring_level(1, "d1")
+        assert world.hosts[1].voter.fetch(1, 0) == VoterLog(snapshot, [entry(2, 1)])
+        assert world.hosts[1].voter.voters == ((0, "d0"),)
+
+    asyncio.run(scenario())
+
+
+def test_another_directory_is_not_brought_level() -> None:
+    async def scenario() -> None:
+        world = alone_of(2)
+        quorum = await founded(world, 0, 1)
+        with pytest.raises(QuorumLost, match="does not join: broker 1 has the directory d1"):
+            await quorum.bring_level(1, "lost")
+        await world.down(1)
+        with pytest.raises(QuorumLost, match="does not join"):
+            await quorum.bring_level(1, "d1")
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_that_knows_a_later_epoch_is_outbid() -> None:
+    async def scenario() -> None:
+        world = alone_of(2)
+        quorum = await founded(world, 0, 1)
+        await world.hosts[1].voter.join(JoinVoters(9, "another", "d1"))
+        assert not await quorum.bring_level(1, "d1")
+        assert not quorum.is_deposed
+        successor = VoterQuorum(world.runtime, CLUSTER, [0, 1])
+        await successor.take_over()
+        assert (successor.epoch, successor.voters) == (10, ((0, "d0"),))
+        assert await successor.bring_level(1, "d1")
+
+    asyncio.run(scenario())
+
+
+def test_a_successor_finds_voters_that_it_was_not_told_of() -> None:
+    async def scenario() -> None:
+        world = alone_of(3)
+        quorum = await founded(world, 0, 1, 2)
+        for at, joining in enumerate((1, 2), 2):
+            assert await quorum.bring_level(joining, f"d{joining}")
+            await quorum.append([change(at, 1, *range(joining + 1))])
+        await world.down(1)
+        successor = VoterQuorum(world.runtime, CLUSTER, [0])
+        await successor.take_over()
+        assert successor.voters == ((0, "d0"), (1, "d1"), (2, "d2"))
+        assert successor.next_offset == 4
+
+    asyncio.run(scenario())
+
+
+def test_who_was_removed_learns_it_and_is_asked_if_it_alone_knows() -> None:
+    async def scenario() -> None:
+        world = alone_of(2)
+        quorum = await founded(world, 0, 1)
+        assert await quorum.bring_level(1, "d1")
+        await quorum.append([change(2, 1, 0, 1)])
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            await released.wait()
+
+        world.hosts[0].gate = gate
+        removing = asyncio.ensure_future(quorum.append([change(3, 1, 0)]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert world.hosts[1].voter.next_offset == 4
+        assert not removing.done(), "broker 0 alone counts"
+        assert world.hosts[0].voter.voters == ((0, "d0"), (1, "d1"))
+        successor = VoterQuorum(world.runtime, CLUSTER, [0])
+        await successor.take_over()
+        assert (successor.voters, successor.next_offset) == (((0, "d0"),), 4)
+        released.set()
+        with pytest.raises(QuorumLost):
+            await removing
+
+    asyncio.run(scenario())
+
+
+def test_who_follows_is_known_by_directory() -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        quorum = quorum_of(world)
+        await quorum.take_over()
+        quorum.supported(0, "d0", 1e12)
+        quorum.supported(1, "new", 1e12)
+        assert quorum.heard_since(1e12) == ((0, "d0"),)
 
     asyncio.run(scenario())

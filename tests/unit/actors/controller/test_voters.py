@@ -1,0 +1,142 @@
+"""Changes of the voters: what is accepted, one at a time, and in which words it is refused."""
+
+import pytest
+
+from raylog.actors.controller.api import AddVoter, RemoveVoter
+from raylog.actors.controller.voters import VOTERS_MAX
+from raylog.actors.metadata.records import Voters, VotersChanged
+from raylog.wire.errors import (
+    DuplicateVoter,
+    InvalidRequest,
+    RequestTimedOut,
+    VoterNotFound,
+)
+from tests.support.controllers import Controlled
+
+
+def named(*broker_ids: int) -> Voters:
+    return tuple((one, f"d{one}") for one in broker_ids)
+
+
+def add(broker_id: int, directory_id: str | None = None) -> AddVoter:
+    return AddVoter(broker_id, directory_id or f"d{broker_id}", 1_000)
+
+
+def remove(broker_id: int, directory_id: str | None = None) -> RemoveVoter:
+    return RemoveVoter(broker_id, directory_id or f"d{broker_id}")
+
+
+class Quorum(Controlled):
+    """A machine with these voters, all of whom follow."""
+
+    def __init__(self, *voters: int, brokers: int = 6) -> None:
+        super().__init__(brokers)
+        self.machine.replay([VotersChanged(named(*voters))])
+        self.voters = self.machine.voters
+
+    def begin(self, asked: AddVoter) -> None:
+        self.voters.begin_joining(asked, self.image.offset)
+
+    def joined(self, *following: int) -> None:
+        self.carry(self.voters.joined(named(*following)))
+
+    def remove(self, asked: RemoveVoter, *following: int) -> None:
+        self.carry(self.voters.remove(asked, self.image.offset, named(*following)))
+
+
+def test_a_copy_votes_from_the_moment_the_set_is_appended() -> None:
+    quorum = Quorum(0)
+    quorum.begin(add(1))
+    assert quorum.image.voters == named(0)
+    quorum.joined(0)
+    assert quorum.image.voters == named(0, 1)
+
+
+def test_one_joins_at_a_time_and_whoever_gave_up_makes_room() -> None:
+    quorum = Quorum(0)
+    quorum.begin(add(1))
+    with pytest.raises(RequestTimedOut, match="previous voter change request"):
+        quorum.begin(add(2))
+    with pytest.raises(RequestTimedOut, match="previous voter change request"):
+        quorum.remove(remove(0), 0)
+    quorum.voters.gave_up()
+    quorum.begin(add(2))
+
+
+def test_a_change_waits_for_the_commit_of_the_one_before() -> None:
+    quorum = Quorum(0, 1, 2)
+    before = quorum.image.offset
+    quorum.remove(remove(2), 0, 1)
+    with pytest.raises(RequestTimedOut):
+        quorum.voters.remove(remove(1), before, named(0, 1))
+    with pytest.raises(RequestTimedOut):
+        quorum.voters.begin_joining(add(3), before)
+    quorum.voters.begin_joining(add(3), before + 1)
+
+
+def test_what_another_decision_appended_does_not_hold_a_change_up() -> None:
+    quorum = Quorum(0, 1, 2)
+    committed = quorum.image.offset
+    quorum.topic("t", (0,))
+    quorum.voters.begin_joining(add(3), committed)
+
+
+@pytest.mark.parametrize("directory_id", ["d1", "another"])
+def test_a_broker_votes_once(directory_id: str) -> None:
+    quorum = Quorum(0, 1)
+    with pytest.raises(DuplicateVoter) as refused:
+        quorum.begin(add(1, directory_id))
+    assert str(refused.value) == (
+        f"The voter id for ReplicaKey(id=1, directoryId={directory_id}) is already part of the set "
+        "of voters [ReplicaKey(id=0, directoryId=d0), ReplicaKey(id=1, directoryId=d1)]."
+    )
+
+
+def test_there_are_not_too_many_voters() -> None:
+    quorum = Quorum(*range(VOTERS_MAX))
+    with pytest.raises(InvalidRequest, match="There are 5 voters"):
+        quorum.begin(add(5))
+
+
+def test_who_is_not_there_does_not_join() -> None:
+    quorum = Quorum(0)
+    with pytest.raises(RequestTimedOut, match="since broker 9 is not registered"):
+        quorum.begin(add(9))
+    with pytest.raises(RequestTimedOut, match="since it is lagging behind: broker 1 has the dir"):
+        quorum.begin(add(1, "lost"))
+    quorum.begin(add(1))
+
+
+@pytest.mark.parametrize(
+    ("voters", "asked"),
+    [((0, 1), remove(2)), ((0, 1), remove(1, "another")), ((1,), remove(1))],
+    ids=["nobody", "another directory", "the last one"],
+)
+def test_whom_nobody_can_remove(voters: tuple[int, ...], asked: RemoveVoter) -> None:
+    quorum = Quorum(*voters)
+    with pytest.raises(VoterNotFound, match=r"Cannot remove voter ReplicaKey.* from the set of"):
+        quorum.remove(asked, *voters)
+
+
+def test_a_set_without_a_majority_that_follows_is_not_accepted() -> None:
+    quorum = Quorum(0, 1, 2)
+    with pytest.raises(InvalidRequest, match=r"directoryId=d1\)\] 1 would follow"):
+        quorum.remove(remove(2), 0, 2)
+    quorum.remove(remove(2), 0, 1)
+    assert quorum.image.voters == named(0, 1)
+    quorum.begin(add(3))
+    with pytest.raises(InvalidRequest, match="1 would follow"):
+        quorum.joined()
+    quorum.begin(add(3))  # a refused one is not under way any more
+    quorum.joined(0)
+    assert quorum.image.voters == named(0, 1, 3)
+
+
+def test_a_lost_voter_is_removed_and_its_brokers_new_directory_added() -> None:
+    quorum = Quorum(0, 1, 2)
+    quorum.remove(remove(2), 0, 1)
+    quorum.pass_time(10_000, 0, 1)
+    quorum.register(2, directory_id="new", incarnation="later")
+    quorum.begin(add(2, "new"))
+    quorum.joined(0, 1)
+    assert quorum.image.voters == (*named(0, 1), (2, "new"))
