@@ -1,5 +1,8 @@
 """A broker's data directory."""
 
+import errno
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,47 @@ def test_a_damaged_identity_is_refused(tmp_path: Path, text: str) -> None:
     DataDirectory(tmp_path, WANTED, fsync=False).close()  # the lock was let go
 
 
+GOOD = {"version": 1, "cluster_id": "c", "broker_id": 3, "directory_id": "d", "voters": []}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"broker_id": "3"},
+        {"broker_id": True},
+        {"cluster_id": 7},
+        {"directory_id": None},
+        {"voters": [["0", "d"]]},
+        {"voters": [3]},
+        {"version": "1"},
+    ],
+)
+def test_an_identity_of_another_shape_is_refused_by_name(
+    tmp_path: Path, wrong: dict[str, object]
+) -> None:
+    (tmp_path / "meta.json").write_text(json.dumps(GOOD))
+    assert read_identity(tmp_path) == Identity("c", 3, "d")
+    (tmp_path / "meta.json").write_text(json.dumps(GOOD | wrong))
+    with pytest.raises(KafkaStorageError) as refused:
+        read_identity(tmp_path)
+    said = str(refused.value)
+    assert said.startswith(f"{tmp_path / 'meta.json'} is damaged: it begins with b'{{")
+    assert "expected is a JSON object with version, cluster_id" in said
+
+
+@pytest.mark.parametrize("held", ["topics", "metadata"])
+def test_data_whose_owner_is_not_known_is_left_alone(tmp_path: Path, held: str) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    (tmp_path / held).mkdir(exist_ok=True)
+    (tmp_path / held / "something").touch()
+    (tmp_path / "meta.json").unlink()
+    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {held}"
+    with pytest.raises(KafkaStorageError, match=expected):
+        DataDirectory(tmp_path, WANTED, fsync=False)
+    (tmp_path / held / "something").unlink()
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+
+
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     DataDirectory(tmp_path, WANTED, fsync=False).close()
     meta = tmp_path / "meta.json"
@@ -81,7 +125,17 @@ def test_the_next_process_learns_of_the_last(tmp_path: Path) -> None:
     second.close()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"unknown": 1}'])
+def noted(**changes: object) -> str:
+    return json.dumps(asdict(LastProcess(broker_epoch=4, clean=True)) | changes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", '{"unknown": 1}', "null"),
+        *(noted(starts="x"), noted(children=[1]), noted(children={"a": 1}), noted(port=None)),
+    ],
+)
 def test_without_notes_the_last_process_counts_as_crashed(tmp_path: Path, text: str) -> None:
     DataDirectory(tmp_path, WANTED, fsync=False).close()
     (tmp_path / "state.json").write_text(text)
@@ -130,3 +184,47 @@ def test_nothing_is_lost_by_a_clean_shutdown_before_a_reboot(tmp_path: Path) -> 
     assert not data.last.clean
     assert data.kept_running
     data.close()
+
+
+class FullDisk(OsDisk):
+    """A disk that takes no more writes."""
+
+    def pwritev(self, *_: object) -> int:  # type: ignore[override]  # it refuses them all
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_what_can_be_done_without_is_noted_if_possible(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    data = DataDirectory(tmp_path, WANTED, fsync=False, disk=FullDisk())
+    data.remember_epoch(7)
+    data.remember_port(8)
+    data.note_end()
+    assert [one.message for one in caplog.records] == [
+        f"{tmp_path / 'state.json'} cannot be written: [Errno 28] No space left on device"
+    ] * 3
+    assert (data.last.broker_epoch, data.last.port) == (7, 8)
+    for strict in (data.note_start, lambda: data.remember_children({"c/replica/3/1": "b"})):
+        with pytest.raises(OSError, match="No space left"):
+            strict()
+    data.close()
+
+
+def test_meta_json_follows_the_voters_and_a_directory_can_be_given_another_id(
+    tmp_path: Path,
+) -> None:
+    wanted = Identity("c", 3, "d3", ((3, "d3"),))
+    directory = DataDirectory(tmp_path, wanted, fsync=True)
+    assert not directory.has_metadata_log
+    directory.metadata.mkdir()
+    assert directory.has_metadata_log
+    directory.remember_voters(((3, "d3"), (4, "d4")))
+    assert directory.identity == read_identity(tmp_path)
+    assert directory.identity.voters == ((3, "d3"), (4, "d4"))
+    directory.rename("other")
+    directory.close()
+    assert read_identity(tmp_path) == Identity("c", 3, "other", ((3, "d3"), (4, "d4")))
+    again = DataDirectory(tmp_path, wanted, fsync=True)
+    assert not again.identity.is_voter
+    again.close()
