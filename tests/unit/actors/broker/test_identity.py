@@ -189,7 +189,7 @@ def test_nothing_is_lost_by_a_clean_shutdown_before_a_reboot(tmp_path: Path) -> 
 class FullDisk(OsDisk):
     """A disk that takes no more writes."""
 
-    def pwritev(self, *_: object) -> int:  # type: ignore[override]  # it refuses them all
+    def pwritev(self, *_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -216,9 +216,9 @@ def test_meta_json_follows_the_voters_and_a_directory_can_be_given_another_id(
 ) -> None:
     wanted = Identity("c", 3, "d3", ((3, "d3"),))
     directory = DataDirectory(tmp_path, wanted, fsync=True)
-    assert not directory.has_metadata_log
+    before = directory.has_metadata_log
     directory.metadata.mkdir()
-    assert directory.has_metadata_log
+    assert (before, directory.has_metadata_log) == (False, True)
     directory.remember_voters(((3, "d3"), (4, "d4")))
     assert directory.identity == read_identity(tmp_path)
     assert directory.identity.voters == ((3, "d3"), (4, "d4"))

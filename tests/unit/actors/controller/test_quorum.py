@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from raylog.actors.controller import quorum as quorum_module
 from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import VotersChanged, encode_record
@@ -43,6 +44,24 @@ def test_one_voter_is_its_own_majority() -> None:
         await quorum.append([entry(2, 1)])
         assert world.hosts[0].appends[1] == VoterAppend(1, 1, 2, [entry(2, 1)], directory_id="d0")
         assert [one[:3] for one in quorum.progress()] == [(0, "d0", 3)]
+
+    asyncio.run(scenario())
+
+
+def test_a_voter_that_hangs_holds_up_a_successor_for_a_moment_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quorum_module, "STATE_TIMEOUT_MS", 1)
+
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        await quorum_of(world).take_over()
+        world.hosts[2].hangs = True
+        successor = quorum_of(world)
+        async with asyncio.timeout(1):
+            await successor.take_over()
+        assert successor.epoch == 2
 
     asyncio.run(scenario())
 
@@ -308,7 +327,7 @@ def test_a_copy_is_brought_level_and_counts_once_the_set_has_it() -> None:
         assert world.hosts[1].voter.is_blank
         assert await quorum.bring_level(1, "d1")
         assert world.hosts[1].voter.next_offset == 2
-        assert len(quorum.voters) == 1
+        assert list(quorum.voters) == [(0, "d0")]
         await world.down(1)
         await quorum.append([entry(2, 1)])  # it does not count yet
         await world.up(1)
