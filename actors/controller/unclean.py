@@ -17,7 +17,8 @@ def unclean_elections(image: MetadataImage, records: Iterable[Record]) -> Iterat
         state = image.partition(record.topic_id, record.partition)
         if topic is not None and state is not None:
             clean = (*state.isr, *state.elr)
-            if record.leader not in clean:
+            arrived = record.leader in state.adding_replicas and record.adding_replicas == ()
+            if record.leader not in clean and not arrived:  # a move ends when all are in sync
                 yield (
                     f"broker {record.leader} leads {topic.name}-{record.partition} and was not in "
                     f"sync: records that only {clean or state.last_known_elr} had are lost"

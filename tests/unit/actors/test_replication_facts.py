@@ -250,6 +250,20 @@ def test_failed_leader_replaced_uncleanly_is_said_so() -> None:
     assert list(unclean_elections(world.image, [clean, gone, unclean])) == [
         "broker 1 leads t-0 and was not in sync: records that only (0,) had are lost"
     ]
+    moved = PartitionChanged(
+        topic_id, 0, replicas=(3, 0), adding_replicas=(3,), removing_replicas=(0,)
+    )
+    world.carry(Decision([moved], None))
+    done = PartitionChanged(
+        topic_id,
+        0,
+        leader=3,
+        isr=(3,),
+        replicas=(3,),
+        adding_replicas=(),
+        removing_replicas=(),
+    )
+    assert list(unclean_elections(world.image, [done])) == [], "in sync, so the move has ended"
 
 
 def test_failed_leader_may_be_replaced_uncleanly_by_hand() -> None:
