@@ -14,7 +14,6 @@ import itertools
 import logging
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 from raylog.actors.broker.api import BrokerStatus
@@ -24,6 +23,7 @@ from raylog.actors.broker.family import Family
 from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.noting import note_start
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
 from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.succession import Succession
@@ -193,7 +193,7 @@ class BrokerActor:
         self._last = self._data.last
         self._kept_running = self._data.kept_running
         self._previous_epoch = self._last.broker_epoch
-        self._data.note_start()
+        await note_start(self._runtime, self._data)
         self._make_family()
         survivors = await self._family.survivors()
         self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
@@ -235,7 +235,7 @@ class BrokerActor:
         kept = 0 if self._last.clean else self._last.port
         self._reservation = reserve_again(self._listening, kept, adopting=adopting)
         port = self._reservation.getsockname()[1]
-        self._data.remember(replace(self._data.last, port=port))
+        self._data.remember_port(port)
         self._listening = Endpoint(self._listening.host, port)
         self._advertised = Endpoint(self._advertised.host, self._advertised.port or port)
 
@@ -305,9 +305,7 @@ class BrokerActor:
         self._state = "shutting down"
         await self._hand_over()
         await self._family.end()
-        last = self._data.last  # a crash that no controller has heard of is still one
-        clean = replace(last, clean=self._data.kept_running, starts=0, children={})
-        await self._runtime.run_blocking(lambda: self._data.remember(clean, durable=True))
+        await self._runtime.run_blocking(self._data.note_end)
         self._state = "shut down"
 
     async def stop(self) -> None:

@@ -81,7 +81,7 @@ class Family:
             settings,
             numbers=numbers,
             node_id=node_id,
-            noted=self._note,
+            noted=self._note_if_possible,
             moved=self._coordinator_moved,
         )
         self._ending = False
@@ -306,8 +306,14 @@ class Family:
         names = [*self._gateways, *replicas, *self._starting, *coordinators]
         self._data.remember_children(dict.fromkeys(names, BUILD))
 
+    def _note_if_possible(self) -> None:
+        """The same, where a name too many or a coordinator's too few does no harm."""
+        try:
+            self._note()
+        except OSError as failure:
+            log.error("the children are not noted: %s", failure)
+
     async def _start_replica(self, name: str, delay_ms: int) -> None:
-        self._note()
         args = {
             "name": name,
             "cluster_id": self._machine.cluster_id,
@@ -320,6 +326,7 @@ class Family:
         if delay_ms:
             await self._runtime.sleep(delay_ms / 1000)
         try:
+            self._note()
             ref = await self._runtime.spawn(spec)
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
@@ -339,7 +346,7 @@ class Family:
     def _replica_lost(self, child: Child) -> None:
         if self._shelters.pop(child.ref.name, None) is None:
             del self._replicas[child.ref.name]
-        self._note()
+        self._note_if_possible()
         if not self._ending:
             now_ms = self._runtime.now_ms()
             self.carry_out(self._machine.replica_lost(child.ref.name, now_ms))
@@ -365,7 +372,6 @@ class Family:
         self._runtime.start(self._run_gateway(name, home, restarts), f"start {name}")
 
     async def _run_gateway(self, name: str, home: str | None, restarts: int) -> None:
-        self._note()
         args = {
             "name": name,
             "cluster_id": self._machine.cluster_id,
@@ -375,6 +381,7 @@ class Family:
             "settings": self._settings.given,
         }
         try:
+            self._note()
             ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)

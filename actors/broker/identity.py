@@ -15,12 +15,13 @@ import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 _OS_DISK = OsDisk()
@@ -69,18 +70,29 @@ def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
         return None
     try:
         values = json.loads(contents)
-        if values["version"] > FORMAT_VERSION:
+        version = _as(int, values["version"])
+        if version > FORMAT_VERSION:
             raise KafkaStorageError(
-                f"{path} has format {values['version']}, this build knows {FORMAT_VERSION}"
+                f"{path} has format {version}, this build knows {FORMAT_VERSION}"
             )
         return Identity(
-            cluster_id=values["cluster_id"],
-            broker_id=values["broker_id"],
-            directory_id=values["directory_id"],
-            voters=tuple((broker_id, name) for broker_id, name in values["voters"]),
+            cluster_id=_as(str, values["cluster_id"]),
+            broker_id=_as(int, values["broker_id"]),
+            directory_id=_as(str, values["directory_id"]),
+            voters=tuple((_as(int, one), _as(str, name)) for one, name in values["voters"]),
         )
     except (ValueError, KeyError, TypeError) as broken:
-        raise KafkaStorageError(f"{path} is damaged: {broken}") from broken
+        raise KafkaStorageError(
+            f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
+            "object with version, cluster_id, broker_id, directory_id and voters. Restore the "
+            "file, or move the directory away: the broker then begins empty, and its peers fill it"
+        ) from broken
+
+
+def _as(kind: type[T], value: object) -> T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
 
 
 class DataDirectory:
@@ -134,12 +146,23 @@ class DataDirectory:
         self._identify(replace(self.identity, directory_id=directory_id))
 
     def remember(self, last: LastProcess, *, durable: bool = False) -> None:
-        """Note what the next process should know."""
+        """Note what the next process should know. OSError."""
         self.last = last
         self._write("state.json", asdict(last), durable=durable and self._fsync)
 
+    def remember_port(self, port: int) -> None:
+        """Note where this process listens."""
+        self._remember_if_possible(replace(self.last, port=port))
+
+    def _remember_if_possible(self, last: LastProcess, *, durable: bool = False) -> None:
+        """Note what the next process can do without: it takes this one for one that crashed."""
+        try:
+            self.remember(last, durable=durable)
+        except OSError as failure:
+            log.error("%s cannot be written: %s", self.path / "state.json", failure)
+
     def note_start(self) -> None:
-        """Note that a process has started.
+        """Note that a process has started. OSError: nothing may be begun then.
 
         The kernel it runs under is noted only if nothing was lost since the last registration: a
         crash stays known, however many processes end before one has registered.
@@ -149,13 +172,24 @@ class DataDirectory:
         starts = self.last.starts + 1
         self.remember(replace(self.last, boot_id=boot_id, clean=False, starts=starts))
 
+    def note_end(self) -> None:
+        """Note that this process has shut down cleanly. Blocking.
+
+        A crash that no controller has heard of is still one.
+        """
+        clean = replace(self.last, clean=self.kept_running, starts=0, children={})
+        self._remember_if_possible(clean, durable=True)
+
     def remember_epoch(self, broker_epoch: int) -> None:
         """Note the broker epoch of this process: the controller knows now what was lost."""
         boot_id = self._disk.boot_id()
-        self.remember(replace(self.last, broker_epoch=broker_epoch, boot_id=boot_id))
+        self._remember_if_possible(replace(self.last, broker_epoch=broker_epoch, boot_id=boot_id))
 
     def remember_children(self, children: dict[str, str]) -> None:
-        """Note the children, so that the next process finds those that live."""
+        """Note the children, so that the next process finds those that live.
+
+        OSError: none may be started then, or two could have one log open after a crash.
+        """
         numbers = [int(name.rpartition("/")[2]) + 1 for name in children]
         following = max([self.last.next_child, *numbers])
         self.remember(replace(self.last, next_child=following, children=children))
@@ -167,6 +201,7 @@ class DataDirectory:
     def _checked(self, wanted: Identity) -> Identity:
         found = read_identity(self.path, self._disk)
         if found is None:
+            self._require_blank(wanted)
             self._disk.mkdir(str(self.topics))
             self._identify(wanted)
             return wanted
@@ -180,6 +215,19 @@ class DataDirectory:
             )
         return found
 
+    def _require_blank(self, wanted: Identity) -> None:
+        """Data whose owner is not known is nobody's."""
+        names = self._disk.listdir(str(self.path))
+        holders = [one for one in (self.topics, self.metadata) if one.name in names]
+        held = [one.name for one in holders if self._disk.listdir(str(one))]
+        if held:
+            raise KafkaStorageError(
+                f"{self.path / 'meta.json'} is missing, expected is that of broker "
+                f"{wanted.broker_id} in cluster {wanted.cluster_id}: found is data in "
+                f"{' and '.join(held)}. Restore the file, or move the directory away: the broker "
+                "then begins empty, and its peers fill it"
+            )
+
     def _identify(self, identity: Identity) -> None:
         values = {"version": FORMAT_VERSION, **asdict(identity)}
         self._write("meta.json", values, durable=self._fsync)
@@ -192,14 +240,26 @@ class DataDirectory:
         if contents is None:
             return LastProcess()
         try:
-            return LastProcess(**json.loads(contents))
-        except (ValueError, TypeError) as broken:
+            return _last_process(json.loads(contents))
+        except (ValueError, TypeError, KeyError, AttributeError) as broken:
             log.warning("%s is damaged, the last process counts as crashed: %s", path, broken)
             return LastProcess()
 
     def _write(self, name: str, values: dict[str, Any], *, durable: bool) -> None:
         contents = json.dumps(values, indent=1).encode()
         write_file(self._disk, str(self.path / name), contents, durable=durable)
+
+
+def _last_process(values: Any) -> LastProcess:
+    return LastProcess(
+        broker_epoch=_as(int, values["broker_epoch"]),
+        boot_id=_as(str, values["boot_id"]),
+        clean=values["clean"] is True,
+        starts=_as(int, values["starts"]),
+        next_child=_as(int, values["next_child"]),
+        port=_as(int, values["port"]),
+        children={_as(str, k): _as(str, v) for k, v in values["children"].items()},
+    )
 
 
 def _locked(disk: Volume, path: Path) -> int:
