@@ -70,6 +70,8 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._append_timeout_ms = append_timeout_ms
         self._shard = self._new_shard()
         self._state = "loading"
+        self._failures = 0
+        """Appends that failed in a row."""
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
         self._appends = self._appender()
@@ -152,12 +154,16 @@ class Host(ABC, Generic[ShardT, StepT]):
     def _carry_out(self, step: StepT) -> None:
         if step.records:
             self._append(step)
+            self._appends.when_durable(self._appended)
         for answer in step.answers:
             if answer.durable:
                 self._appends.when_durable(partial(self._reply, answer.token, answer.response))
             else:
                 self._reply(answer.token, answer.response)
         self._stepped(step)
+
+    def _appended(self) -> None:
+        self._failures = 0
 
     def _reply(self, token: int, response: Any) -> None:
         _, reply = self._waiting.pop(token)
@@ -177,6 +183,7 @@ class Host(ABC, Generic[ShardT, StepT]):
     def _fail(self, failure: KafkaError) -> None:
         """Fail everyone who waits, then begin again from the log."""
         self._state = "loading"
+        self._failures += 1
         self._end_waits(failure)
         self._loading = self._runtime.start(self._load(), f"load {self}")
 
@@ -194,8 +201,10 @@ class Host(ABC, Generic[ShardT, StepT]):
             reply(self._failed(asked, failure))
 
     async def _load(self) -> None:
-        started_ms = self._runtime.monotonic_ms()
         wait_s, longest_s = RETRY_S
+        if self._failures > 1:  # what a load appends fails too, as on a full disk
+            await self._runtime.sleep(min(wait_s * 2 ** min(self._failures, 16), longest_s))
+        started_ms = self._runtime.monotonic_ms()
         while True:
             shard = self._new_shard()
             try:

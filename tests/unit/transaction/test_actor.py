@@ -1,0 +1,362 @@
+"""The coordinator's shell: loading, markers and where they go, leadership that moves."""
+
+from pathlib import Path
+
+from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.ports import RouteUpdate
+from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.wire.errors import ErrorCode, KafkaStorageError
+from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
+from tests.support.coordinator_world import BROKER
+from tests.support.gateway_world import settle
+from tests.support.shards import id_of
+from tests.support.transaction_world import (
+    GROUPS,
+    LOCAL,
+    OTHER_BROKER,
+    REMOTE,
+    TransactionActorWorld,
+    run,
+)
+from tests.support.transactions import INIT_VERSION, SECOND, add_first, end, init, offsets
+
+EVERYWHERE = [TopicPartitions("t", [0, 1]), TopicPartitions("u", [0])]
+T0, T1, U0 = (id_of("t"), 0), (id_of("t"), 1), (id_of("u"), 0)
+OFFSETS = (id_of(OFFSETS_TOPIC), 0)
+
+
+def adding(producer_id: int, epoch: int, *, verify: bool = False) -> AddPartitions:
+    return AddPartitions("x", producer_id, epoch, verify, EVERYWHERE)
+
+
+async def opened(world: TransactionActorWorld, *, with_offsets: bool = True) -> tuple[int, int]:
+    """A transaction on all partitions and the offsets."""
+    answer = await world.ask(init(), INIT_VERSION)
+    assert not answer.error_code, ErrorCode(answer.error_code)
+    holder = answer.producer_id, answer.producer_epoch
+    assert await world.ask_add(adding(*holder)) == [0, 0, 0]
+    if with_offsets:
+        assert not (await world.ask(offsets(*holder), 4)).error_code
+    return holder
+
+
+async def state(world: TransactionActorWorld) -> str:
+    request = DescribeTransactionsRequest(transactional_ids=["x"])
+    (found,) = (await world.ask(request, 0)).transaction_states
+    return str(found.transaction_state) or ErrorCode(found.error_code).name
+
+
+def test_a_transaction_from_beginning_to_end(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        answer = await world.ask(end(*holder), SECOND)
+        assert (answer.error_code, answer.producer_epoch) == (0, 1)
+        await world.world.advance(5)
+        assert await state(world) == "CompleteCommit"
+        assert world.outcomes() == {T0: [True], T1: [True], U0: [True], OFFSETS: [True]}
+        assert [leader.frames for leader in world.leaders.values()] == [1, 1, 1]
+        (marker,) = world.leaders[REMOTE].markers[U0]
+        assert (marker.producer_epoch, marker.coordinator_epoch) == (1, 0)
+        assert marker.transaction_version == 2
+
+    run(scenario, tmp_path)
+
+
+def test_markers_of_one_turn_share_frames_and_addresses_are_remembered(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        for _ in range(2):
+            frames = world.leaders[LOCAL].frames
+            asked = []
+            for name in "abc":
+                answer = await world.ask(init(name), INIT_VERSION)
+                holder = answer.producer_id, answer.producer_epoch
+                one = AddPartitions(name, *holder, verify_only=False, topics=EVERYWHERE)
+                assert await world.ask_add(one) == [0, 0, 0]
+                request = end(*holder)
+                request.transactional_id = name
+                asked.append(request)
+            for request in asked:
+                world.send(request, SECOND)
+            await world.world.advance(5)
+            assert world.leaders[LOCAL].frames == frames + 1
+            world.brokers[BROKER].leads = False
+        listed = await world.ask(ListTransactionsRequest(state_filters=["CompleteCommit"]), 2)
+        assert {one.transactional_id for one in listed.transaction_states} == set("abc")
+
+    run(scenario, tmp_path)
+
+
+def test_markers_are_sent_only_once_the_decision_is_durable(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        world.link.holding = True
+        asking = world.send(end(*holder), SECOND)
+        await world.world.advance(5)
+        assert [asking.answer] == [None]
+        assert not world.outcomes()
+        world.link.release()
+        await world.world.advance(5)
+        assert asking.answer.error_code == 0
+        assert world.outcomes() == {T0: [True], T1: [True], U0: [True], OFFSETS: [True]}
+
+    run(scenario, tmp_path)
+
+
+def test_a_decision_that_was_not_written_is_none(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        world.log.failure = KafkaStorageError("the disk is full")
+        answer = await world.ask(end(*holder), SECOND)
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        assert not world.outcomes()
+        world.log.failure = None
+        await world.world.advance(1_000)
+        assert await state(world) == "Ongoing"
+        assert not (await world.ask(end(*holder, committed=False), SECOND)).error_code
+        await world.world.advance(5)
+        assert set(map(tuple, world.outcomes().values())) == {(False,)}
+
+    run(scenario, tmp_path)
+
+
+def test_a_decision_whose_outcome_is_unknown_counts_if_it_is_in_the_log(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        world.log.failure, world.log.writes_failing = KafkaStorageError("too late"), True
+        assert (await world.ask(end(*holder), SECOND)).error_code
+        world.log.failure = None
+        await world.world.advance(1_000)
+        again = await world.ask(end(*holder), SECOND)
+        assert (again.error_code, again.producer_epoch) == (0, 1)
+        assert set(map(tuple, world.outcomes().values())) == {(True,)}
+
+    run(scenario, tmp_path)
+
+
+def test_leaders_that_refuse_are_asked_until_they_write(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        world.leaders[LOCAL].codes = [
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ErrorCode.NOT_ENOUGH_REPLICAS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        world.leaders[GROUPS].codes = [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+        world.brokers[OTHER_BROKER].leads = False
+        assert not (await world.ask(end(*holder), SECOND)).error_code
+        await world.world.advance(3_000)
+        assert world.outcomes() == {T0: [True], T1: [True], OFFSETS: [True]}
+        assert await state(world) == "PrepareCommit"
+        world.brokers[OTHER_BROKER].leads = True
+        await world.world.advance(1_000)
+        assert world.outcomes()[U0] == [True]
+        assert await state(world) == "CompleteCommit"
+        assert world.leaders[LOCAL].markers[T0][0].coordinator_epoch == 0
+
+    run(scenario, tmp_path)
+
+
+def test_a_lost_answer_is_asked_for_again_under_a_higher_epoch(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        remote = world.leaders[REMOTE]
+        remote.link.answering = None
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(100)
+        late = remote.link.take()
+        remote.link.lose()
+        remote.link.is_open = True
+        remote.link.answering = remote._answer
+        await world.world.advance(2_000)
+        assert await state(world) == "CompleteCommit"
+        (marker,) = remote.markers[U0]
+        assert marker.coordinator_epoch == 1
+        assert remote._answer(late) == [[ErrorCode.TRANSACTION_COORDINATOR_FENCED]]
+
+    run(scenario, tmp_path)
+
+
+def test_a_leader_that_hangs_is_left_when_another_leads(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].link.answering = None
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(10_000)
+        assert await state(world) == "PrepareCommit"
+        await world.apply(PartitionChanged(id_of("u"), 0, leader=BROKER))
+        await world.world.advance(1_000)
+        assert await state(world) == "CompleteCommit"
+        (marker,) = world.leaders[LOCAL].markers[U0]
+        assert (marker.coordinator_epoch, marker.partitions[-1].leader_epoch) == (1, 1)
+        world.leaders[REMOTE].link.take().reply([[0]])
+        await settle()
+        assert await state(world) == "CompleteCommit"
+
+    run(scenario, tmp_path)
+
+
+def test_a_deleted_topic_counts_as_done(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 100
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(500)
+        assert await state(world) == "PrepareCommit"
+        await world.apply(TopicDeleted(id_of("u")))
+        await world.world.advance(2_000)
+        assert await state(world) == "CompleteCommit"
+
+    run(scenario, tmp_path)
+
+
+def test_a_newer_epoch_at_a_partition_counts_as_done(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.INVALID_PRODUCER_EPOCH]
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(10)
+        assert await state(world) == "CompleteCommit"
+
+    run(scenario, tmp_path)
+
+
+def test_fenced_markers_go_on_under_a_higher_epoch(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.TRANSACTION_COORDINATOR_FENCED] * 2
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(1_000)
+        assert await state(world) == "CompleteCommit"
+        assert [one.coordinator_epoch for one in world.leaders[REMOTE].markers[U0]] == [2]
+
+    run(scenario, tmp_path)
+
+
+def test_who_leads_no_longer_sends_no_markers(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+        await world.ask(end(*holder), SECOND)
+        await world.apply(PartitionChanged(id_of(TRANSACTIONS_TOPIC), 0, leader=OTHER_BROKER))
+        left = len(world.leaders[REMOTE].codes)
+        await world.world.advance(5_000)
+        assert len(world.leaders[REMOTE].codes) == left
+        answer = await world.ask(end(*holder), SECOND)
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        assert await world.ask_add(adding(*holder)) == [ErrorCode.NOT_COORDINATOR] * 3
+        assert await state(world) == "NOT_COORDINATOR"
+        listed = await world.ask(ListTransactionsRequest(), 2)
+        assert (listed.error_code, listed.transaction_states) == (0, [])
+
+    run(scenario, tmp_path)
+
+
+def test_before_the_log_is_read_nothing_is_known(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.start()
+        loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await world.ask(init(), INIT_VERSION)).error_code == loading
+        assert await state(world) == loading.name
+        answering, world.link.answering = world.link.answering, None
+        await world.route()
+        assert (await world.ask(ListTransactionsRequest(), 2)).error_code == loading
+        assert await world.ask_add(adding(1, 0)) == [loading] * 3
+        world.link.answering = answering
+        for request in [one for one in world.link.requests if one.open]:
+            assert answering is not None
+            request.reply(answering(request))
+        await world.world.advance(10)
+        assert not (await world.ask(init(), INIT_VERSION)).error_code
+
+    run(scenario, tmp_path)
+
+
+def test_a_removed_route_closes_the_shard(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        await opened(world)
+        assert (await world.actor.ping())["partitions"] == [0]
+        await world.actor.apply_routes(RouteUpdate([], [(id_of(TRANSACTIONS_TOPIC), 0)]))
+        assert (await world.actor.ping())["partitions"] == []
+        await world.route()
+        assert await state(world) == "Ongoing"
+
+    run(scenario, tmp_path)
+
+
+def test_verifications_of_many_transactions_share_a_frame(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world)
+        unknown = AddPartitions("y", 1, 0, verify_only=True, topics=EVERYWHERE[:1])
+        answer = world.send_add(adding(*holder, verify=True), unknown, adding(1, 0))
+        await settle()
+        unmapped = int(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        assert answer == [[0, 0, 0], [unmapped] * 2, [unmapped] * 3]
+
+    run(scenario, tmp_path)
+
+
+def test_transactions_time_out_and_ids_expire_by_the_clock(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        await opened(world)
+        await world.world.advance(59_000)
+        assert await state(world) == "Ongoing"
+        await world.world.advance(12_000)
+        assert await state(world) == "CompleteAbort"
+        assert set(map(tuple, world.outcomes().values())) == {(False,)}
+        await world.world.advance(200_000)
+        assert await state(world) == "TRANSACTIONAL_ID_NOT_FOUND"
+
+    run(
+        scenario,
+        tmp_path,
+        transactional_id_expiration_ms="120000",
+        transaction_remove_expired_transaction_cleanup_interval_ms="60000",
+    )
+
+
+def test_producer_ids_that_cannot_be_had_are_asked_for_again(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        world.brokers[BROKER].gives_ids = False
+        answer = await world.ask(init(), INIT_VERSION)
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        world.brokers[BROKER].gives_ids = True
+        assert not (await world.ask(init(), INIT_VERSION)).error_code
+        del world.world.peers["test-cluster/broker/1/0"]
+        assert not (await world.ask(init("other"), INIT_VERSION)).error_code
+
+    run(scenario, tmp_path)
+
+
+def test_clients_of_version_1(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        answer = await world.ask(init(), INIT_VERSION)
+        holder = answer.producer_id, answer.producer_epoch
+        assert await world.ask(add_first(*holder, 0, 1), 3) is not None
+        assert (await world.ask(end(*holder), 3)).error_code == 0
+        await world.world.advance(10)
+        assert await state(world) == "CompleteCommit"
+        (marker,) = world.leaders[LOCAL].markers[T0]
+        assert (marker.producer_epoch, marker.transaction_version) == (0, 0)
+        empty = init("")
+        assert (await world.ask(empty, INIT_VERSION)).error_code == ErrorCode.INVALID_REQUEST
+
+    run(scenario, tmp_path, level=1)
