@@ -73,18 +73,30 @@ class ControllerPort:
         it. The others learn its name when it writes to them.
         """
         asked = [
-            self._runtime.call(
-                broker_name(self._cluster_id, voter), "voter_state", timeout_ms=LOCATE_TIMEOUT_MS
+            asyncio.ensure_future(
+                self._runtime.call(
+                    broker_name(self._cluster_id, voter),
+                    "voter_state",
+                    timeout_ms=LOCATE_TIMEOUT_MS,
+                )
             )
             for voter in voters
         ]
         promises: Counter[tuple[int, str]] = Counter()
-        for state in await asyncio.gather(*asked, return_exceptions=True):
-            if isinstance(state, VoterState):
-                promises[(state.promised_epoch, state.controller)] += 1
-            elif not isinstance(state, PeerLost | PeerTimeout | KafkaError):
-                assert isinstance(state, BaseException), "a voter answers its state"
-                raise state
+        try:
+            for answer in asyncio.as_completed(asked):
+                try:
+                    state: VoterState = await answer
+                except (PeerLost, PeerTimeout, KafkaError) as silent:
+                    log.debug("a voter does not say who the controller is: %s", silent)
+                    continue
+                told = (state.promised_epoch, state.controller)
+                promises[told] += 1
+                if 2 * promises[told] > len(asked):
+                    break  # whoever hangs would change nothing
+        finally:
+            for one in asked:
+                one.cancel()
         if not promises:
             return False
         found = max(promises, key=lambda one: (one[0], promises[one], one[1]))

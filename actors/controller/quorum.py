@@ -45,6 +45,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 _LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
 CALL_TIMEOUT_MS = 5_000
+STATE_TIMEOUT_MS = 1_500
+"""For a voter to say what it has. It waits for nothing to say it; all wait for one that hangs."""
 
 
 class QuorumLost(Exception):
@@ -239,7 +241,8 @@ class VoterQuorum:
         while ahead := {*self._broker_ids, *_broker_ids(states)} - asked:
             asked |= ahead
             states += await self._gathered(
-                sorted(ahead), lambda one: self._call(one, "voter_state")
+                sorted(ahead),
+                lambda one: self._call(one, "voter_state", timeout_ms=STATE_TIMEOUT_MS),
             )
         return states
 
@@ -371,9 +374,11 @@ class VoterQuorum:
 
     # ---- asking --------------------------------------------------------------------------
 
-    async def _call(self, broker_id: int, method: str, *args: object) -> Any:
+    async def _call(
+        self, broker_id: int, method: str, *args: object, timeout_ms: int = CALL_TIMEOUT_MS
+    ) -> Any:
         name = broker_name(self._cluster_id, broker_id)
-        return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)
+        return await self._runtime.call(name, method, *args, timeout_ms=timeout_ms)
 
     async def _gathered(self, peers: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
         """The answers of those that answer."""

@@ -1,5 +1,6 @@
 """Brokers that are voters and nothing else, in one process, on disks of memory."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ class VoterHost:
         self.appends: list[VoterAppend] = []
         self.gate: Callable[[], Awaitable[None]] | None = None
         """Awaited before an append, to hold it up."""
+        self.hangs = False
+        """Whether it says nothing."""
 
     async def start(self) -> None: ...
 
@@ -78,6 +81,8 @@ class VoterHost:
         request.fail(InvalidRequest("no links here"))
 
     async def voter_state(self) -> VoterState:
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
         return self.voter.state()
 
     async def voter_new_epoch(self, asked: NewEpoch) -> VoterState:

@@ -18,10 +18,14 @@ class VotersRuntime(VirtualRuntime):
     """Answers for the voters: (promised epoch, name of the controller), None: lost."""
 
     told: tuple[tuple[int, str] | None, ...] = ()
+    hanging: int | None = None
+    """Who does not answer."""
 
     async def call(self, peer: Any, method: str, *args: object, timeout_ms: int) -> VoterState:
         assert method == "voter_state"
         [number] = [one for one in range(3) if peer == broker_name(CLUSTER, one)]
+        if number == self.hanging:
+            await asyncio.get_running_loop().create_future()
         told = self.told[number]
         if told is None:
             raise PeerLost("lost")
@@ -70,3 +74,16 @@ def test_of_two_that_asked_for_one_epoch_the_one_with_more_promises_is_called() 
     """The other has not won it, and may be gone."""
     both = ((2, "lost"), (2, "won"), (2, "won"))
     assert named(((2, "lost"), None, (1, "a")), both, both) == ["lost", "won", "won"]
+
+
+def test_a_voter_that_hangs_is_not_waited_for_when_the_others_agree() -> None:
+    async def scenario() -> None:
+        runtime = World().runtime()
+        assert isinstance(runtime, VotersRuntime)
+        runtime.told, runtime.hanging = ((2, "b"), (1, "a"), (2, "b")), 1
+        port = ControllerPort(runtime, CLUSTER, ensure)
+        async with asyncio.timeout(1):
+            assert await port.locate(range(3))
+        assert port.name == "b"
+
+    asyncio.run(scenario())
