@@ -50,7 +50,7 @@ def plan(*, java: bool) -> Plan:
         partitions=6,
         replicas=3,
         min_insync=2,
-        records_per_s=75,
+        records_per_s=30,
         java_producers=each,
         java_consumers=each // 2,
         java_members=each,
@@ -127,7 +127,7 @@ class Campaign:
         with (
             Workload(bootstrap, self._folder, clients) as workload,
             Reader(bootstrap, TOPIC, PARTITIONS) as reader,
-            Probe(bootstrap, TOPIC, PARTITIONS, pause_s=0.02) as probe,
+            Probe(bootstrap, TOPIC, PARTITIONS, pause_s=0.05) as probe,
         ):
             probe.until_acknowledged()
             here.until_all_in_sync()
