@@ -15,7 +15,7 @@ PYTEST := $(PY) -m pytest
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling scale conformance \
-        differential malformed loadtest checker bench groups-load micro golden lock clean install
+        differential malformed loadtest checker bench replicated groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -107,6 +107,9 @@ loadtest: $(STAMP) ## Locust against HOST=127.0.0.1:9092
 
 bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and Maven)
 	$(PY) -m bench
+
+replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kafka (needs Java and Maven)
+	$(PY) -m bench.replicated --write-docs
 
 micro: $(STAMP) ## codec and log alone
 	$(PY) -m bench.micro

@@ -16,7 +16,7 @@ from bench import jars
 from bench.measure import environment, new_mark
 from bench.wireprobe import JOIN_GROUP, api_versions, wait_until_ready
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 STOP_TIMEOUT_S = 20.0
 SAME_FOR_ALL = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "10"}
 """Settings that would otherwise be measured instead of the broker: 3 s of waiting for a group."""
@@ -92,14 +92,15 @@ class Raylog:
             chosen = [f"--set={key}={value}" for key, value in settings.items()]
             wanted = ["--brokers", str(self.brokers), "--port", "0"]
             began = monotonic()
-            address = _raylog(mark, "up", "--detach", "--data", data, *wanted, *chosen).strip()
-            took = monotonic() - began
             try:
+                address = _raylog(mark, "up", "--detach", "--data", data, *wanted, *chosen).strip()
+                took = monotonic() - began
                 for one in address.split(","):
                     wait_until_ready(one, timeout_s=5)
                 yield Peer(self.name, address, mark, data, took)
             finally:
-                _raylog(mark, "down", "--data", data)
+                if (directory / "data" / "run").exists():  # even if `up` was given up
+                    _raylog(mark, "down", "--data", data)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,12 @@
+"""A leader and two followers as processes of their own, joined by links."""
+
+import uvloop
+
+from bench.replication import measure
+
+
+def test_what_is_written_is_measured_at_each_replica() -> None:
+    found = uvloop.run(measure(partitions=2, batch_kib=4, megabytes=1))
+    assert found["leader_us"] > 0
+    assert found["follower_us"] > 0
+    assert found["mb_per_s"] > 0
