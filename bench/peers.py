@@ -99,7 +99,7 @@ class Raylog:
                     wait_until_ready(one, timeout_s=5)
                 yield Peer(self.name, address, mark, data, took)
             finally:
-                if (directory / "data" / "run").exists():  # even if `up` was given up
+                if any((directory / "data" / "run").glob("*.json")):  # even if `up` was given up
                     _raylog(mark, "down", "--data", data)
 
 
