@@ -296,6 +296,8 @@ class Family:
         """Remove directories of partitions that are no more."""
         for directory in directories:
             await self._runtime.run_blocking(self._runtime.disk.remove_tree, directory)
+        if not self._ending:
+            self.carry_out(self._machine.removed(directories))
 
     # ---- processes -----------------------------------------------------------------------
 

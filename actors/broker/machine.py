@@ -122,6 +122,8 @@ class BrokerMachine:
         self._incarnation = incarnation
         self._openings = 0
         self._losses_ms: list[int] = []
+        self._removing: dict[str, str] = {}
+        """Directories on their way out, and the process that still has each open, if one has."""
         self._begun = False
 
     # ---- events --------------------------------------------------------------------------
@@ -171,10 +173,12 @@ class BrokerMachine:
 
     def replica_lost(self, name: str, now_ms: int) -> list[Effect]:
         """A Replica process is gone: another takes all that it held."""
+        batch = Batch()
+        for directory in [one for one, holder in self._removing.items() if holder == name]:
+            self._remove(directory, batch)
         slot = self.pool.remove(name)
         if slot is None:
-            return []
-        batch = Batch()
+            return batch.effects()
         if slot.partitions:
             self._succeed(slot, batch)
         self._staff(batch)
@@ -259,6 +263,16 @@ class BrokerMachine:
                 self._reconcile(key, batch)
         return batch.effects()
 
+    def removed(self, directories: Iterable[str]) -> list[Effect]:
+        """Directories are gone: partitions that have come back meanwhile may begin there anew."""
+        batch = Batch()
+        for directory in directories:
+            self._removing.pop(directory, None)
+        for key, local in list(self.partitions.items()):
+            if local.phase is Phase.ASSIGNED:
+                self._reconcile(key, batch)
+        return batch.effects()
+
     def registered(self) -> list[Effect]:
         """The broker has a new broker epoch: what was reported under the old one may be lost."""
         batch = Batch()
@@ -304,13 +318,16 @@ class BrokerMachine:
         )
 
     def strays(self, names: Iterable[str], held: Iterable[PartitionStatus]) -> list[str]:
-        """Of the directories named, those of no partition here that nobody has open."""
+        """Of the directories named, those of no partition here that nobody has open: they go."""
         known = {
             self._directory_name(self.image.topics[topic_id].name, (topic_id, index))
             for topic_id, index, _ in self.image.partitions_on(self.broker_id)
         }
         opened = {self._directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
-        return [f"{self._topics_directory}/{name}" for name in sorted({*names} - known - opened)]
+        found = sorted({*names} - known - opened)
+        strays = [f"{self._topics_directory}/{name}" for name in found]
+        self._removing.update(dict.fromkeys(strays, ""))
+        return strays
 
     # ---- partitions ----------------------------------------------------------------------
 
@@ -356,7 +373,8 @@ class BrokerMachine:
         if local is None:
             local = self._assign(key, batch)
         slot = self.pool.slots[local.slot]
-        if local.phase is Phase.ASSIGNED and slot.is_ready:
+        is_blank = self._directory(local.topic, key) not in self._removing
+        if local.phase is Phase.ASSIGNED and slot.is_ready and is_blank:
             self._open(key, local, slot, batch)
         if local.phase is Phase.OPEN:
             self._tell(key, local, state, batch)
@@ -476,10 +494,15 @@ class BrokerMachine:
         if local.routed_epoch >= 0:
             batch.routes.removed.append(key)
         if local.phase in (Phase.OPENING, Phase.OPEN):
+            self._removing[directory] = local.slot
             batch.closes.setdefault(local.slot, []).append((key, directory))
-        else:
-            batch.removals.append(directory)
+        elif directory not in self._removing:
+            self._remove(directory, batch)
         self.pool.release(local.slot, key)
+
+    def _remove(self, directory: str, batch: Batch) -> None:
+        self._removing[directory] = ""
+        batch.removals.append(directory)
 
     def _is_served(self, key: PartitionKey, local: LocalPartition) -> bool:
         state = self.image.partition(*key)

@@ -340,6 +340,43 @@ def test_a_partition_that_moved_to_another_broker_is_removed() -> None:
     ]
 
 
+def test_a_partition_that_comes_back_is_opened_once_its_old_directory_is_gone() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.serve()
+    path = directory("t", T, 0)
+    broker.records(PartitionChanged(T, 0, leader=1, isr=(1,), replicas=(1,)))
+    effects = broker.records(PartitionChanged(T, 0, replicas=(1, 0)))
+    assert not [one for one in effects if isinstance(one, OpenPartitions)]
+    assert not settled(broker)
+    assert broker.machine.removed([path]) == [OpenPartitions(R0, [opening("t", T, 0)])]
+    assert broker.machine.removed([path]) == []
+
+
+def test_what_a_lost_process_was_to_close_is_removed_by_the_broker() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.serve()
+    path = directory("t", T, 0)
+    broker.records(PartitionChanged(T, 0, leader=1, isr=(1,), replicas=(1,)))
+    broker.records(PartitionChanged(T, 0, replicas=(1, 0)))
+    assert RemoveDirectories([path]) in broker.machine.replica_lost(R0, 0)
+    away_again = broker.records(PartitionChanged(T, 0, replicas=(1,)))
+    assert not [one for one in away_again if isinstance(one, RemoveDirectories)]
+
+
+def test_a_stray_directory_is_not_opened_before_it_is_gone() -> None:
+    broker = Broker(spares=1)
+    path = directory("t", T, 0)
+    assert broker.machine.strays([path.rpartition("/")[2]], []) == [path]
+    broker.begin()
+    broker.ready(R0)
+    assert not [one for one in broker.topic() if isinstance(one, OpenPartitions)]
+    assert broker.machine.removed([path]) == [OpenPartitions(R0, [opening("t", T, 0)])]
+
+
 def test_a_topic_that_comes_back_under_its_name_has_another_directory() -> None:
     broker = Broker(spares=1)
     broker.begin()
