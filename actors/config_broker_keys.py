@@ -218,6 +218,13 @@ _CLUSTER = (
         "Whether a broker hands leadership over before it stops.",
     ),
     _broker(
+        "controller.quorum.auto.join.enable",
+        _T.BOOLEAN,
+        "false",
+        "Whether brokers come to vote on metadata by themselves: up to three, and in the place of "
+        "their own lost directories.",
+    ),
+    _broker(
         "num.partitions",
         _T.INT,
         "1",

@@ -289,6 +289,7 @@ class ControllerActor:
                 self._append(self._term, balanced)
                 if not (expired or balanced):
                     break
+            self._let_voters_join()
 
     def _check_lease(self) -> None:
         """Ask the voters before the lease ends, if their brokers' heartbeats do not come."""
@@ -462,6 +463,23 @@ class ControllerActor:
         decision = term.machine.voters.remove(asked, term.committed, self._following(term))
         self._append(term, decision.records)
         await self._committed(term, term.machine.image.offset)
+
+    def _let_voters_join(self) -> None:
+        """Begin the next change of the voters where they join by themselves (KIP-853)."""
+        if self._term is None or not self._settings.flag("controller.quorum.auto.join.enable"):
+            return
+        wanted = self._term.machine.voters.wanted(self._term.committed)
+        if wanted is not None:
+            self._runtime.start(self._change_voters(wanted), "change the voters")
+
+    async def _change_voters(self, wanted: AddVoter | RemoveVoter) -> None:
+        try:
+            if isinstance(wanted, AddVoter):
+                await self.add_voter(wanted)
+            else:
+                await self.remove_voter(wanted)
+        except KafkaError as refused:
+            log.info("the voters stay as they are: %s", refused)
 
     def _following(self, term: _Term) -> Voters:
         """The voters that were heard within the lease."""

@@ -400,10 +400,11 @@ class VoterQuorum:
         return sum(cast) * 2 > len(cast)
 
     def _require_majority(self, answered: int, voters: int, *, all_of_them: bool = False) -> None:
+        if answered * 2 > voters and (answered == voters or not all_of_them):
+            return
         if self._refused_by_lease * 2 > voters:
             raise RivalLeads("the voters follow another controller")
-        if answered * 2 <= voters or (all_of_them and answered < voters):
-            raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
+        raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
 
 
 def _broker_ids(states: Iterable[VoterState]) -> set[int]:

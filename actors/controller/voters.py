@@ -34,6 +34,9 @@ from raylog.wire.errors import (
 Voter = tuple[int, str]
 VOTERS_MAX = 5
 """Every record goes to all of them before it counts with most."""
+VOTERS_WANTED = 3
+"""Where they join by themselves (controller.quorum.auto.join.enable)."""
+JOIN_TIMEOUT_MS = 10_000
 
 
 class VoterControl:
@@ -90,6 +93,26 @@ class VoterControl:
             )
         return self._changed(tuple(one for one in voters if one != voter), following)
 
+    def wanted(self, committed: int) -> AddVoter | RemoveVoter | None:
+        """The next change where voters join by themselves; None while one is under way.
+
+        A voter leaves whose broker lives in another directory. There are to be three voters:
+        two are added where there are three brokers for it, for of two none may be lost.
+        """
+        if self._is_changing(committed):
+            return None
+        live = {one.broker_id: one.directory_id for one in self._image.live_brokers()}
+        for broker_id, directory_id in self._image.voters:
+            if len(self._image.voters) > 1 and live.get(broker_id, directory_id) != directory_id:
+                return RemoveVoter(broker_id, directory_id)
+        for broker_id, _ in self._image.voters:
+            live.pop(broker_id, None)
+        voters = len(self._image.voters)
+        if voters < VOTERS_WANTED <= voters + len(live):
+            first = min(live)
+            return AddVoter(first, live[first], JOIN_TIMEOUT_MS)
+        return None
+
     def _changed(self, voters: Voters, following: Collection[Voter]) -> Decision[None]:
         present = sum(one in following for one in voters)
         if present * 2 <= len(voters):
@@ -100,8 +123,11 @@ class VoterControl:
         self._changed_below = self._image.offset + 1
         return Decision([VotersChanged(voters)], None)
 
+    def _is_changing(self, committed: int) -> bool:
+        return self._joining is not None or self._changed_below > committed
+
     def _require_settled(self, committed: int) -> None:
-        if self._joining is not None or self._changed_below > committed:
+        if self._is_changing(committed):
             raise RequestTimedOut(
                 "Request timed out waiting for leader to handle previous voter change request."
             )

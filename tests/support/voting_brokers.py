@@ -42,13 +42,17 @@ class VotingBrokers:
         self.runtime = world.runtime()
         self.data = data
 
-    async def start(self, brokers: int = 3) -> None:
+    async def start(self, brokers: int = 3, **settings: str) -> None:
         self.plan = plan_cluster(
             self.data,
             self.runtime,
             host="127.0.0.1",
             ports=[0] * brokers,
-            settings={"metadata.log.fsync": "false", "replica.actors.spare": "0"},
+            settings={
+                "metadata.log.fsync": "false",
+                "replica.actors.spare": "0",
+                **{key.replace("_", "."): value for key, value in settings.items()},
+            },
         )
         await start_cluster(self.runtime, self.plan)
         self.first = controller_name(self.plan.cluster_id)

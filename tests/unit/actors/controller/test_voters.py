@@ -140,3 +140,28 @@ def test_a_lost_voter_is_removed_and_its_brokers_new_directory_added() -> None:
     quorum.begin(add(2, "new"))
     quorum.joined(0, 1)
     assert quorum.image.voters == (*named(0, 1), (2, "new"))
+
+
+def test_voters_that_join_by_themselves_become_three() -> None:
+    assert Quorum(0, brokers=2).voters.wanted(1_000) is None
+    quorum = Quorum(0, brokers=4)
+    for joining in (1, 2):
+        wanted = quorum.voters.wanted(1_000)
+        assert wanted == AddVoter(joining, f"d{joining}", 10_000)
+        quorum.begin(wanted)
+        assert quorum.voters.wanted(1_000) is None
+        quorum.joined(0, 1)
+        assert quorum.voters.wanted(quorum.image.offset - 1) is None
+    assert quorum.voters.wanted(1_000) is None
+
+
+def test_a_lost_voter_is_replaced_when_its_broker_is_back() -> None:
+    quorum = Quorum(0, 1, 2, brokers=3)
+    quorum.pass_time(10_000, 0, 1)
+    assert quorum.voters.wanted(1_000) is None
+    quorum.register(2, directory_id="new", incarnation="later")
+    quorum.beat(2)
+    wanted = quorum.voters.wanted(1_000)
+    assert wanted == remove(2)
+    quorum.remove(wanted, 0, 1)
+    assert quorum.voters.wanted(1_000) == AddVoter(2, "new", 10_000)
