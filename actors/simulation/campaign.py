@@ -52,7 +52,12 @@ class Tally:
             f"{sum(self.checks.values())} checks of {len(self.checks)} properties"
         )
         for seed, violation in self.failures.items():
-            yield f"  raylog sim --seed {seed}    # {violation}"
+            yield "  " + _reproduced(seed, violation)
+
+
+def _reproduced(seed: int | str, violation: str) -> str:
+    """The line that repeats a failure, and what it was."""
+    return f"raylog sim --seed {seed}    # {violation}"
 
 
 def load(path: Path) -> Tally:
@@ -79,7 +84,7 @@ def campaign(path: Path, seconds: float, say: Callable[[str], None]) -> Tally:
         report = run_seed(tally.next_seed)
         tally.add(report, time.monotonic() - began)
         if not report.passed:
-            say(f"seed {report.seed}: {report.violations[0]}")
+            say(_reproduced(report.seed, report.violations[0]))
         if not report.passed or time.monotonic() - saved > _SAVE_EVERY_S:
             save(tally, path)
             saved = time.monotonic()

@@ -21,6 +21,8 @@ class Damage:
         self.cluster = cluster
         self.world = cluster.world
         self.random = random
+        self.is_over = False
+        """Whether nothing more is to be done: what was still to come is left out."""
 
     def tell(self, text: str) -> None:
         """Add to the timeline."""
@@ -62,17 +64,21 @@ class Damage:
 
     def kill(self, victim: Resident) -> None:
         """End a process."""
+        if self.is_over:
+            return
         self.tell(f"kill {_short(victim)}")
         self.world.kill(victim.ref.name)
 
     def pause(self, victim: Resident, seconds: float) -> None:
         """Have a process stand still."""
-        if not victim.process.paused:
+        if not (victim.process.paused or self.is_over):
             self.tell(f"pause {_short(victim)} for {seconds:.1f} s")
             self.world.pause(victim, seconds)
 
     def cut(self, pairs: list[Direction], seconds: float) -> None:
         """Let nothing through in some directions."""
+        if self.is_over:
+            return
         network = self.world.network
         for source, target in pairs:
             network.cut(source, target)
@@ -90,6 +96,8 @@ class Damage:
 
     def slow(self, pairs: list[Direction], factor: float, seconds: float) -> None:
         """Have messages in some directions take longer."""
+        if self.is_over:
+            return
         network = self.world.network
         for source, target in pairs:
             network.slow_down(source, target, factor)

@@ -27,7 +27,7 @@ WEIGHTS = {
     "disk_error": 2,
     "disk_full": 2,
     "slow_machine": 1,
-    "pause_followers": 2,
+    "pause_followers": 3,
     "flicker": 2,
     "hold_back_change": 2,
     "isolate_leader": 1,
@@ -102,7 +102,7 @@ class Faults:
         """End every fault; what had to do with a failed disk starts anew."""
         world = self._world
         world.tell("faults end")
-        self._sequences.disarm()
+        self._do.is_over = True
         world.network.heal()
         for resident in world.residents():
             world.go_on(resident)

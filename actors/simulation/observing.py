@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylog.actors.ports import PartitionKey, PartitionLeadership
+from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import (
     IsrAltered,
     LeadershipChanged,
     PartitionMachine,
+    Propose,
     Truncated,
 )
 from raylog.actors.replica.partition import Partition
@@ -46,6 +48,8 @@ class Observer:
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._starts: dict[int, tuple[Partition, int]] = {}
         self._changes: dict[PartitionKey, int] = {}
+        self._left: dict[tuple[PartitionKey | None, int, int, str], int] = {}
+        """Follower by partition, leader epoch, broker and opening to where it was when it left."""
 
     # ---- after every step of a replica -----------------------------------------------------
 
@@ -57,6 +61,9 @@ class Observer:
         def handle(machine: PartitionMachine, event: Any) -> Any:
             effects = original(machine, event)
             self._stepped(machine, event)
+            for effect in effects:
+                if isinstance(effect, Propose):
+                    self._proposed(machine, effect.proposal)
             return effects
 
         setattr(PartitionMachine, _STEP, handle)
@@ -99,6 +106,20 @@ class Observer:
             leader = self._leaders.setdefault(key, machine.broker_id)
             one = leader == machine.broker_id
             self._hold(Property.ONE_LEADER_AN_EPOCH, one, key, leader)
+
+    def _proposed(self, machine: PartitionMachine, proposal: Proposal) -> None:
+        """Remember how far the leader knows those to be who are to leave: they have to go on."""
+        key, progress = self._machines[id(machine)].key, machine.progress
+        assert progress is not None, "a leader proposes"
+        members = dict(proposal.isr)
+        for broker_id, state in progress._followers.items():
+            name = (key, proposal.leader_epoch, broker_id, state.incarnation)
+            if broker_id in progress.isr and broker_id not in members:
+                self._left[name] = state.log_end_offset
+            elif broker_id in members and broker_id not in progress.isr and name in self._left:
+                left_at = self._left.pop(name)
+                gone_on = state.log_end_offset > left_at
+                self._hold(Property.LAGGARDS_STAY_OUT, gone_on, broker_id, "is still at", left_at)
 
     def _check_members(self, known: _Known) -> None:
         """Whoever the controller would let lead next holds what this leader has released."""

@@ -24,6 +24,7 @@ class Property(StrEnum):
     LOG_START_FORWARD = "a replica's log start never moves back in one opening of its log"
     ISR_HOLDS_COMMITTED = "every in-sync replica holds all below the leader's high watermark"
     ISR_SETTLES = "in-sync replicas change some times a second at most"
+    LAGGARDS_STAY_OUT = "who left for lagging joins again only once it has gone on"
     REPLICAS_EQUAL = "in-sync replicas are byte-equal below the high watermark"
     METADATA_ONCE = "a committed metadata record never changes"
     METADATA_PREFIX = "a broker's metadata never goes back, and nothing is left out of it"

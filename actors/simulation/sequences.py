@@ -42,10 +42,6 @@ class Sequences:
         self._asked = 0
         damage.world.observers.append(self._answered)
 
-    def disarm(self) -> None:
-        """Nothing waits any more."""
-        self._traps.clear()
-
     def _trap(self, method: str, spring: Spring) -> None:
         until_s = self._do.world.loop.time() + WAIT_S
         self._traps.append(_Trap(method, spring, until_s))
@@ -53,7 +49,7 @@ class Sequences:
     def _answered(
         self, resident: Resident, method: str, args: tuple[Any, ...], answer: object
     ) -> None:
-        if not self._traps:
+        if not self._traps or self._do.is_over:
             return
         now_s = self._do.world.loop.time()
         self._traps = [one for one in self._traps if one.until_s > now_s]
@@ -73,12 +69,12 @@ class Sequences:
 
     def pause_followers(self) -> None:
         """One after the other the replicas of all machines but one stand still, then all go on."""
-        spared = self._do.machine()
-        seconds = self._random.uniform(2, 8)
-        for machine in self._do.cluster.machines:
-            if machine is not spared:
-                wait_s = self._random.uniform(0, 0.6 * seconds)
-                self._do.later(wait_s, partial(self._pause_on, machine, seconds - wait_s))
+        seconds = self._random.uniform(4, 8)
+        step_s = seconds * self._random.uniform(0.2, 0.35)
+        machines = self._random.sample(self._do.cluster.machines, len(self._do.cluster.machines))
+        for number, machine in enumerate(machines[1:]):
+            wait_s = min(number * step_s, 0.8 * seconds)
+            self._do.later(wait_s, partial(self._pause_on, machine, seconds - wait_s))
 
     def _pause_on(self, machine: Machine, seconds: float) -> None:
         replica = self._do.on(machine, REPLICA)
