@@ -34,7 +34,7 @@ from tests.support.pending_offsets import committing_in, marker
 from tests.unit.group.test_offsets import committing, deleting
 
 GROUPS = ("a", "b")
-PRODUCERS = (1, 2, 3)
+PRODUCERS = (1, 2)
 Place = tuple[str, int]
 """Group and partition."""
 
@@ -110,7 +110,7 @@ class Playing:
     async def inside(self, group: str, partition: int, producer_id: int, behind: int) -> None:
         """A commit of a producer, or of its predecessor `behind` epochs ago."""
         request = committing_in(
-            {partition: self.next_offset(), (partition + 1) % 3: self.next_offset()},
+            {partition: self.next_offset()},
             group=group,
             producer_id=producer_id,
             epoch=max(0, self.epochs[producer_id] - behind),
@@ -179,7 +179,7 @@ class Playing:
         assert all(host.is_active for host in self.world.actor._hosts.values())
 
 
-_groups, _partitions = st.sampled_from(GROUPS), st.integers(0, 2)
+_groups, _partitions = st.sampled_from(GROUPS), st.integers(0, 1)
 _producers = st.sampled_from(PRODUCERS)
 Action = Callable[[Playing], Coroutine[Any, Any, None]]
 
@@ -193,17 +193,15 @@ def _call(name: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Ac
 
 _actions = st.one_of(
     _call("plain", _groups, _partitions),
-    _call("inside", _groups, _partitions, _producers, st.sampled_from((0, 0, 0, 1))),
     _call("inside", _groups, _partitions, _producers, st.just(0)),
+    _call("inside", _groups, _partitions, _producers, st.just(0)),
+    _call("inside", _groups, _partitions, _producers, st.just(1)),
     _call("end", _producers, st.booleans(), st.booleans()),
+    _call("end", _producers, st.just(True), st.just(True)),
     _call("late_end", _producers, st.booleans()),
-    _call("forget", _groups, _partitions),
-    _call("delete_group", _groups),
-    _call("turn"),
-    _call("hold"),
-    _call("release"),
-    _call("fail", st.booleans()),
-    _call("crash", st.booleans()),
+    st.one_of(_call("forget", _groups, _partitions), _call("delete_group", _groups)),
+    st.one_of(_call("turn"), _call("hold"), _call("release")),
+    st.one_of(_call("fail", st.booleans()), _call("crash", st.booleans())),
 )
 
 
@@ -230,8 +228,8 @@ async def check(playing: Playing) -> None:
     assert told(playing.world) == expected
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(_actions, max_size=40))
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_actions, min_size=5, max_size=40))
 def test_the_shard_holds_what_the_log_says(actions: list[Action]) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()

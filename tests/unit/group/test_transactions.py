@@ -259,6 +259,15 @@ def test_of_two_transactions_the_one_that_wrote_last_counts(world: ShardWorld) -
     assert fetched(world) == {("t", 0): 6}
 
 
+def test_a_transaction_that_wrote_later_and_commits_later_counts(world: ShardWorld) -> None:
+    world.ask(committing_in({0: 5}), LATEST)
+    world.ask(committing_in({0: 6}, producer_id=OTHER), LATEST)
+    end(world)
+    assert fetched(world) == {("t", 0): 5}
+    end(world, producer_id=OTHER)
+    assert fetched(world) == {("t", 0): 6}
+
+
 def test_an_aborted_transaction_overtakes_nothing(world: ShardWorld) -> None:
     world.ask(committing_in({0: 5}), LATEST)
     world.ask(committing_in({0: 6}, producer_id=OTHER), LATEST)
