@@ -18,7 +18,7 @@ from raylog.actors.runtime.base import (
 )
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.network import Weather
-from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.runtime import LATE_S, SimRuntime
 from raylog.actors.simulation.world import World
 
 T = TypeVar("T")
@@ -227,6 +227,21 @@ def test_calls_are_lost_on_either_way_and_come_twice() -> None:
             answered += 1
         assert 60 < answered < 140
         assert actor.asked > answered
+
+    simulate(main)
+
+
+def test_a_question_may_come_after_its_caller_was_told_that_it_is_lost() -> None:
+    async def main(world: World) -> None:
+        _, ref, actor = await counter(world)
+        runtime = SimRuntime(world, machine="n")
+        world.network.weather = Weather(late=1.0)
+        for _ in range(20):
+            with pytest.raises((PeerLost, PeerTimeout)):
+                await runtime.call(ref, "ask", timeout_ms=100)
+        assert actor.asked < 20
+        await runtime.sleep(LATE_S + 1)
+        assert actor.asked == 20
 
     simulate(main)
 
