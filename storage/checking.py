@@ -91,6 +91,8 @@ class CheckJob:
             ):
                 if position == found.position and header.last_offset < found.first_offset:
                     break
+                if header.next_offset > self.segment.next_offset:
+                    break
                 last_offset = max(header.base_offset, header.last_offset)
                 if header.partition_leader_epoch != self.epochs.epoch_for(last_offset):
                     break  # the log start may be within the batch, and epochs begin there

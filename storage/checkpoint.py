@@ -160,7 +160,7 @@ class StateFile:
         contents = None if data is None else decode(STATE_KIND, _STATE_VERSION, data)
         try:
             return _state_of(contents)
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError):
             return None  # of another shape, though its checksum is right
 
     def write(self, state: LogState, number: int) -> None:

@@ -361,7 +361,7 @@ class ProducerStates:
         contents = decode(PRODUCERS_KIND, _SNAPSHOT_VERSION, data)
         try:
             return cls._of(contents)
-        except (KeyError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError):
             return None  # of another shape, though its checksum is right
 
     @classmethod

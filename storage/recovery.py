@@ -267,7 +267,11 @@ class Recovery:
             elif not self._restore(segment, limit):
                 self._begin_scan(index)
                 self._scan(segment, limit, epochs=False)
-            if limit is not None and segment.next_offset != limit and not self._overlaps:
+            if (
+                limit is not None
+                and segment.next_offset != limit
+                and not (self._overlaps and _is_newer(segment, following[0]))
+            ):
                 self._drop_from(index + 1)  # records are missing here: what follows is no log
             if segment.sealed and segment.size == 0 and index == len(self._segments) - 1:
                 self._drop_from(index)  # nothing to keep, and its name is used up
@@ -468,6 +472,11 @@ class Recovery:
         return producers_at(
             self._disk, self._files, self._segments[:count], self._snapshots, offset, self._now_ms
         )
+
+
+def _is_newer(segment: Segment, other: Segment) -> bool:
+    one, another = parse_segment_name(segment.name), parse_segment_name(other.name)
+    return one is not None and another is not None and one.generation > another.generation
 
 
 def producers_at(

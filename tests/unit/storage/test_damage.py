@@ -1,0 +1,288 @@
+"""Damage to what was written for sure: it is noticed, set aside and not served."""
+
+from collections.abc import Callable
+
+import pytest
+
+from raylog.storage.checkpoint import HIGH_WATERMARK_KIND, STATE_KIND, decode, encode
+from raylog.storage.log import Log
+from raylog.wire.errors import KafkaStorageError
+from raylog.wire.records import read_header
+from tests.support.disk import FaultyDisk
+from tests.support.logs import (
+    DIRECTORY,
+    NOW_MS,
+    append,
+    batch,
+    checkpoint,
+    contents,
+    flush,
+    open_log,
+)
+
+BATCHES = 12
+SEGMENT = 500  # bytes: two batches
+OFFSETS = list(range(BATCHES))
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+def path(name: str) -> str:
+    return f"{DIRECTORY}/{name}"
+
+
+def filled(disk: FaultyDisk, epochs: Callable[[int], int] = lambda _: 0) -> Log:
+    """A log of some segments, durable and checkpointed."""
+    log = open_log(disk, segment_bytes=SEGMENT)
+    for number in range(BATCHES):
+        append(log, batch(producer_id=1, sequence=number), epoch=epochs(number))
+    flush(log)
+    checkpoint(log)
+    return log
+
+
+def reopened(disk: FaultyDisk) -> Log:
+    return open_log(disk, segment_bytes=SEGMENT)
+
+
+def names(disk: FaultyDisk, suffix: str) -> list[str]:
+    return sorted(name for name in disk.listdir(str(DIRECTORY)) if name.endswith(suffix))
+
+
+def served(log: Log) -> list[int]:
+    """Offsets that readers get, who check what nobody has read before."""
+    offset, found = log.log_start_offset, []
+    while (piece := log.read(offset, 300, log.log_end_offset)) is not None:
+        if log.needs_check(piece):
+            job = log.begin_check(piece)
+            job.run()
+            log.end_check(job)
+            assert not log.needs_check(piece)
+        found += list(range(offset, piece.next_offset))
+        offset = piece.next_offset
+    return found
+
+
+def rewritten(disk: FaultyDisk, name: str, kind: int, version: int, **changes: object) -> None:
+    known = decode(kind, version, disk.contents(path(name)))
+    assert isinstance(known, dict)
+    put(disk, name, encode(kind, version, known | changes))
+
+
+def put(disk: FaultyDisk, name: str, data: bytes) -> None:
+    fd = disk.open(path(name), create=True)
+    disk.ftruncate(fd, 0)
+    disk.pwritev(fd, (data,), 0)
+    disk.close(fd)
+
+
+# ---- records that are missing ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gone", range(6))
+def test_a_missing_segment_leaves_the_log_that_is_before_it(disk: FaultyDisk, gone: int) -> None:
+    log = filled(disk)
+    name = log.segments[gone]
+    disk.kill()
+    disk.unlink(path(name))
+    log = reopened(disk)
+    assert log.log_end_offset == 2 * gone
+    assert (log.held, log.is_whole) == (BATCHES, False)
+    assert served(log) == OFFSETS[: 2 * gone]
+    assert len(names(disk, ".aside")) == 5 - gone
+
+
+def test_a_log_that_lacks_records_says_so_until_it_has_them_again(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    whole = contents(log)
+    name = log.segments[3]
+    disk.kill()
+    disk.unlink(path(name))
+    for _ in range(3):
+        log = reopened(disk)
+        assert not log.is_whole
+        checkpoint(log)
+        log.close()
+    log = reopened(disk)
+    assert len(names(disk, ".aside")) == 2
+    for number in range(6, BATCHES):
+        data = batch(offset=number, producer_id=1, sequence=number)
+        assert log.is_whole is False
+        log.append_verbatim(memoryview(data), NOW_MS)
+    assert log.is_whole
+    assert contents(log) == whole
+    checkpoint(log)
+    assert names(disk, ".aside") == []
+    log.close()
+    assert reopened(disk).is_whole
+
+
+def test_a_cut_by_the_leader_is_no_loss(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.truncate_to(5, NOW_MS)
+    disk.kill()
+    log = reopened(disk)
+    assert (log.log_end_offset, log.is_whole) == (5, True)
+    log.truncate_fully(70)
+    disk.kill()
+    log = reopened(disk)
+    assert (log.log_start_offset, log.log_end_offset, log.is_whole) == (70, 70, True)
+
+
+def test_a_damaged_log_that_is_cut_misses_no_more_than_the_leader_has(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    name = log.segments[-1]
+    disk.kill()
+    disk.unlink(path(name))
+    log = reopened(disk)
+    assert not log.is_whole
+    log.truncate_to(4, NOW_MS)
+    assert log.is_whole
+
+
+def test_while_the_machine_runs_all_that_was_written_is_missed(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for number in range(BATCHES):
+        append(log, batch(producer_id=1, sequence=number))
+    checkpoint(log)  # nothing of it is durable
+    assert log.recovery_point == 0
+    disk.kill()
+    whole = disk.contents(path(log.segments[0]))
+    put(disk, log.segments[0], whole[: len(whole) // 80])
+    log = open_log(disk)
+    assert (log.held, log.is_whole) == (BATCHES, False)
+    disk.boots += 1  # but after a power cut that is no surprise
+    assert open_log(disk).is_whole
+
+
+# ---- bytes that changed ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("position", [0, 5, 9, 13, 16, 18, 30, 60, 100])
+@pytest.mark.parametrize("segment", [0, 2, 4])
+def test_a_flipped_bit_is_found_by_who_reads_and_ends_the_log_there(
+    disk: FaultyDisk, segment: int, position: int
+) -> None:
+    log = filled(disk)
+    name = log.segments[segment]
+    log.close()
+    size = len(batch(producer_id=1))
+    old = disk.contents(path(name))[size + position]
+    disk.corrupt(path(name), size + position, bytes([old ^ 0x40]))
+    log = reopened(disk)
+    assert (log.log_end_offset, log.is_whole) == (BATCHES, True)
+    with pytest.raises(KafkaStorageError, match="is damaged"):
+        served(log)
+    assert log.offline
+    log.close()
+    log = reopened(disk)
+    damaged = 2 * segment + 1
+    assert log.log_end_offset in (damaged - 1, damaged)
+    assert not log.is_whole
+    assert served(log) == OFFSETS[: log.log_end_offset]
+
+
+def test_epochs_that_lie_are_made_again(disk: FaultyDisk) -> None:
+    log = filled(disk, lambda number: number // 4)
+    entries = log.epochs.entries()
+    log.close()
+    rewritten(disk, "state", STATE_KIND, 1, epochs=[[0, 0], [7, 2]])
+    log = reopened(disk)
+    for _ in range(3):
+        if not log.offline:
+            try:
+                assert served(log) == OFFSETS
+            except KafkaStorageError:
+                log.close()
+                log = reopened(disk)
+    assert log.epochs.entries() == entries
+    assert log.is_whole
+
+
+def test_a_hole_before_the_last_batch_is_believed_where_there_are_others(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for offset in (0, 3, 7):
+        log.append_verbatim(memoryview(batch(offset=offset)), NOW_MS)
+    disk.kill()
+    assert open_log(disk).log_end_offset == 8
+    disk = FaultyDisk()
+    log = open_log(disk)
+    for offset in (0, 1, 7):
+        log.append_verbatim(memoryview(batch(offset=offset)), NOW_MS)
+    disk.kill()
+    assert open_log(disk).log_end_offset == 2
+
+
+def test_a_leap_that_the_next_batch_takes_back_is_damage(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    name = log.segments[-1]
+    disk.kill()
+    disk.corrupt(path(name), 6, b"\x01")  # of the batch before the last one
+    log = reopened(disk)
+    assert log.log_end_offset == BATCHES - 2
+
+
+# ---- small files -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epochs": "x"},
+        {"epochs": [[3, 0], [2, 5]]},
+        {"epochs": [1]},
+        {"recovery_point": -1},
+        {"log_start_offset": "0"},
+        {"clean_end": 3},
+        {"written": []},
+        {"held": None},
+    ],
+)
+def test_a_state_of_another_shape_counts_as_lost(
+    disk: FaultyDisk, changes: dict[str, object]
+) -> None:
+    filled(disk).close()
+    rewritten(disk, "state", STATE_KIND, 1, **changes)
+    log = reopened(disk)
+    assert served(log) == OFFSETS
+    assert log.epochs.entries() == [(0, 0)]
+    assert not log.report.clean
+
+
+@pytest.mark.parametrize("lie", ["far", [1], [9, 3, "b"], [-1, 3, "b"], {"a": 1}, None])
+def test_a_high_watermark_that_cannot_be_counts_as_lost(disk: FaultyDisk, lie: object) -> None:
+    filled(disk).close()
+    put(disk, "high-watermark", encode(HIGH_WATERMARK_KIND, 2, lie))
+    log = reopened(disk)
+    assert log.high_watermark_saved == 0
+    assert served(log) == OFFSETS
+
+
+def test_segments_from_before_the_log_start_may_be_there_in_part(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.delete_records_to(8)
+    checkpoint(log)
+    name = log.segments[1]
+    disk.kill()
+    disk.unlink(path(name))
+    log = reopened(disk)
+    assert (log.log_start_offset, log.log_end_offset, log.is_whole) == (8, BATCHES, True)
+    assert served(log) == OFFSETS[8:]
+
+
+def test_a_copy_of_old_data_is_still_unchecked(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.close()
+    log = reopened(disk)
+    log.truncate_to(5, NOW_MS)
+    piece = log.read(4, 1 << 20, 5)
+    assert piece is not None
+    assert log.needs_check(piece)
+    append(log, batch())
+    fresh = log.read(5, 1 << 20, 6)
+    assert fresh is not None
+    assert not log.needs_check(fresh)
+    assert read_header(log.load(fresh)).base_offset == 5
