@@ -58,6 +58,7 @@ class LeaderProgress:
 
     __slots__ = (
         "_counted",
+        "_doubted",
         "_early",
         "_followers",
         "_incarnations",
@@ -93,6 +94,8 @@ class LeaderProgress:
         self._pending: Proposal | None = None
         self._joining: tuple[int, ...] = ()
         self._quiet_until_ms = -1
+        self._doubted: dict[int, None] = {}
+        """Who was to join in a proposal that was refused, the one tried least lately first."""
         self._counted: tuple[FollowerState, ...] = ()
         self._followers: dict[int, FollowerState] = {}
         self._early: dict[int, FollowerState] = {}
@@ -141,6 +144,8 @@ class LeaderProgress:
         self.isr = isr
         self._pending = None
         self._joining = ()
+        for one in isr:
+            self._doubted.pop(one, None)
         self._count()
 
     def altered(self, proposal: Proposal, partition_epoch: int, isr: tuple[int, ...]) -> bool:
@@ -156,6 +161,7 @@ class LeaderProgress:
         if proposal != self._pending:
             return False
         self._quiet_until_ms = now_ms + QUIET_MS
+        self._doubted |= dict.fromkeys(self._joining)
         self._commit(self._isr_epoch, self.isr)
         return True
 
@@ -214,6 +220,7 @@ class LeaderProgress:
             if one not in self.isr and state.log_end_offset >= level_from and not lags[one]
         ]
         lagging = [one for one in lags if one in self.isr and lags[one]]
+        joining = self._believed(joining, alone=not lagging)
         if not joining and not lagging:
             return None
         members = [one for one in (*self.isr, *joining) if one not in lagging]
@@ -225,6 +232,20 @@ class LeaderProgress:
         self._joining = tuple(joining)
         self._count()
         return self._pending
+
+    def _believed(self, joining: list[int], *, alone: bool) -> list[int]:
+        """Who of those may be proposed together: one that is refused must not keep the others out.
+
+        Whoever was in a refused proposal is tried with nobody else, in turn, if nobody else is to
+        be proposed.
+        """
+        believed = [one for one in joining if one not in self._doubted]
+        if not believed and alone:
+            for one in tuple(self._doubted):
+                if one in joining:
+                    self._doubted[one] = self._doubted.pop(one)
+                    return [one]
+        return believed
 
     def is_settled(self, log_end_offset: int) -> bool:
         """Whether all replicas are in sync and level, and nothing is under way."""

@@ -283,6 +283,45 @@ def test_a_refused_proposal_is_made_again_after_a_while() -> None:
     assert machine.handle(TimePassed(10 + QUIET_MS)) == [Propose(asked)]
 
 
+def test_who_is_refused_keeps_nobody_else_out() -> None:
+    """A follower may be level and yet not live, as one whose broker has just been fenced."""
+    machine = leading(5, isr=(ME,))
+    left = Proposal(3, 7, WITHOUT_RIGHT)
+    assert fetch(machine, LEFT, 5) == [Propose(left)]
+    assert fetch(machine, RIGHT, 5) == [], "one proposal is under way"
+    machine.handle(IsrRefused(left, 0))
+    right = Proposal(3, 7, ((ME, "a"), (RIGHT, "a")))
+    assert machine.handle(TimePassed(QUIET_MS)) == [Propose(right)]
+    machine.handle(IsrAltered(right, 3, 8, (ME, RIGHT)))
+    again = Proposal(3, 8, ((ME, "a"), (RIGHT, "a"), (LEFT, "a")))
+    assert machine.handle(TimePassed(QUIET_MS)) == [Propose(again)]
+    machine.handle(IsrAltered(again, 3, 9, (ME, RIGHT, LEFT)))
+    assert machine.is_settled
+
+
+def test_who_was_refused_together_is_tried_one_by_one() -> None:
+    machine = leading(5, isr=(ME,))
+    left, right = (Proposal(3, 7, ((ME, "a"), (one, "a"))) for one in (LEFT, RIGHT))
+    assert fetch(machine, LEFT, 5) == [Propose(left)]
+    fetch(machine, RIGHT, 5)
+    now_ms = 0
+    for proposal, following in ((left, right), (right, left), (left, right)):
+        machine.handle(IsrRefused(proposal, now_ms))
+        now_ms += QUIET_MS
+        assert machine.handle(TimePassed(now_ms)) == [Propose(following)]
+
+
+def test_who_was_refused_keeps_nobody_in_who_lags() -> None:
+    machine = leading(0, isr=(ME, LEFT))
+    fetch(machine, LEFT, 0)
+    machine.handle(Appended(5, 0))
+    wanted = Proposal(3, 7, (*WITHOUT_RIGHT, (RIGHT, "a")))
+    assert fetch(machine, RIGHT, 5) == [Propose(wanted)]
+    machine.handle(IsrRefused(wanted, 0))
+    late_ms = LAG_MS + 1
+    assert machine.handle(TimePassed(late_ms)) == [Propose(Proposal(3, 7, ((ME, "a"),)))]
+
+
 def test_an_answer_that_newer_metadata_overtook_changes_nothing() -> None:
     machine, asked = joining()
     told = leadership(ME, 3, 9, isr=(ME, LEFT))
