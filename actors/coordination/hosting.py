@@ -133,14 +133,23 @@ class Host(ABC, Generic[ShardT, StepT]):
         token = next(self._tokens)
         placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
         self._waiting[token] = (placed, reply)
-        self._run(lambda step: self._shard.handle(step, placed))
+        self._take(placed)
+
+    def _take(self, asked: Asked[Any]) -> None:
+        """Have the shard handle a request that waits for its answer."""
+        self._run(lambda step: self._shard.handle(step, asked))
 
     def _run(self, event: Callable[[StepT], None]) -> None:
-        """Let the shard handle an event and carry out what comes of it.
+        """Let the shard handle an event and carry out what comes of it."""
+        step = self._new_step(self._shard)
+        if self._handled(step, event):
+            self._carry_out(step)
+
+    def _handled(self, step: StepT, event: Callable[[StepT], None]) -> bool:
+        """Let the shard handle an event.
 
         What nobody foresaw may leave the shard with half a step replayed: it is loaded again.
         """
-        step = self._new_step(self._shard)
         try:
             event(step)
         except AssertionError:
@@ -148,8 +157,8 @@ class Host(ABC, Generic[ShardT, StepT]):
         except Exception as failure:
             log.exception("%s: a step failed", self)
             self._fail(UnknownServerError(str(failure)))
-            return
-        self._carry_out(step)
+            return False
+        return True
 
     def _carry_out(self, step: StepT) -> None:
         if step.records:

@@ -1,8 +1,4 @@
-"""Shell of one shard: loads it from its partition's log, appends to it, answers.
-
-An answer that waits for records leaves when the append that holds the newest of them is
-acknowledged. An append that fails, or whose outcome is unknown, fails everyone who waits; then the
-shard is read from the log again, which tells what has been appended.
+"""Shell of one shard of groups: beside what all shards do, its timers and its transactions.
 
 Offsets of a transaction are an append of their own, after its coordinator has said that the
 transaction holds this partition. The log may refuse it for itself: the producer was fenced. Markers
@@ -11,13 +7,10 @@ go into the log in the same order, and change the shard when they are below the 
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.appending import Appender
+from raylog.actors.coordination.hosting import Host
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
 from raylog.actors.coordination.timers import Timers
@@ -30,37 +23,20 @@ from raylog.actors.group.transactions import batch_of, names_existing, producer_
 from raylog.actors.group.verifying import TransactionsPort, Verifying
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
-from raylog.actors.runtime.base import (
-    BackgroundTask,
-    Link,
-    PeerLost,
-    Runtime,
-    Timer,
-)
+from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.actors.transaction.api import Marker
-from raylog.wire.errors import (
-    CoordinatorLoadInProgress,
-    DecodeError,
-    ErrorCode,
-    KafkaError,
-    NotCoordinator,
-    UnknownServerError,
-)
+from raylog.wire.errors import ErrorCode, KafkaError, NotCoordinator
 from raylog.wire.internal.offsets import OffsetCommitKey
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
-log = logging.getLogger(__name__)
-RETRY_S = (0.1, 5.0)
-"""First and longest wait before a load is tried again."""
 SWEEP_GROUPS = 500
 """Groups looked at in one go for expired offsets."""
-Reply = Callable[[Any], None]
 Marked = Callable[[ErrorCode], None]
 """Told what became of a marker."""
 
 
-class ShardHost:
+class ShardHost(Host[Shard, Step]):
     """One led partition: loading, then active, in the end closed.
 
     `stepped` is called after each step: the shard may have given assignors work.
@@ -77,56 +53,84 @@ class ShardHost:
         stepped: Callable[[], None],
         transactions: TransactionsPort,
     ) -> None:
-        self.route = route
-        self.link = link
-        self._runtime = runtime
-        self._image = image
         self._settings = settings
         self._assigning = assigning
-        self._stepped = stepped
-        self._shard = Shard(settings, assigning)
-        self._state = "loading"
-        self._tokens = itertools.count(1)
-        self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
-        self._appends = self._appender()
+        self._told = stepped
         self._markers: dict[int, Marked] = {}
         """Who waits for a marker, by token."""
+        self._in_groups: set[int] = set()
+        """Tokens of who waited in a group when the shard was left."""
         self._verifying = Verifying(
             transactions, route.partition, needed=settings.transactions_verified
         )
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
-        self._loading: BackgroundTask = runtime.start(self._load(), f"load {self}")
+        super().__init__(runtime, link, route, image, settings.offsets_commit_timeout_ms)
 
     def __str__(self) -> str:
         return f"group shard {self.route.partition}"
 
-    @property
-    def is_active(self) -> bool:
-        """Whether it answers."""
-        return self._state == "active"
+    # ---- what kinds of shards differ in --------------------------------------------------
 
-    @property
-    def shard(self) -> Shard:
-        """The machine, for looking at."""
-        return self._shard
+    def _new_shard(self) -> Shard:
+        return Shard(self._settings, self._assigning)
+
+    def _new_step(self, shard: Shard) -> Step:
+        return self._step(shard.replay)
+
+    def _step(self, replay: Callable[[LogRecord], None]) -> Step:
+        runtime = self._runtime
+        return Step(runtime.now_ms(), runtime.monotonic_ms(), self._image, runtime.random, replay)
+
+    async def _read(self, shard: Shard) -> int:
+        return await load(self._runtime, self.link, self.route, shard)
+
+    def _failed(self, asked: Asked[Any], failure: KafkaError) -> Any:
+        """Who waits in a group has to look for its coordinator; the others get the failure."""
+        if asked.token in self._in_groups:
+            failure = NotCoordinator("the group is loaded again")
+        return failed(asked.request, asked.version, failure)
+
+    def _append(self, step: Step) -> None:
+        self._appends.add(step.records, _is_commit)
+
+    def _carry_out(self, step: Step) -> None:
+        """Timers come before the answers: what these bring about may set them anew."""
+        for group_id, key, at_ms in step.timers:
+            if at_ms is None:
+                self._timers.cancel((group_id, key))
+            else:
+                self._timers.set((group_id, key), at_ms)
+        super()._carry_out(step)
+
+    def _stepped(self, step: Step) -> None:
+        self._told()
+
+    def _activated(self) -> None:
+        self._expiry = self._runtime.call_later(
+            self._settings.offsets_retention_check_interval_ms, self._expire
+        )
+
+    def _deactivated(self) -> None:
+        self._in_groups = {asked.token for asked in self._shard.unload()}
+        self._timers.clear()
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def _end_waits(self, failure: KafkaError) -> None:
+        super()._end_waits(failure)
+        markers, self._markers = self._markers, {}
+        for marked in markers.values():
+            marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
     # ---- requests ------------------------------------------------------------------------
 
-    def ask(self, asked: Asked[Any], reply: Reply) -> None:
-        """Hand a request to the shard; `reply` gets the response. The token is given here."""
-        if self._state != "active":
-            loading = self._state == "loading"
-            reason = CoordinatorLoadInProgress if loading else NotCoordinator
-            reply(failed(asked.request, asked.version, reason(f"{self} is {self._state}")))
-            return
-        token = next(self._tokens)
-        placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
-        self._waiting[token] = (placed, reply)
+    def _take(self, asked: Asked[Any]) -> None:
         if isinstance(asked.request, TxnOffsetCommitRequest):
-            self._verify(placed)
+            self._verify(asked)
         else:
-            self._run(lambda step: self._shard.handle(step, placed))
+            super()._take(asked)
 
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
         """Topics were deleted, created, or have more partitions."""
@@ -180,8 +184,8 @@ class ShardHost:
     def _commit_in_transaction(self, asked: Asked[TxnOffsetCommitRequest]) -> None:
         shard = self._shard
         first = shard.offsets.pending.next_number
-        step = self._take(lambda step: shard.handle(step, asked), shard.replay_in(asked.request))
-        if step is None:
+        step = self._step(shard.replay_in(asked.request))
+        if not self._handled(step, lambda step: shard.handle(step, asked)):
             return
         if not step.records:
             self._carry_out(step)
@@ -191,6 +195,7 @@ class ShardHost:
 
         def appended(refusal: KafkaError | None) -> None:
             if refusal is None:
+                self._appended()
                 shard.offsets.pending.confirm(numbers)
                 self._reply(answer.token, answer.response)
             else:
@@ -227,120 +232,9 @@ class ShardHost:
         )
         self._appends.add_batch(bytearray(batch), appended)
 
-    # ---- steps ---------------------------------------------------------------------------
-
-    def _run(self, event: Callable[[Step], None]) -> None:
-        """Let the shard handle an event and carry out what comes of it."""
-        step = self._take(event, self._shard.replay)
-        if step is not None:
-            self._carry_out(step)
-
-    def _take(
-        self, event: Callable[[Step], None], replay: Callable[[LogRecord], None]
-    ) -> Step | None:
-        """Let the shard handle an event.
-
-        What nobody foresaw may leave it with half a step replayed: it is loaded again.
-        """
-        runtime = self._runtime
-        step = Step(runtime.now_ms(), runtime.monotonic_ms(), self._image, runtime.random, replay)
-        try:
-            event(step)
-        except AssertionError:
-            raise
-        except Exception as failure:
-            log.exception("%s: a step failed", self)
-            self._fail(UnknownServerError(str(failure)))
-            return None
-        return step
-
-    def _carry_out(self, step: Step) -> None:
-        if step.records:
-            self._appends.add(step.records, _is_commit)
-        for group_id, key, at_ms in step.timers:
-            if at_ms is None:
-                self._timers.cancel((group_id, key))
-            else:
-                self._timers.set((group_id, key), at_ms)
-        for answer in step.answers:
-            if answer.durable:
-                self._appends.when_durable(partial(self._reply, answer.token, answer.response))
-            else:
-                self._reply(answer.token, answer.response)
-        self._stepped()
-
-    def _reply(self, token: int, response: Any) -> None:
-        _, reply = self._waiting.pop(token)
-        reply(response)
-
     def _refuse(self, token: int, failure: KafkaError) -> None:
         asked, reply = self._waiting.pop(token)
-        reply(failed(asked.request, asked.version, failure))
-
-    # ---- loading and ending --------------------------------------------------------------
-
-    def _appender(self) -> Appender:
-        return Appender(
-            self._runtime,
-            self.link,
-            self.route,
-            self._settings.offsets_commit_timeout_ms,
-            lambda failure: self._fail(coordinator_error(failure)),
-        )
-
-    def _fail(self, failure: KafkaError) -> None:
-        """Fail everyone who waits, then begin again from the log."""
-        self._state = "loading"
-        self._end_waits(failure)
-        self._loading = self._runtime.start(self._load(), f"load {self}")
-
-    def close(self, why: str) -> None:
-        """This broker leads the partition no longer, or another process has its log."""
-        self._state = "closed"
-        self._loading.cancel()
-        self._end_waits(NotCoordinator(why))
-
-    def _end_waits(self, failure: KafkaError) -> None:
-        """Who waits in a group has to look for its coordinator; the others get the failure."""
-        in_groups = {asked.token for asked in self._shard.unload()}
-        self._timers.clear()
-        self._appends.close()
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-        waiting, self._waiting = self._waiting, {}
-        moved = NotCoordinator("the group is loaded again")
-        for token, (asked, reply) in waiting.items():
-            reason = moved if token in in_groups else failure
-            reply(failed(asked.request, asked.version, reason))
-        markers, self._markers = self._markers, {}
-        for marked in markers.values():
-            marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    async def _load(self) -> None:
-        started_ms = self._runtime.monotonic_ms()
-        wait_s, longest_s = RETRY_S
-        while True:
-            shard = Shard(self._settings, self._assigning)
-            try:
-                end = await load(self._runtime, self.link, self.route, shard)
-            except (KafkaError, DecodeError, PeerLost, OSError) as failure:
-                log.warning("%s is not loaded: %s", self, failure)
-                if not self.link.is_open:
-                    return  # the Broker brings a route to the successor
-                await self._runtime.sleep(wait_s)
-                wait_s = min(wait_s * 2, longest_s)
-            else:
-                break
-        took_ms = self._runtime.monotonic_ms() - started_ms
-        log.info("%s is loaded to offset %d in %.0f ms", self, end, took_ms)
-        self._shard = shard
-        self._appends = self._appender()
-        self._state = "active"
-        self._expiry = self._runtime.call_later(
-            self._settings.offsets_retention_check_interval_ms, self._expire
-        )
-        self._run(shard.loaded)
+        reply(self._failed(asked, failure))
 
 
 def _is_commit(record: LogRecord) -> bool:

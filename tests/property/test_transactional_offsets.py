@@ -174,7 +174,7 @@ class Playing:
     async def rest(self) -> None:
         """Everything has arrived."""
         self.world.link.release()
-        await self.world.runtime.advance(20)
+        await self.world.runtime.advance(10_000)
         await settle()
         assert all(host.is_active for host in self.world.actor._hosts.values())
 
