@@ -42,6 +42,10 @@ class LedShards(Generic[HostT]):
         """Which have a shard."""
         return sorted(self._hosts)
 
+    def get(self, partition: int) -> HostT | None:
+        """The shard of a partition, if it is here."""
+        return self._hosts.get(partition)
+
     def close_lost(self) -> None:
         """Close the shards that the metadata gives to others or to a newer epoch."""
         topic = self._image.topic(self._topic)

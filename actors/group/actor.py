@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import group_partition
 from raylog.actors.coordination.requests import RequestHead
 from raylog.actors.coordination.step import Asked
@@ -25,14 +26,12 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
-from raylog.actors.replica.links import ReplicaLinks
-from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.runtime.base import Link, LinkRequest, Runtime
 from raylog.actors.transaction.api import COMPLETE_TRANSACTION
 from raylog.actors.transaction.client import TransactionCoordinators
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
-    CoordinatorLoadInProgress,
     CorruptMessage,
     DecodeError,
     ErrorCode,
@@ -64,29 +63,37 @@ class GroupCoordinatorActor:
     ) -> None:
         self._runtime = runtime
         self._name = name
-        self._broker_id = broker_id
         self._settings = group_settings(BrokerSettings(settings))
         self._image = MetadataImage()
-        self._hosts: dict[int, ShardHost] = {}
-        self._links = ReplicaLinks(runtime)
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
         self._transactions = TransactionCoordinators(runtime, broker_name(cluster_id, broker_id))
+        self._shards = LedShards(runtime, self._image, broker_id, OFFSETS_TOPIC, self._open_host)
+
+    def _open_host(self, link: Link, route: Route) -> ShardHost:
+        return ShardHost(
+            self._runtime,
+            link,
+            route,
+            self._image,
+            self._settings,
+            self._assigning,
+            self._begin_assigning,
+            self._transactions,
+        )
 
     async def start(self) -> None:
         """Ready at once: what there is to coordinate comes with the routes."""
 
     async def stop(self) -> None:
         """Answer who waits, close every link."""
-        for partition in tuple(self._hosts):
-            self._close(partition, "the coordinator stops")
-        self._links.close()
+        self._shards.close("the coordinator stops")
         self._transactions.close()
         self._processes.close()
 
     async def ping(self) -> dict[str, Any]:
         """Who is here: for adoption by a restarted Broker."""
-        return {"name": self._name, "pid": os.getpid(), "partitions": sorted(self._hosts)}
+        return {"name": self._name, "pid": os.getpid(), "partitions": self._shards.partitions}
 
     # ---- what the Broker pushes ----------------------------------------------------------
 
@@ -101,60 +108,19 @@ class GroupCoordinatorActor:
                     f"metadata from offset {from_offset} came, {self._image.offset} was expected"
                 )
             return
-        self._close_lost()
+        self._shards.close_lost()
         changed = {
             self._image.topics[record.topic_id].name
             for record in records
             if isinstance(record, PartitionCreated) and record.topic_id in self._image.topics
         }
         if deleted or changed:
-            for host in self._hosts.values():
+            for host in self._shards:
                 host.topics_changed(deleted, changed)
-
-    def _close_lost(self) -> None:
-        """Close the shards that the metadata gives to others or to a newer epoch."""
-        topic = self._image.topic(OFFSETS_TOPIC)
-        for index, host in tuple(self._hosts.items()):
-            state = None
-            if topic is not None and topic.topic_id == host.route.topic_id:
-                state = topic.partitions[index]
-            if (
-                state is None
-                or state.leader != self._broker_id
-                or state.leader_epoch != host.route.leader_epoch
-            ):
-                self._close(index, "leadership has moved")
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in which partitions are served here, and by which Replica process."""
-        for topic_id, index in update.removed:
-            host = self._hosts.get(index)
-            if host is not None and host.route.topic_id == topic_id:
-                self._close(index, "leadership has moved")
-        for route in update.added:
-            await self._open(route)
-
-    async def _open(self, route: Route) -> None:
-        host = self._hosts.get(route.partition)
-        if host is not None:
-            if host.route == route and host.link.is_open:
-                return
-            self._close(route.partition, "leadership has moved")
-        link = await self._links.to(route)
-        if link is not None:
-            self._hosts[route.partition] = ShardHost(
-                self._runtime,
-                link,
-                route,
-                self._image,
-                self._settings,
-                self._assigning,
-                self._begin_assigning,
-                self._transactions,
-            )
-
-    def _close(self, partition: int, why: str) -> None:
-        self._hosts.pop(partition).close(why)
+        await self._shards.apply_routes(update)
 
     # ---- assignors -----------------------------------------------------------------------
 
@@ -166,7 +132,7 @@ class GroupCoordinatorActor:
     async def _assign(self, task: AssignTask) -> None:
         outcome = await self._runtime.run_blocking(self._processes.run, task)
         wanted = self._assigning.finished(task, outcome)
-        host = self._hosts.get(self._partition_of(task.group_id))
+        host = self._shards.get(self._partition_of(task.group_id))
         if wanted and host is not None:
             host.assignment_is_ready(task.group_id)
         self._begin_assigning()
@@ -176,7 +142,7 @@ class GroupCoordinatorActor:
     def link_received(self, request: LinkRequest) -> None:
         """Answer one client's request, or markers of a transaction's coordinator."""
         if request.kind == COMPLETE_TRANSACTION:
-            take_markers(request, self._hosts)
+            take_markers(request, self._shards)
             return
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
@@ -222,13 +188,7 @@ class GroupCoordinatorActor:
     def _host_of(self, group_id: str) -> ShardHost:
         if self._image.topic(OFFSETS_TOPIC) is None:
             raise NotCoordinator(f"nobody coordinates {group_id!r} yet")
-        index, partition = group_partition(self._image, group_id)
-        host = self._hosts.get(index)
-        if host is not None:
-            return host
-        if partition.leader == self._broker_id:
-            raise CoordinatorLoadInProgress(f"{OFFSETS_TOPIC}-{index} is not open yet")
-        raise NotCoordinator(f"broker {partition.leader} leads {OFFSETS_TOPIC}-{index}")
+        return self._shards.host_of(group_id, group_partition(self._image, group_id))
 
     def _gather(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask the shards that hold the groups of one request."""
@@ -257,7 +217,7 @@ class GroupCoordinatorActor:
 
     def _list(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask every shard; one that is loading fails the answer, as in Kafka."""
-        hosts = list(self._hosts.values())
+        hosts = list(self._shards)
         whole = ListGroupsResponse()
         left = len(hosts)
         if not hosts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
+from raylog.actors.coordination.led import LedShards
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.runtime.base import LinkRequest
 from raylog.actors.transaction.api import ANY_LEADER_EPOCH, MarkedPartition, Marker
@@ -31,7 +31,7 @@ class _Outcomes:
             self._request.reply(self._codes)
 
 
-def take_markers(request: LinkRequest, hosts: Mapping[int, ShardHost]) -> None:
+def take_markers(request: LinkRequest, shards: LedShards[ShardHost]) -> None:
     """Serve COMPLETE_TRANSACTION: answer when every marker is below the high watermark, or failed.
 
     What is not led here, or is loading, is NOT_LEADER_OR_FOLLOWER, as in Apache Kafka.
@@ -41,7 +41,7 @@ def take_markers(request: LinkRequest, hosts: Mapping[int, ShardHost]) -> None:
     for number, marker in enumerate(markers):
         for place, where in enumerate(marker.partitions):
             marked = partial(outcomes.settle, number, place)
-            host = hosts.get(where.partition)
+            host = shards.get(where.partition)
             if host is None or not _is_of(host, where):
                 marked(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             else:

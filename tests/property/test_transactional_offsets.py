@@ -176,7 +176,7 @@ class Playing:
         self.world.link.release()
         await self.world.runtime.advance(10_000)
         await settle()
-        assert all(host.is_active for host in self.world.actor._hosts.values())
+        assert all(host.is_active for host in self.world.actor._shards)
 
 
 _groups, _partitions = st.sampled_from(GROUPS), st.integers(0, 1)
@@ -207,7 +207,9 @@ _actions = st.one_of(
 
 def told(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
     """Committed offsets, and where some are pending."""
-    store = world.actor._hosts[0].shard.offsets
+    host = world.actor._shards.get(0)
+    assert host is not None
+    store = host.shard.offsets
     committed = {}
     for group, topics in store.groups.items():
         found: Topics = topics
