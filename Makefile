@@ -90,6 +90,9 @@ faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1,
 rolling: $(STAMP) ## three brokers restarted in turn, 20 partitions moved, under load; the history checker judges
 	$(PY) -m tests.cluster.rolling
 
+damage: $(STAMP) ## ROUNDS=30 deaths of a broker whose replicas come back damaged, 40 kinds each; SEED=1
+	RAYLOG_DAMAGE_ROUNDS=$(or $(ROUNDS),30) RAYLOG_DAMAGE_SEED=$(or $(SEED),1) $(PYTEST) tests/property/test_damage.py
+
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
-from raylog.wire.errors import ErrorCode
+from raylog.wire.errors import ErrorCode, KafkaStorageError
 from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from raylog.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from raylog.wire.records import (
@@ -29,7 +29,7 @@ from raylog.wire.records import (
     iter_batches,
     read_header,
 )
-from tests.support.damage import DAMAGES
+from tests.support.damage import DAMAGES, batches, segments
 from tests.support.fragile_cluster import FragileCluster
 from tests.support.wire_client import WireClient
 
@@ -41,7 +41,7 @@ SEED = int(os.environ.get("RAYLOG_DAMAGE_SEED", "1"))
 SEGMENT_MS = 1_000
 BATCHES_A_SEGMENT = 5
 NOW_MS = 1_700_000_000_000
-HEAL_S = 30
+HEAL_S = 60
 LEADER_ONLY = 10
 """The last Fetch version that followers do not answer."""
 ANY_REPLICA = 12
@@ -146,7 +146,7 @@ class Reader(threading.Thread):
                 with WireClient(*self._cluster.address(self._broker_id), timeout_s=5) as client:
                     while not self.stopping:
                         self.poll(client, self._rng.choice((LEADER_ONLY, ANY_REPLICA)))
-                        time.sleep(0.01)
+                        time.sleep(0.03)
             except (OSError, EOFError):
                 time.sleep(0.02)  # it is dead just now
 
@@ -174,7 +174,7 @@ def fetch(
 ) -> dict[int, tuple[ErrorCode, bytes]]:
     """Error and bytes of each partition, from these offsets on."""
     parts = [
-        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=3_000)
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=2_000)
         for index, offset in asked.items()
     ]
     request = FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, session_epoch=-1)
@@ -338,3 +338,66 @@ def consumed(bed: Bed) -> dict[int, list[bytes]]:
                 found[records.partition] += [bytes(one.value or b"") for one in records.records]
                 left -= len(records.records)
     return found
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[FragileCluster]:
+    cluster = FragileCluster(tmp_path, offsets_topic_num_partitions="1")
+    yield cluster
+    cluster.stop()
+
+
+def test_the_sole_copy_stays_offline_until_somebody_decides(
+    cluster: FragileCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = TopicPartition(TOPIC, 0)
+    with BlockingClient(cluster.bootstrap) as client:
+        client.create_topics([NewTopic(TOPIC, assignments={0: [1]})])
+        writer = Writer(cluster, 1)
+        writer.write(client, 6, random.Random(SEED))
+        cluster.checkpoint(1, TOPIC)
+        cluster.kill(1)
+        directory = cluster.partition_directory(1, TOPIC, 0)
+        segment = segments(directory)[0]
+        position, _ = batches(segment)[2]
+        whole = segment.read_bytes()
+        kept = [header.next_offset for header, _ in iter_batches(whole[:position])][-1]
+        segment.write_bytes(whole[:position])
+        cluster.start(1)
+        state = client.describe_partitions([TOPIC])[key]
+        assert (state.leader, state.isr) == (-1, [])
+        said = f"{directory} is damaged: it ends at offset"
+        assert [one for one in caplog.messages if one.startswith(said)]
+        cluster.kill(1)
+        cluster.start(1)
+        assert client.describe_partitions([TOPIC])[key].leader == -1
+        assert client.elect_leaders([key], unclean=True) == {key: None}
+        deadline = time.monotonic() + HEAL_S
+        with WireClient(*cluster.address(1)) as connection:
+            error, data = ErrorCode.NOT_LEADER_OR_FOLLOWER, b""
+            while error:
+                assert time.monotonic() < deadline
+                error, data = fetch(connection, {0: 0}, LEADER_ONLY)[0]
+        assert complaint(0, 0, data) is None
+        assert [one.next_offset for one, _ in iter_batches(data)][-1] == kept < writer.ends[0]
+
+
+def test_a_broker_without_its_identity_says_what_it_found(cluster: FragileCluster) -> None:
+    meta = cluster.directory(2) / "meta.json"
+    state = cluster.directory(2) / "state.json"
+    cluster.kill(2)
+    known = meta.read_bytes()
+    meta.write_bytes(b"\x00garbage")
+    with pytest.raises(KafkaStorageError, match=r"meta\.json is damaged: it begins with .*garbage"):
+        cluster.start(2)
+    meta.unlink()
+    with pytest.raises(
+        KafkaStorageError, match=r"meta\.json is missing, expected is that of broker 2"
+    ):
+        cluster.start(2)
+    meta.write_bytes(known)
+    state.write_bytes(b"\x00garbage")
+    cluster.start(2)
+    cluster.kill(2)
+    state.unlink()
+    cluster.start(2)
