@@ -31,6 +31,7 @@ from raylog.actors.replica.machine import (
     Truncated,
 )
 from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.produce import Write
 from raylog.actors.replica.streams import LeaderStream
 from raylog.storage.producers import ProducerStates
 
@@ -209,10 +210,12 @@ def takes_answers_of_older_leaders(stack: ExitStack) -> None:
 def answers_before_replication(stack: ExitStack) -> None:
     """acks=all is answered when the leader has the records."""
 
-    def mistaken(partition: Partition, next_offset: int) -> bool:
-        return next_offset <= partition.log.log_end_offset
+    answer = Partition._answer
 
-    _replace(stack, Partition, "_may_answer", mistaken)
+    def mistaken(partition: Partition, write: Write, acks: int, *answered: Any) -> None:
+        answer(partition, write, abs(acks), *answered)
+
+    _replace(stack, Partition, "_answer", mistaken)
 
 
 @plant

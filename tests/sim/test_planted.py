@@ -11,10 +11,10 @@ from tests.sim.planted import PLANTS, planted
 
 SEEDS_MAX = 2_000
 KNOWN = {
-    "truncates_to_high_watermark": 0,
+    "truncates_to_high_watermark": 5,
     "high_watermark_off_by_one": 0,
     "forgets_producers_when_it_leads": 0,
-    "trusts_a_crashed_broker": 0,
+    "trusts_a_crashed_broker": 1,
     "voters_do_not_sync": 0,
 }
 """Mistake to a seed that finds it."""
