@@ -28,10 +28,7 @@ from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 def add_partitions(ids: Ids, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
     """Answer the leader of a partition, or a group coordinator; theirs is version 2."""
     request = asked.request
-    if request.verify_only:
-        step.answer(asked, _verify(ids, request))
-    else:
-        step.answer(asked, _add(ids, step, request, OWN_EPOCHS))
+    step.answer(asked, _add(ids, step, request, OWN_EPOCHS))
 
 
 def add_partitions_of_client(
@@ -66,12 +63,14 @@ def add_offsets(ids: Ids, step: TransactionStep, asked: Asked[AddOffsetsToTxnReq
 
 
 def _add(ids: Ids, step: TransactionStep, adding: AddPartitions, version: int) -> list[int]:
-    """Add all partitions, or none of them if one is unknown."""
+    """Add all partitions, or verify them; none of them if one is unknown."""
     known = [
         _is_known(step.image, topic, index)
         for topic, partitions in adding.topics
         for index in partitions
     ]
+    if all(known) and adding.verify_only:
+        return _verify(ids, adding)
     if all(known):
         _open(ids, step, adding, version)
         return [int(ErrorCode.NONE)] * len(known)

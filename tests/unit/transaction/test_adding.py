@@ -100,7 +100,8 @@ def test_verification_tells_each_partition_and_adds_none() -> None:
     holder = world.open(FIRST)
     before = len(world.log)
     assert world.ask(add(*holder, 0, 2, 1, verify=True)) == [0, ABORTABLE, 0]
-    assert world.ask(add(*holder, topic="missing", verify=True)) == [ABORTABLE]
+    unknown, others = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert world.ask(add(*holder, 0, 9, verify=True)) == [others, unknown]
     assert len(world.log) == before
 
 
