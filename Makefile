@@ -14,7 +14,7 @@ CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling scale conformance \
+.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
         differential malformed loadtest checker bench replicated groups-load micro golden lock clean install
 
 help: ## this list
