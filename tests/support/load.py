@@ -198,6 +198,4 @@ def assert_nothing_lost(writer: Writer, reader: Reader) -> None:
         assert [offset for offset, _ in seen] == list(range(len(seen))), "every offset once"
         assert [number for _, number in seen] == list(range(len(seen))), "every record once"
         assert acknowledged.items() <= dict(seen).items(), "acknowledged records at their offsets"
-        assert writer.acknowledged_in(partition) == writer.sent[partition], (
-            "everything was acked"
-        )
+        assert writer.acknowledged_in(partition) == writer.sent[partition], "everything was acked"
