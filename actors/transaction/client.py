@@ -50,6 +50,8 @@ class TransactionCoordinators:
         self._addresses: dict[str, str] = {}
         """By transactional id."""
         self._links: dict[str, Link] = {}
+        self._connecting: dict[str, list[_Asking]] = {}
+        """What waits for a link."""
         self._fresh: list[_Asking] = []
 
     def add_partitions(self, asked: AddPartitions, settled: Settled) -> None:
@@ -112,22 +114,20 @@ class TransactionCoordinators:
         link = self._links.get(address)
         if link is not None and link.is_open:
             self._request(link, found)
+        elif address in self._connecting:
+            self._connecting[address].extend(found)
         else:
-            self._runtime.start(self._connect(address, found), f"link to {address}")
+            self._connecting[address] = found
+            self._runtime.start(self._connect(address), f"link to {address}")
 
-    async def _connect(self, address: str, found: list[_Asking]) -> None:
+    async def _connect(self, address: str) -> None:
         try:
             link = await self._runtime.connect(address)
         except PeerLost as lost:
-            self._lost(found, lost)
-            return
-        known = self._links.get(address)
-        if known is not None and known.is_open:
-            link.close()
-            link = known
+            self._lost(self._connecting.pop(address), lost)
         else:
             self._links[address] = link
-        self._request(link, found)
+            self._request(link, self._connecting.pop(address))
 
     def _request(self, link: Link, found: list[_Asking]) -> None:
         def answered(codes: list[list[int]], _payload: Any) -> None:

@@ -129,6 +129,8 @@ class MarkerSender:
         self._addresses: dict[tuple[str, TopicId, int], tuple[int, int, str]] = {}
         """Leader, its epoch and its process' address, by what is asked for."""
         self._links: dict[str, Link] = {}
+        self._connecting: dict[str, list[_Piece]] = {}
+        """What waits for a link."""
 
     # ---- what shards want ----------------------------------------------------------------
 
@@ -185,12 +187,7 @@ class MarkerSender:
             else:
                 unknown.setdefault(piece.leader, []).append(piece)
         for (address, kind), pieces in ready.items():
-            link = self._links.get(address)
-            if link is not None and link.is_open:
-                self._request(link, kind, pieces)
-            else:
-                name = f"send markers to {address}"
-                self._runtime.start(self._connect(address, kind, pieces), name)
+            self._send(address, kind, pieces)
         for leader, pieces in unknown.items():
             self._runtime.start(self._locate(leader, pieces), f"leaders at broker {leader}")
 
@@ -239,20 +236,27 @@ class MarkerSender:
         )
         return addresses
 
-    async def _connect(self, address: str, kind: str, pieces: list[_Piece]) -> None:
+    def _send(self, address: str, kind: str, pieces: list[_Piece]) -> None:
+        link = self._links.get(address)
+        if link is not None and link.is_open:
+            self._request(link, kind, pieces)
+        elif address in self._connecting:
+            self._connecting[address].extend(pieces)
+        else:
+            self._connecting[address] = pieces
+            self._runtime.start(self._connect(address, kind), f"send markers to {address}")
+
+    async def _connect(self, address: str, kind: str) -> None:
+        """Open a link; who answers one kind of request at an address answers no other."""
         try:
             link = await self._runtime.connect(address)
         except PeerLost as lost:
             log.info("no link to %s: %s", address, lost)
-            for piece in pieces:
+            for piece in self._connecting.pop(address):
                 self._again(piece)
             return
-        known = self._links.get(address)
-        if known is not None and known.is_open:
-            link.close()
-            link = known
-        else:
-            self._links[address] = link
+        self._links[address] = link
+        pieces = self._connecting.pop(address)
         self._request(link, kind, [piece for piece in pieces if not piece.sending.dropped])
 
     def _request(self, link: Link, kind: str, pieces: list[_Piece]) -> None:

@@ -18,6 +18,7 @@ from raylog.actors.names import (
     GATEWAY,
     GROUP,
     REPLICA,
+    TRANSACTION,
     broker_name,
     controller_name,
 )
@@ -149,6 +150,7 @@ class NotingCluster:
             GATEWAY: NotingGateway,
             REPLICA: NotingReplica,
             GROUP: NotingCoordinator,
+            TRANSACTION: NotingCoordinator,
         }
         self.new_world()
 
@@ -224,8 +226,8 @@ class NotingCluster:
     def gateways(self, broker_id: int = 0) -> list[NotingGateway]:
         return list(self._children(NotingGateway, GATEWAY, broker_id))
 
-    def coordinators(self, broker_id: int = 0) -> list[NotingCoordinator]:
-        return list(self._children(NotingCoordinator, GROUP, broker_id))
+    def coordinators(self, broker_id: int = 0, role: str = GROUP) -> list[NotingCoordinator]:
+        return list(self._children(NotingCoordinator, role, broker_id))
 
     def replicas(self, broker_id: int = 0) -> list[NotingReplica]:
         return list(self._children(NotingReplica, REPLICA, broker_id))

@@ -4,8 +4,18 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from raylog.actors.controller.api import DeleteTopics, NewTopic
-from raylog.actors.names import BROKER, GROUP, OFFSETS_TOPIC, broker_name
+from raylog.actors.names import (
+    BROKER,
+    GROUP,
+    OFFSETS_TOPIC,
+    TRANSACTION,
+    TRANSACTIONS_TOPIC,
+    broker_name,
+)
+from raylog.wire.errors import CoordinatorNotAvailable
 from tests.support.brokers import CLUSTER, NotingCluster, NotingCoordinator
 
 Story = Callable[[NotingCluster], Awaitable[None]]
@@ -151,3 +161,42 @@ def test_one_that_is_being_started_ends_with_its_broker(tmp_path: Path) -> None:
         assert cluster.coordinators() == []
 
     asyncio.run(main())
+
+
+def test_transactions_have_a_coordinator_that_every_broker_finds(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        with pytest.raises(CoordinatorNotAvailable):
+            await cluster.call(0, "find_transaction_coordinator", "x")
+        assert await cluster.call(0, "coordinator_address", TRANSACTION) == ""
+        await cluster.create(NewTopic(TRANSACTIONS_TOPIC, 2, 1))
+        await cluster.until(
+            lambda: all(len(cluster.coordinators(one, TRANSACTION)) == 1 for one in (0, 1))
+        )
+        addresses = [
+            (await cluster.runtime.find(cluster.coordinators(one, TRANSACTION)[0].name)).address
+            for one in (0, 1)
+        ]
+        assert cluster.coordinators(0) == []
+        found = set()
+        for transactional_id in "abcd":
+            asked = [
+                await cluster.call(one, "find_transaction_coordinator", transactional_id)
+                for one in (0, 1)
+            ]
+            assert asked[0] == asked[1]
+            leader, address = asked[0]
+            assert address == addresses[leader]
+            found.add(leader)
+        assert found == {0, 1}
+
+    tell(story, tmp_path, brokers=2)
+
+
+def test_producer_ids_come_in_blocks_that_differ(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        blocks = [await cluster.call(one, "allocate_producer_ids") for one in (0, 1, 0)]
+        ids = [number for block in blocks for number in range(block.first, block.first + 3)]
+        assert len(set(ids)) == len(ids)
+        assert all(block.count >= 3 for block in blocks)
+
+    tell(story, tmp_path, brokers=2)
