@@ -20,7 +20,6 @@ from raylog.actors.metadata.log import LogEntry
 from raylog.actors.metadata.records import NO_LEADER
 from raylog.actors.metadata.voting import VoterState
 from raylog.actors.replica import serving
-from raylog.actors.replica.api import ReplicatedPart
 from raylog.actors.replica.leading import FollowerState, LeaderProgress, Proposal
 from raylog.actors.replica.machine import (
     Effect,
@@ -32,7 +31,6 @@ from raylog.actors.replica.machine import (
 )
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.produce import Write
-from raylog.actors.replica.streams import LeaderStream
 from raylog.storage.producers import ProducerStates
 
 Plant = Callable[[ExitStack], None]
@@ -194,16 +192,6 @@ def counts_fetches_of_an_older_opening(stack: ExitStack) -> None:
 
     _replace(stack, LeaderProgress, "_meet_followers", mistaken_meet)
     _replace(stack, LeaderProgress, "fetched", mistaken)
-
-
-@plant
-def takes_answers_of_older_leaders(stack: ExitStack) -> None:
-    """A follower appends what it asked for in an epoch that is over."""
-
-    def mistaken(_: LeaderStream, partition: Partition, part: ReplicatedPart) -> bool:
-        return not partition.in_surgery
-
-    _replace(stack, LeaderStream, "_is_current", mistaken)
 
 
 @plant
