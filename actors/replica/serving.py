@@ -125,13 +125,16 @@ class Serving:
         session.interests[key] = interest
         session.answered.discard(key)
         session.news.pop(key, None)
-        session.news[key] = None
         partition = self._partitions.get(key)
-        if partition is not None:
-            partition.followers[session] = None
-            self._fetched(session.broker_id, partition, interest)
-            if not known:
-                self.has_figures(partition)
+        if partition is None:
+            session.news[key] = None
+            return
+        partition.followers[session] = None
+        follows = self._fetched(session.broker_id, partition, interest)
+        if not follows or interest.offset != partition.log.log_end_offset:
+            session.news[key] = None
+        if not known:
+            self.has_figures(partition)
 
     def _forget(self, session: FollowerSession, key: PartitionKey) -> None:
         session.interests.pop(key, None)
@@ -142,13 +145,13 @@ class Serving:
         if partition is not None:
             partition.followers.pop(session, None)
 
-    def _fetched(self, broker_id: int, partition: Partition, interest: ReplicaInterest) -> None:
-        """Tell the machine how far a follower is, if its history is the leader's."""
-        if _standing(partition, interest) is None:
-            now_ms = int(self._runtime.monotonic_ms())
-            partition.handle(
-                FollowerFetched(broker_id, interest.incarnation, interest.offset, now_ms)
-            )
+    def _fetched(self, broker_id: int, partition: Partition, interest: ReplicaInterest) -> bool:
+        """Tell the machine how far a follower is, if its history is the leader's; whether it is."""
+        if _standing(partition, interest) is not None:
+            return False
+        now_ms = int(self._runtime.monotonic_ms())
+        partition.handle(FollowerFetched(broker_id, interest.incarnation, interest.offset, now_ms))
+        return True
 
     def link_lost(self, peer: int) -> None:
         """A follower process is gone."""
@@ -310,7 +313,7 @@ class Serving:
             return _refusal(interest, failure)
         if throttles:
             self._throttler.sent(partition, found.length)
-        return _figures(partition)._replace(length=found.length)
+        return _figures(partition, found.length)
 
     def _must_wait(self, session: FollowerSession, partition: Partition) -> bool:
         again = partial(self._resume, session, partition.key)
@@ -348,16 +351,17 @@ def _standing(partition: Partition, interest: ReplicaInterest) -> ReplicatedPart
     except (NotLeaderOrFollower, FencedLeaderEpoch) as failure:
         return _refusal(interest, failure)
     offset, last_epoch = interest.offset, interest.last_fetched_epoch
-    if last_epoch >= 0:
-        epoch, end = log.epochs.end_offset_for(last_epoch, log.log_end_offset)
+    end_offset = log.log_end_offset
+    if last_epoch >= 0 and (last_epoch != log.epochs.latest or offset > end_offset):
+        epoch, end = log.epochs.end_offset_for(last_epoch, end_offset)
         if epoch < last_epoch or end < offset:
             return _figures(partition)._replace(diverging=[epoch, end])
-    if not log.log_start_offset <= offset <= log.log_end_offset:
+    if not log.log_start_offset <= offset <= end_offset:
         return _figures(partition)._replace(error_code=int(ErrorCode.OFFSET_OUT_OF_RANGE))
     return None
 
 
-def _figures(partition: Partition) -> ReplicatedPart:
+def _figures(partition: Partition, length: int = 0) -> ReplicatedPart:
     log, machine = partition.log, partition.machine
     return ReplicatedPart(
         *partition.key,
@@ -366,6 +370,8 @@ def _figures(partition: Partition) -> ReplicatedPart:
         machine.high_watermark,
         log.log_start_offset,
         log.log_end_offset,
+        None,
+        length,
     )
 
 

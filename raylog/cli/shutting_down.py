@@ -43,7 +43,7 @@ def shut_down(
             return dict.fromkeys(broker_ids, f"not shut down within {timeout_s:g} s")
         finally:
             helper.kill()  # harmless if it has ended
-    if helper.returncode != 0:
+    if helper.returncode != 0 or not output:  # a driver that loses its Ray ends without a word
         lines = errors.strip().splitlines() or [f"exit code {helper.returncode}"]
         return dict.fromkeys(broker_ids, f"Ray does not answer: {lines[-1]}")
     return {int(broker_id): why for broker_id, why in json.loads(output).items()}
