@@ -1,4 +1,4 @@
-"""Starts one Ray node in the network namespace in which it is run; the record in RUN says which."""
+"""Starts one Ray node in the network namespace in which it is run, and prints its id."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,8 @@ from raylog.actors.runtime import ray_node
 
 def main(run: str, index: str, join: str, host: str) -> None:
     """Start node `index` at the address `host`; it goes on when this process ends."""
-    ray_node.start_node(Path(run), index=int(index), join=join, host=host)
+    node = ray_node.start_node(Path(run), index=int(index), join=join, host=host)
+    sys.stdout.write(node.node_id)
 
 
 if __name__ == "__main__":

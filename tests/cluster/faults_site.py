@@ -27,6 +27,7 @@ from tests.support.ray_clusters import DEADLINE_S, RayCluster, wait_until
 BROKERS = 3
 RETURN_S = 180.0
 """For a node that is lost to be missed by Ray, and for its broker to be back and level."""
+STARTS_MAX = 3
 _DESCRIBE_MS = 5_000
 
 
@@ -45,23 +46,25 @@ class Site:
     # ---- machines ------------------------------------------------------------------------
 
     def start_node(self, broker_id: int) -> LocalRay:
-        """Start a Ray node on the machine of a broker."""
-        self._started += 1
-        index, run = self._started, self.folder / "nodes"
+        """Start a Ray node on the machine of a broker; again where Ray gives up, short of time."""
+        for _ in range(STARTS_MAX):
+            self._started += 1
+            node = self._start_node(broker_id, self._started)
+            if node is not None:
+                self.nodes[broker_id] = node
+                return node
+        raise AssertionError(f"Ray gave up {STARTS_MAX} starts of a node")
+
+    def _start_node(self, broker_id: int, index: int) -> LocalRay | None:
+        run = self.folder / "nodes"
         if self.network is None:
-            node = ray_node.start_node(run, index=index, join=self.head.address)
-        else:
-            module = [sys.executable, "-m", "tests.cluster.faults_node"]
-            given = [str(run), str(index), self.head.address, address_of(broker_id)]
-            subprocess.run([*self.network.within(broker_id), *module, *given], check=True)
-            known = {one.node_id for one in self.nodes.values()}
-            (node,) = [
-                one
-                for one in ray_node.running_nodes(run)
-                if one.is_running and one.node_id not in known
-            ]
-        self.nodes[broker_id] = node
-        return node
+            return ray_node.start_node(run, index=index, join=self.head.address)
+        module = [sys.executable, "-m", "tests.cluster.faults_node"]
+        given = [str(run), str(index), self.head.address, address_of(broker_id)]
+        command = [*self.network.within(broker_id), *module, *given]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        nodes = ray_node.running_nodes(run)
+        return next((one for one in nodes if one.node_id in done.stdout), None)
 
     def processes_of(self, broker_id: int) -> list[int]:
         """All that runs on the node of a broker."""
