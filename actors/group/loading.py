@@ -119,13 +119,11 @@ class Loading:
             if header.producer_id != NO_PRODUCER_ID:
                 self._take_producers(header, (one for one in found if one[0] >= offset))
             else:
-                for at, key, value, _ in found:
+                for at, key, value, _ in self._overtaking(found, offset) if pending else found:
                     if at < offset:
                         continue
                     if is_commit_key(key):
                         commits[key] = value
-                        if pending and key in pending:
-                            self._overtake(key, value)
                     elif (record := records.decode(OFFSETS_TOPIC, key, value)) is not None:
                         shard.replay(record)
             offset = header.next_offset
@@ -152,12 +150,17 @@ class Loading:
                 self.commits[one.key] = one.value
                 self._transactions.overtake(one.key, one.number)
 
-    def _overtake(self, key: bytes, value: bytes | None) -> None:
-        """An offset or a tombstone came from outside of the transactions that wrote there."""
-        if value is None:
-            self._transactions.forget(key)
-        else:
-            self._transactions.overtake(key)
+    def _overtaking(self, found: Iterator[BulkRecord], offset: int) -> Iterator[BulkRecord]:
+        """Records from outside of transactions, which have written to the same partitions."""
+        pending = self._transactions.keys
+        for one in found:
+            at, key, value, _ = one
+            if at >= offset and key in pending:
+                if value is None:
+                    self._transactions.forget(key)
+                else:
+                    self._transactions.overtake(key)
+            yield one
 
     def place_pending(self) -> None:
         """Move what is open at the end of the log into the shard."""
