@@ -78,7 +78,7 @@ groups: $(STAMP) ## groups of real clients that come, go, die; the coordinator k
 groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache Kafka (needs Java and Maven)
 	$(PY) -m bench.groups
 
-differential: $(STAMP) ## scripted group sessions, as Apache Kafka answered them
+differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
 	$(PYTEST) tests/differential
 
 nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
@@ -120,6 +120,7 @@ micro: $(STAMP) ## codec and log alone
 golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the diff
 	$(PY) -m tests.golden.capture
 	$(PY) -m tests.differential.record
+	$(PY) -m tests.differential.record_replicas
 
 lock: ## resolve the lock again from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv

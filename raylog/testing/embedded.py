@@ -20,8 +20,9 @@ import uvloop
 
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA, broker_name
 from raylog.actors.roles import role_class
+from raylog.actors.runtime.base import Runtime
 from raylog.actors.runtime.inproc import InprocWorld
 
 for _role in (CONTROLLER, BROKER, GATEWAY, REPLICA):
@@ -68,6 +69,8 @@ class EmbeddedBroker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._runtime: Runtime | None = None
+        self._cluster_id = ""
 
     @property
     def statuses(self) -> list[BrokerStatus]:
@@ -105,6 +108,17 @@ class EmbeddedBroker:
         self._thread.join(STOP_TIMEOUT_S)
         if self._thread.is_alive():
             raise TimeoutError(f"the embedded broker did not stop within {STOP_TIMEOUT_S:g} s")
+
+    def stop_broker(self, broker_id: int) -> None:
+        """Shut one broker down cleanly and wait for it; the others take over what it led."""
+        assert self._loop is not None
+        assert self._runtime is not None
+        call = self._runtime.call(
+            broker_name(self._cluster_id, broker_id),
+            "shutdown",
+            timeout_ms=int(1_000 * STOP_TIMEOUT_S),
+        )
+        asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def __enter__(self) -> Self:
         """Start."""
@@ -149,6 +163,7 @@ class EmbeddedBroker:
             settings=self._settings,
             racks=self._racks,
         )
+        self._runtime, self._cluster_id = runtime, plan.cluster_id
         try:
             self._started.set_result(await start_cluster(runtime, plan))
             await self._stopping.wait()
