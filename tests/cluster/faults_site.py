@@ -182,7 +182,8 @@ class Site:
             yield from (f"  {one}" for one in status.partitions if one.topic != OFFSETS_TOPIC)
 
     def until_all_in_sync(self) -> None:
-        """Wait until every replica of every topic is in sync."""
+        """Wait until all that was killed is back and every replica of every topic is in sync."""
+        wait_until(self._all_run, "brokers and controller to run", RETURN_S)
         admin = self.admin()
 
         def level() -> bool:
@@ -192,6 +193,12 @@ class Site:
             )
 
         wait_until(level, "all replicas to be in sync", RETURN_S)
+
+    def _all_run(self) -> bool:
+        with suppress(PeerLost, PeerTimeout):
+            states = [self.cluster.status(broker_id).state for broker_id in range(BROKERS)]
+            return bool(self.controllers()) and set(states) == {"running"}
+        return False
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> None:
