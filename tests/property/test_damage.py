@@ -233,6 +233,12 @@ class Bed:
         self.client.close()
         self.cluster.stop()
 
+    def start(self, broker_id: int) -> None:
+        """Start a broker, which may have another port than before."""
+        self.cluster.start(broker_id)
+        self.client.close()
+        self.client = BlockingClient(self.cluster.bootstrap)
+
     def damage(self, broker_id: int, kinds: dict[int, str]) -> None:
         """Damage the replicas of a broker that is down."""
         for index, kind in kinds.items():
@@ -312,7 +318,7 @@ def test_every_kind_of_damage_is_repaired_by_peers_and_never_served(bed: Bed) ->
         end = bed.rng.choice((bed.cluster.kill, bed.cluster.kill, bed.cluster.shut_down))
         end(victim)
         bed.damage(victim, kinds)
-        bed.cluster.start(victim)
+        bed.start(victim)
         bed.writer.write(bed.client, 3, bed.rng)
         bed.heal()
         for broker_id in BROKERS:
