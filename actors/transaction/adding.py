@@ -26,9 +26,20 @@ from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 
 
 def add_partitions(ids: Ids, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
-    """Answer the leader of a partition, or a group coordinator; theirs is version 2."""
+    """Answer the leader of a partition, or a group coordinator; theirs is version 2.
+
+    What comes while the transaction before is being completed waits for that: in version 2 a
+    producer goes on at once, and nobody has to ask again.
+    """
     request = asked.request
-    step.answer(asked, _add(ids, step, request, OWN_EPOCHS))
+    try:
+        codes = _add(ids, step, request, OWN_EPOCHS)
+    except ConcurrentTransactions:
+        if request.verify_only:
+            raise
+        ids.park(request.transactional_id, asked)
+    else:
+        step.answer(asked, codes)
 
 
 def add_partitions_of_client(

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
+from raylog.actors.coordination.step import Asked
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import (
     COMES_FROM,
@@ -74,6 +75,7 @@ class Ids:
         """The newest in the log."""
         self._epoch_is_own = False
         """Whether this incarnation of the coordinator has written it."""
+        self._parked: dict[str, list[Asked[Any]]] = {}
 
     def replay(self, record: tuple[Any, ...]) -> None:
         """Take in a record: the only way in which what is stored changes."""
@@ -99,9 +101,14 @@ class Ids:
         return found
 
     def held(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
-        """The state of an id, for the producer that has it; raises why another is refused."""
+        """The state of an id, for the producer that has it; raises why another is refused.
+
+        While a transaction is completed that is also who has it afterwards.
+        """
         found = self.find(transactional_id)
         own_id, own_epoch = found.holder
+        if found.state in PREPARED and (producer_id, epoch) == found.after:
+            return found
         if producer_id != own_id:
             raise InvalidProducerIdMapping(
                 f"{transactional_id!r} has producer id {own_id}, not {producer_id}"
@@ -109,6 +116,17 @@ class Ids:
         if epoch != own_epoch:
             raise ProducerFenced(f"{transactional_id!r} has epoch {own_epoch}, not {epoch}")
         return found
+
+    def park(self, transactional_id: str, asked: Asked[Any]) -> None:
+        """Have a request wait until the id's transaction is complete."""
+        self._parked.setdefault(transactional_id, []).append(asked)
+
+    def take_parked(self, transactional_id: str) -> list[Asked[Any]]:
+        """Those that have waited, in order; none while it is being completed."""
+        found = self.transactions.get(transactional_id)
+        if found is not None and found.state in PREPARED:
+            return []
+        return self._parked.pop(transactional_id, [])
 
     def change(self, step: TransactionStep, new: Transaction) -> None:
         """Store another state of an id."""

@@ -59,6 +59,8 @@ class TransactionShard:
             markers.producer_id,
             markers.producer_epoch,
         )
+        for asked in self.ids.take_parked(markers.transactional_id):
+            self.handle(step, asked)
 
     def markers_uncertain(self, step: TransactionStep, epoch: int) -> None:
         """Markers sent under an epoch may still be on their way: let them be refused later."""

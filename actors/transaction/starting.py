@@ -85,7 +85,10 @@ def _checked(request: InitProducerIdRequest, settings: TransactionSettings) -> i
 
 def _knows(request: InitProducerIdRequest, found: Transaction) -> bool:
     """Whether the producer asks without an id, or with its latest, or repeats what rotated it."""
-    if request.producer_id == NO_PRODUCER_ID or request.producer_id == found.holder[0]:
+    if request.producer_id == NO_PRODUCER_ID or request.producer_id in (
+        found.holder[0],
+        found.after[0],
+    ):
         return True
     return (
         request.producer_id == found.previous_producer_id and request.producer_epoch >= LAST_EPOCH

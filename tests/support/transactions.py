@@ -106,6 +106,8 @@ class TransactionWorld:
     markers: list[SendMarkers] = field(default_factory=list)
     """Not written yet."""
     coordinator_epoch: int = -1
+    tokens: int = 0
+    """Requests so far; each is the token of one."""
     producer_ids: ProducerIdPool = field(default_factory=ProducerIdPool)
     shard: TransactionShard = field(init=False)
 
@@ -134,13 +136,16 @@ class TransactionWorld:
         return step
 
     def ask(self, request: Any, version: int = 0) -> Any:
-        """A request."""
-        token = len(self.answers) + 1
+        """A request; the answer is None if it waits."""
+        self.tokens += 1
+        token = self.tokens
         if not isinstance(request, AddPartitions):
             request = _through_bytes(request, version)
         asked = Asked(token, request, version, "c", "/127.0.0.1")
         self.run(lambda step: self.shard.handle(step, asked))
-        response = self.answers[token]
+        response = self.answers.get(token)
+        if response is None:
+            return None
         return response if isinstance(response, list) else _through_bytes(response, version)
 
     def write_markers(self) -> list[SendMarkers]:

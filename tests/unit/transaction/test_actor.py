@@ -90,6 +90,27 @@ def test_markers_of_one_turn_share_frames_and_addresses_are_remembered(tmp_path:
     run(scenario, tmp_path)
 
 
+def test_a_leader_waits_for_the_markers_of_the_transaction_before(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.brokers[OTHER_BROKER].leads = False
+        assert not (await world.ask(end(*holder), SECOND)).error_code
+        answer = world.send_add(adding(holder[0], 1))
+        await world.world.advance(500)
+        assert answer == []
+        world.brokers[OTHER_BROKER].leads = True
+        await world.world.advance(1_000)
+        assert answer == [[0, 0, 0]]
+        world.brokers[OTHER_BROKER].leads = False
+        await world.ask(end(holder[0], 1), SECOND)
+        waiting = world.send_add(adding(holder[0], 2))
+        await world.apply(PartitionChanged(id_of(TRANSACTIONS_TOPIC), 0, leader=OTHER_BROKER))
+        assert waiting == [[ErrorCode.NOT_COORDINATOR] * 3]
+
+    run(scenario, tmp_path)
+
+
 def test_markers_are_sent_only_once_the_decision_is_durable(tmp_path: Path) -> None:
     async def scenario(world: TransactionActorWorld) -> None:
         await world.begin()

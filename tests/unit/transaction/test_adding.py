@@ -87,12 +87,28 @@ def test_nothing_is_added_while_a_transaction_is_completed(version: int) -> None
     holder = world.open(version)
     world.ask(end(*holder), version)
     holder = world.found.holder
-    for verify in (True, False):
-        assert world.ask(add(*holder, verify=verify)) == [CONCURRENT]
+    assert world.ask(add(*holder, verify=True)) == [CONCURRENT]
     assert codes_of(world.ask(add_first(*holder), 3)) == [CONCURRENT]
     world.write_markers()
     assert world.ask(add(*holder, verify=True)) == [ABORTABLE]
     assert world.ask(add(*holder)) == [0]
+
+
+def test_leaders_wait_for_the_transaction_before() -> None:
+    world = TransactionWorld()
+    world.ask(end(*world.open()), SECOND)
+    assert world.ask(add(PID, 1, 0)) is None
+    assert world.ask(add(PID, 1, 1, 2)) is None
+    first, second = world.tokens - 1, world.tokens
+    world.write_markers()
+    assert (world.answers[first], world.answers[second]) == ([0], [0, 0])
+    assert world.state() is State.ONGOING
+    assert world.found.partitions == {"t": {0, 1, 2}}
+    world.ask(end(PID, 1), SECOND)
+    assert world.ask(add(PID, 2, 0)) is None
+    world.crash()
+    world.write_markers()
+    assert world.state() is State.COMPLETE_COMMIT, "who waited has been told to ask again"
 
 
 def test_verification_tells_each_partition_and_adds_none() -> None:

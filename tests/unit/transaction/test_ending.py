@@ -180,6 +180,8 @@ def test_after_the_last_epoch_a_producer_goes_on_with_another_id(reload: bool) -
     assert (markers.producer_id, markers.producer_epoch) == (PID, EPOCH_MAX)
     again = world.ask(end(PID, LAST_EPOCH), SECOND)
     assert again.error_code == CONCURRENT
+    assert world.ask(init(producer_id=NEXT_PID, producer_epoch=0), 5).error_code == CONCURRENT
+    assert world.ask(add(NEXT_PID, 0, verify=True)) == [CONCURRENT]
     world.write_markers()
     if reload:
         world.crash()
