@@ -18,9 +18,9 @@ Markers are answered once they are
 below the high watermark. Requests for what this broker does not coordinate are answered
 NOT_COORDINATOR, as Kafka does, never failed over the link.
 
-A partition's marker is settled by NONE, and by INVALID_PRODUCER_EPOCH, which says that a newer epoch
-of the producer is known there. TRANSACTION_COORDINATOR_FENCED has it sent again under a higher
-coordinator epoch, any other code as it was. One that comes twice is to be taken twice.
+A partition's marker is settled by NONE, and by INVALID_PRODUCER_EPOCH, which says that a newer
+epoch of the producer is known there. TRANSACTION_COORDINATOR_FENCED has it sent again under a
+higher coordinator epoch, any other code as it was. One that comes twice is to be taken twice.
 """
 
 from __future__ import annotations
