@@ -86,6 +86,11 @@ class _Producer:
         self.batches: list[_Batch] = []  # of this epoch, the newest last
 
 
+def is_behind(sequence: int, other: int) -> bool:
+    """Whether a sequence number follows another; they begin anew at 0 after 2^31 - 1."""
+    return 0 < (sequence - other & _SEQUENCE_MASK) <= _SEQUENCE_MASK >> 1
+
+
 def marker_in(batch: Writable) -> EndTxnMarker | None:
     """The marker in a control batch; INVALID_RECORD if malformed.
 
@@ -103,11 +108,9 @@ class ProducerStates:
     marker the high watermark has not passed yet: readers of committed records must not see them.
     """
 
-    __slots__ = ("_ended", "_open", "_producers", "may_have_forgotten")
+    __slots__ = ("_ended", "_open", "_producers")
 
     def __init__(self) -> None:
-        self.may_have_forgotten = False
-        """Whether some producer of the past may be unknown: it expired, or before a snapshot."""
         self._producers: dict[int, _Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: list[tuple[int, int]] = []
@@ -117,19 +120,18 @@ class ProducerStates:
 
     # -- data batches --------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader, *, must_start_at_zero: bool = False) -> Duplicate | None:
+    def check(self, header: BatchHeader, *, must_start_at: int = NO_SEQUENCE) -> Duplicate | None:
         """Whether a produced batch may be appended; the stored one if it is a repeat.
 
-        An unknown producer may start anywhere (its state may have expired), or at 0 only with
-        `must_start_at_zero`, where none can be forgotten: its first batch was refused then, and to
-        take the next would let the client believe the first is here. A new epoch starts at 0.
+        An unknown producer may start anywhere: it may have expired, or the topic may be a new one
+        of an old name. But not behind `must_start_at`, if that is given. A new epoch starts at 0.
         Batches without a sequence are a coordinator's, which repeats none: epochs alone count.
         Raises INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
-            if must_start_at_zero and header.base_sequence > 0:
-                raise self._out_of_order(header, 0)
+            if must_start_at != NO_SEQUENCE and is_behind(header.base_sequence, must_start_at):
+                raise self._out_of_order(header, must_start_at)
             return None
         if header.base_sequence == NO_SEQUENCE:
             self._check_epoch(header, producer)
@@ -299,7 +301,6 @@ class ProducerStates:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
-            self.may_have_forgotten = True
         return len(expired)
 
     def describe(self) -> list[ProducerInfo]:
@@ -367,7 +368,6 @@ class ProducerStates:
     @classmethod
     def _of(cls, contents: Any) -> "ProducerStates":
         states = cls()
-        states.may_have_forgotten = True
         for producer_id, epoch, coordinator_epoch, seen_ms, batches in contents["producers"]:
             producer = states._producers[int(producer_id)] = _Producer(int(epoch))
             producer.coordinator_epoch = int(coordinator_epoch)

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from raylog.actors.ports import TopicId
+from raylog.storage.producers import is_behind
 from raylog.wire.errors import ErrorCode
-from raylog.wire.records import BatchHeader
+from raylog.wire.records import NO_SEQUENCE, BatchHeader
 
 _SENT_AGAIN = frozenset(
     {
@@ -25,8 +26,6 @@ _SENT_AGAIN = frozenset(
     }
 )
 """Errors with which a batch is not in the log, as far as its client can know, and comes again."""
-_HALF = 1 << 30
-"""Of all sequence numbers, which begin anew at 0 after 2^31 - 1."""
 
 
 class Sequence(NamedTuple):
@@ -59,6 +58,16 @@ class RefusedSequences:
     def __len__(self) -> int:
         return len(self._refused)
 
+    def before(self, sequence: Sequence) -> int:
+        """The first sequence refused of the same producer and epoch; NO_SEQUENCE if none was.
+
+        A replica that does not know the producer must not begin behind it.
+        """
+        refused = self._refused.get(sequence[:3])
+        if refused is None or refused.epoch != sequence.epoch:
+            return NO_SEQUENCE
+        return refused.first
+
     def written(self, sequence: Sequence) -> None:
         """A batch is in the log: so is, by now, what was refused before it."""
         refused = self._refused.get(sequence[:3])
@@ -78,5 +87,4 @@ class RefusedSequences:
 
 def _is_behind(sequence: Sequence, refused: Sequence) -> bool:
     """Whether a batch follows a refused one; a new epoch begins anew."""
-    distance = (sequence.first - refused.first) % (2 * _HALF)
-    return sequence.epoch == refused.epoch and 0 < distance < _HALF
+    return sequence.epoch == refused.epoch and is_behind(sequence.first, refused.first)

@@ -236,8 +236,8 @@ class ReplicaActor:
         payload = request.payload
         now_ms = self._runtime.now_ms()
         begin = 0
-        for number, (topic_id, index, epoch, length) in enumerate(parts):
-            write = Write(writes, number, payload[begin : begin + length])
+        for number, (topic_id, index, epoch, length, refused) in enumerate(parts):
+            write = Write(writes, number, payload[begin : begin + length], refused)
             begin += length
             try:
                 partition = self.partition(topic_id, index)

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, error_of
+from raylog.wire.records import NO_SEQUENCE
 
 PRODUCE = "produce"
 FETCH = "fetch"
@@ -59,6 +60,8 @@ class ProducePart(NamedTuple):
     """-1: not known."""
     length: int
     """Bytes of its batch."""
+    refused_sequence: int = NO_SEQUENCE
+    """First sequence that the sender knows to have been refused of the same producer and epoch."""
 
 
 class ProduceAnswer(NamedTuple):

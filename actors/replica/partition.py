@@ -55,13 +55,15 @@ from raylog.wire.errors import (
     OffsetOutOfRange,
     PolicyViolation,
 )
-from raylog.wire.records import BatchHeader, read_header, set_log_append_time
+from raylog.wire.records import NO_SEQUENCE, BatchHeader, read_header, set_log_append_time
 
 log = logging.getLogger(__name__)
 ACKS_ALL = -1
 Waiting = tuple[int, Write, ProduceAnswer]
 """A writer: the next offset of its batch, itself, its answer."""
 NEVER_MS = 2**63 - 1
+REFUSED_MAX = 1_000
+"""Producers whose refused sequences are remembered."""
 
 
 class Host(Protocol):
@@ -117,6 +119,8 @@ class Partition:
     """Writers that wait for the high watermark, and for a flush if one is due."""
     unflushed: deque[Waiting] = field(default_factory=deque)
     """Writers that wait for a flush only."""
+    refused: dict[tuple[int, int], int] = field(default_factory=dict)
+    """First sequence refused of producers, by id and epoch, that the log does not know."""
     followers: dict[FollowerSession, None] = field(default_factory=dict)
     """Sessions of followers that fetch from this replica."""
     in_surgery: bool = False
@@ -172,13 +176,32 @@ class Partition:
 
     def produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
         """Append a batch and answer when its acks say so."""
+        try:
+            self._produce(write, current_epoch, acks, now_ms)
+        except KafkaError:
+            self._note_refusal(read_header(write.batch))
+            raise
+
+    def _note_refusal(self, header: BatchHeader) -> None:
+        """Remember where an unknown producer has to begin: what it sent behind may be here soon."""
+        if (
+            header.base_sequence == NO_SEQUENCE
+            or self.log.producers.epoch_of(header.producer_id) >= 0
+        ):
+            return
+        producer = (header.producer_id, header.producer_epoch)
+        self.refused.setdefault(producer, header.base_sequence)
+        if len(self.refused) > REFUSED_MAX:
+            del self.refused[next(iter(self.refused))]
+
+    def _produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
         self.machine.require_leader(current_epoch)
         if acks == ACKS_ALL:
             self.machine.require_enough_replicas()
         batch = write.batch
         header = read_header(batch)
         log = self.log
-        duplicate = self._check_producer(header, batch) if header.producer_id >= 0 else None
+        duplicate = self._check_producer(header, write) if header.producer_id >= 0 else None
         if duplicate is not None:
             answer = ProduceAnswer(
                 duplicate.base_offset, duplicate.append_time_ms, log.log_start_offset
@@ -199,22 +222,25 @@ class Partition:
             self._must_flush(info.next_offset)
         self._answer(write, acks, info.next_offset, answer)
 
-    def _check_producer(self, header: BatchHeader, batch: memoryview) -> Duplicate | None:
+    def _check_producer(self, header: BatchHeader, write: Write) -> Duplicate | None:
         """The stored batch if this is a repeat; raises if the producer may not go on like this.
 
         A marker is one that a coordinator writes into its own partition.
         """
-        log = self.log
+        producers = self.log.producers
         if header.is_control:
-            marker = marker_in(batch)
+            marker = marker_in(write.batch)
             if marker is None:
                 raise InvalidRecord("a control batch that ends no transaction")
-            log.producers.check_marker(header, marker.coordinator_epoch)
+            producers.check_marker(header, marker.coordinator_epoch)
             return None
-        knows_all = not (
-            log.log_start_offset or self.config.compact or log.producers.may_have_forgotten
-        )
-        return log.producers.check(header, must_start_at_zero=knows_all)
+        if not self.refused:
+            return producers.check(header, must_start_at=write.refused_sequence)
+        producer = (header.producer_id, header.producer_epoch)
+        must_start_at = self.refused.get(producer, write.refused_sequence)
+        duplicate = producers.check(header, must_start_at=must_start_at)
+        self.refused.pop(producer, None)
+        return duplicate
 
     def _must_flush(self, next_offset: int) -> None:
         self.flush_target = next_offset

@@ -49,12 +49,15 @@ class Writes:
 class Write:
     """One batch on its way into a partition. It is answered once, by `reply` or `fail`."""
 
-    __slots__ = ("_number", "_writes", "batch")
+    __slots__ = ("_number", "_writes", "batch", "refused_sequence")
 
-    def __init__(self, writes: Writes, number: int, batch: memoryview) -> None:
+    def __init__(
+        self, writes: Writes, number: int, batch: memoryview, refused_sequence: int
+    ) -> None:
         self._writes = writes
         self._number = number
         self.batch = batch
+        self.refused_sequence = refused_sequence
 
     def reply(self, answer: ProduceAnswer) -> None:
         """It is written as its acks demand."""

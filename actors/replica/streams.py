@@ -179,9 +179,7 @@ class LeaderStream:
             cut = cut_at_divergence(
                 own.epochs, own.log_end_offset, machine.high_watermark, epoch, end
             )
-            self._cut(
-                partition, unless_all_goes(cut, own.log_start_offset, part.log_start_offset)
-            )
+            self._cut(partition, unless_all_goes(cut, own.log_start_offset, part.log_start_offset))
         else:
             self._followers.served(partition)
             self._append(partition, part, records, now_ms)

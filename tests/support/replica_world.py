@@ -33,7 +33,7 @@ from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost
 from raylog.actors.runtime.links import InprocLink
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
-from raylog.wire.records import iter_batches
+from raylog.wire.records import NO_SEQUENCE, iter_batches
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, FakeTimer, settle
 from tests.support.logs import batch
@@ -356,14 +356,17 @@ class ReplicaWorld:
         acks: int = ACKS_ALL,
         partition: int = 0,
         timeout_ms: int = 30_000,
+        leader_epoch: int = -1,
+        refused_sequence: int = NO_SEQUENCE,
     ) -> asyncio.Future[list[ProduceAnswer | ErrorCode]]:
         """Produce batches to one partition, each in a request of its own."""
+        where = (TOPIC_ID, partition, leader_epoch)
         link = self.connect(self.nodes[broker_id].address)
         data = batches or (batch(),)
         asked = [
             link.ask(
                 PRODUCE,
-                [acks, timeout_ms, [ProducePart(TOPIC_ID, partition, -1, len(one))]],
+                [acks, timeout_ms, [ProducePart(*where, len(one), refused_sequence)]],
                 [memoryview(bytearray(one))],
             )
             for one in data

@@ -5,6 +5,7 @@ from __future__ import annotations
 from raylog.actors.ports import PartitionLeadership, TopicId
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.partition import Partition
+from raylog.storage.log import Slice
 
 TOPIC_ID = TopicId(bytes(16))
 
@@ -50,6 +51,9 @@ class FakeHost:
 
     def flush(self, partition: Partition) -> None:
         self.told.append(("flush", partition.log.log_end_offset))
+
+    def check(self, partition: Partition, found: Slice) -> None:
+        self.told.append(("check", found))
 
     def has_failed(self, partition: Partition) -> None:
         self.told.append(("failed", None))

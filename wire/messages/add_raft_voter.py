@@ -4,7 +4,18 @@ v1 can be answered before the new set is committed (KIP-1186).
 """
 
 from raylog.wire.api import ApiKey
-from raylog.wire.schema import BOOL, INT16, INT32, STRING, UINT16, UUID, array, message, struct, wire
+from raylog.wire.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    STRING,
+    UINT16,
+    UUID,
+    array,
+    message,
+    struct,
+    wire,
+)
 
 
 @struct

@@ -35,7 +35,7 @@ from raylog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from raylog.wire.records import BatchHeader, check_produced
+from raylog.wire.records import NO_SEQUENCE, BatchHeader, check_produced
 
 TOPIC_IDS_SINCE = 13
 ANSWERED = -(1 << 30)
@@ -180,7 +180,9 @@ class _Produce:
         send = self._sends.get(route.link)
         if send is None:
             send = self._sends[route.link] = _Send(self)
-        send.parts.append(ProducePart(topic.topic_id, answer.index, ANY_EPOCH, len(batch)))
+        refused = self._context.connection.refused_sequences
+        before = refused.before(sequence) if refused and sequence is not None else NO_SEQUENCE
+        send.parts.append(ProducePart(topic.topic_id, answer.index, ANY_EPOCH, len(batch), before))
         send.batches.append(batch)
         send.answers.append(answer)
         send.sequences.append(sequence)

@@ -50,7 +50,6 @@ FORWARDED = frozenset(
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
         ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.TXN_OFFSET_COMMIT,
         ApiKey.JOIN_GROUP,
         ApiKey.HEARTBEAT,
         ApiKey.LEAVE_GROUP,

@@ -8,6 +8,7 @@ from raylog.actors.replica.api import ProduceAnswer, produced
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.runtime.deadlines import TICK_MS, Deadlines
 from raylog.wire.errors import ErrorCode, InvalidRecord, KafkaError, RequestTimedOut
+from raylog.wire.records import NO_SEQUENCE
 from tests.support.gateway_world import World, run
 
 WHERE = ProduceAnswer(7, -1, 0)
@@ -32,7 +33,11 @@ def error(outcome: Any) -> ErrorCode | None:
 def writes(count: int) -> tuple[Asked, Writes, list[Write]]:
     asked = Asked()
     all_of_it = Writes(asked, count)  # type: ignore[arg-type]  # a fake
-    return asked, all_of_it, [Write(all_of_it, at, memoryview(b"")) for at in range(count)]
+    return (
+        asked,
+        all_of_it,
+        [Write(all_of_it, at, memoryview(b""), NO_SEQUENCE) for at in range(count)],
+    )
 
 
 def test_the_last_outcome_answers_for_all() -> None:

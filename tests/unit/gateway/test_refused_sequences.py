@@ -10,7 +10,7 @@ import pytest
 from raylog.actors.gateway.refused_sequences import RefusedSequences, Sequence
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
-from raylog.wire.records import Record, encode_batch, read_header
+from raylog.wire.records import NO_SEQUENCE, Record, encode_batch, read_header
 from tests.support.gateway_world import FakeRequest, World, run, topic_id
 from tests.support.producing import appended, codes, produce
 
@@ -142,5 +142,26 @@ def test_producers_without_sequences_are_not_held_up() -> None:
         assert codes(await client.ask(produce((0, plain)), 9)) == REFUSED
         (await world.route("replica", (T, 0))).answering = appended
         assert codes(await client.ask(produce((0, plain)), 9)) == OK
+
+    run(scenario)
+
+
+def test_a_replica_is_told_what_was_refused_before() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 1)
+        client = world.client()
+        assert codes(await client.ask(produce((0, batch(5))), 9)) == REFUSED
+        replica = await world.route("replica", (T, 0))
+        told: list[int] = []
+
+        def answer(request: FakeRequest) -> list[Any]:
+            told.extend(part[-1] for part in request.header[2])
+            return appended(request)
+
+        replica.answering = answer
+        for one in (batch(6), batch(0, epoch=1), batch(5), batch(6)):
+            assert codes(await client.ask(produce((0, one)), 9)) == OK
+        assert told == [5, NO_SEQUENCE, NO_SEQUENCE, NO_SEQUENCE]
 
     run(scenario)

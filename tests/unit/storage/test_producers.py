@@ -99,13 +99,14 @@ def test_a_batch_that_wraps_within_is_followed_by_what_comes_next(states: Produc
     write(states, 3, header(2))
 
 
-def test_an_unknown_producer_may_start_anywhere_unless_it_must_start_at_zero(
-    states: ProducerStates,
+@pytest.mark.parametrize(("first", "refused"), [(7, 0), (9, 7), (0, SEQUENCE_MAX)])
+def test_an_unknown_producer_may_start_anywhere_but_not_behind_what_was_refused(
+    states: ProducerStates, first: int, refused: int
 ) -> None:
-    assert states.check(header(7)) is None
-    assert states.check(header(0), must_start_at_zero=True) is None
+    assert states.check(header(first)) is None
+    assert states.check(header(refused), must_start_at=refused) is None
     with pytest.raises(OutOfOrderSequenceNumber):
-        states.check(header(7), must_start_at_zero=True)
+        states.check(header(first), must_start_at=refused)
 
 
 def test_a_new_epoch_starts_at_zero_and_ends_the_old_one(states: ProducerStates) -> None:

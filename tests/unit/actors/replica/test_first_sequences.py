@@ -1,27 +1,41 @@
-"""A producer that a partition has not seen begins at 0, unless it may have been forgotten.
+"""A producer that a partition does not know may begin anywhere, but not behind what was refused.
 
 Clients have several batches of a sequence on their way. When the first is refused because the
-leader is only becoming one, and the next is taken, they believe that the first is there, too.
+leader is only becoming one, and the next is taken, they believe that the first is there, too. A
+topic that was made anew under its old name knows nobody either: there they simply go on.
 """
 
 from __future__ import annotations
 
-import pytest
-
+from raylog.actors.replica.partition import REFUSED_MAX
 from raylog.wire.errors import ErrorCode
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
 
+OUT_OF_ORDER = [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
 
-def test_a_sequence_without_its_beginning_is_out_of_order() -> None:
+
+def test_an_unknown_producer_goes_on_where_it_is() -> None:
     async def scenario(world: ReplicaWorld) -> None:
-        second = world.produce(1, batch(2, producer_id=7, sequence=3))
+        unknown = world.produce(1, batch(2, producer_id=7, sequence=3))
         await world.pass_ms(0)
-        assert await second == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+        (answer,) = await unknown
+        assert not isinstance(answer, ErrorCode)
+        assert answer.base_offset == 0
+
+    run_world(scenario)
+
+
+def test_what_a_sender_knows_to_be_refused_comes_first() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        second = world.produce(1, batch(2, producer_id=7, sequence=3), refused_sequence=0)
+        await world.pass_ms(0)
+        assert await second == OUT_OF_ORDER
         both = world.produce(
             1,
             batch(3, producer_id=7, sequence=0),
             batch(2, producer_id=7, sequence=3),
+            refused_sequence=0,
         )
         await world.pass_ms(0)
         assert [one.base_offset for one in await both if not isinstance(one, ErrorCode)] == [0, 3]
@@ -29,21 +43,41 @@ def test_a_sequence_without_its_beginning_is_out_of_order() -> None:
     run_world(scenario)
 
 
-@pytest.mark.parametrize("why", ["expired", "records deleted", "compacted"])
-def test_a_producer_that_may_be_forgotten_goes_on(why: str) -> None:
+def test_what_the_partition_itself_refused_comes_first() -> None:
     async def scenario(world: ReplicaWorld) -> None:
-        first = world.produce(1, batch(3, producer_id=7, sequence=0))
-        await world.pass_ms(100)
-        assert await first
-        partition = world.replica(1)
-        if why == "expired":
-            partition.log.producers.expire(2**62, 1)
-        elif why == "records deleted":
-            partition.log.delete_records_to(3)
-        unknown = world.produce(1, batch(2, producer_id=8, sequence=3))
+        first = world.produce(1, batch(3, producer_id=7, sequence=0), leader_epoch=9)
+        second = world.produce(1, batch(2, producer_id=7, sequence=3))
         await world.pass_ms(0)
-        (answer,) = await unknown
-        assert not isinstance(answer, ErrorCode)
-        assert answer.base_offset == 3
+        assert await first == [ErrorCode.UNKNOWN_LEADER_EPOCH]
+        assert await second == OUT_OF_ORDER
+        again = world.produce(1, batch(3, producer_id=7, sequence=0))
+        await world.pass_ms(0)
+        assert not isinstance((await again)[0], ErrorCode)
+        assert not world.replica(1).refused
 
-    run_world(scenario, config={"cleanup.policy": "compact"} if why == "compacted" else {})
+    run_world(scenario)
+
+
+def test_a_new_epoch_of_a_refused_producer_begins_anew() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first = world.produce(1, batch(3, producer_id=7, sequence=0), leader_epoch=9)
+        later = world.produce(1, batch(2, producer_id=7, producer_epoch=1, sequence=0))
+        await world.pass_ms(0)
+        assert await first == [ErrorCode.UNKNOWN_LEADER_EPOCH]
+        assert not isinstance((await later)[0], ErrorCode)
+
+    run_world(scenario)
+
+
+def test_only_so_many_refused_producers_are_remembered() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        refused = [
+            world.produce(1, batch(1, producer_id=one), leader_epoch=9)
+            for one in range(REFUSED_MAX + 2)
+        ]
+        await world.pass_ms(0)
+        assert {code for one in refused for code in await one} == {ErrorCode.UNKNOWN_LEADER_EPOCH}
+        assert len(world.replica(1).refused) == REFUSED_MAX
+        assert (0, 0) not in world.replica(1).refused
+
+    run_world(scenario)
