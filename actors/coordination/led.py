@@ -14,10 +14,16 @@ from raylog.wire.errors import CoordinatorLoadInProgress, NotCoordinator
 
 HostT = TypeVar("HostT", bound=Host[Any, Any])
 MOVED = "leadership has moved"
+REOPEN_MS = 50
+REOPEN_MS_MAX = 1_000
+"""First and longest wait before a link that broke is opened again."""
 
 
 class LedShards(Generic[HostT]):
-    """Opened and closed as the Broker's routes and the metadata say."""
+    """Opened and closed as the Broker's routes and the metadata say.
+
+    A link may break while both its ends live: it is opened again, until there is another route.
+    """
 
     def __init__(
         self,
@@ -31,8 +37,11 @@ class LedShards(Generic[HostT]):
         self._broker_id = broker_id
         self._topic = topic
         self._open_host = open_host
-        self._links = ReplicaLinks(runtime)
+        self._runtime = runtime
+        self._links = ReplicaLinks(runtime, self._link_lost)
         self._hosts: dict[int, HostT] = {}
+        self._wanted: dict[int, Route] = {}
+        self._reopening: set[int] = set()
 
     def __iter__(self) -> Iterator[HostT]:
         return iter(tuple(self._hosts.values()))
@@ -58,32 +67,68 @@ class LedShards(Generic[HostT]):
                 or state.leader != self._broker_id
                 or state.leader_epoch != host.route.leader_epoch
             ):
+                self._wanted.pop(index, None)
                 self._close(index, MOVED)
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in which partitions are served here, and by which Replica process."""
         for topic_id, index in update.removed:
-            host = self._hosts.get(index)
-            if host is not None and host.route.topic_id == topic_id:
-                self._close(index, MOVED)
+            known = self._wanted.get(index)
+            if known is not None and known.topic_id == topic_id:
+                del self._wanted[index]
+                if index in self._hosts:
+                    self._close(index, MOVED)
         for route in update.added:
-            await self._open(route)
+            self._wanted[route.partition] = route
+            if not await self._open(route):
+                self._reopen(route)
 
-    async def _open(self, route: Route) -> None:
-        host = self._hosts.get(route.partition)
+    async def _open(self, route: Route) -> bool:
+        """Open a route's shard; whether it is there, or not wanted any more."""
+        index = route.partition
+        if self._wanted.get(index) != route:
+            return True
+        host = self._hosts.get(index)
         if host is not None:
             if host.route == route and host.link.is_open:
-                return
-            self._close(route.partition, MOVED)
+                return True
+            self._close(index, MOVED)
         link = await self._links.to(route)
-        if link is not None:
-            self._hosts[route.partition] = self._open_host(link, route)
+        if self._wanted.get(index) != route or index in self._hosts:
+            return True
+        if link is None or not link.is_open:
+            return False
+        self._hosts[index] = self._open_host(link, route)
+        return True
+
+    def _link_lost(self, link: Link) -> None:
+        for host in self:
+            if host.link is link:
+                self._reopen(host.route)
+
+    def _reopen(self, route: Route) -> None:
+        if route.partition not in self._reopening:
+            self._reopening.add(route.partition)
+            self._runtime.start(self._keep_trying(route.partition), f"reach {route.replica_name}")
+
+    async def _keep_trying(self, index: int) -> None:
+        delay_ms = REOPEN_MS
+        try:
+            while True:
+                await self._runtime.sleep(delay_ms / 1000)
+                route = self._wanted.get(index)
+                if route is None or await self._open(route):
+                    return
+                delay_ms = min(2 * delay_ms, REOPEN_MS_MAX)
+        finally:
+            self._reopening.discard(index)
 
     def _close(self, partition: int, why: str) -> None:
         self._hosts.pop(partition).close(why)
 
     def close(self, why: str) -> None:
         """Close all, and the links."""
+        self._wanted.clear()
         for partition in tuple(self._hosts):
             self._close(partition, why)
         self._links.close()

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.coordination.appending import APPEND_RECORDS_MAX
+from raylog.actors.coordination.led import REOPEN_MS_MAX
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.group.hosting import SWEEP_GROUPS
 from raylog.actors.metadata.records import TopicDeleted
@@ -286,6 +287,26 @@ def test_a_route_to_the_replicas_successor_is_taken(tmp_path: Path) -> None:
         world.link.answering = answering
         world.runtime.links[ADDRESS] = world.link
         await world.route()
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("refusals", [0, 3])
+def test_a_link_that_breaks_while_both_its_ends_live_is_opened_again(
+    tmp_path: Path, refusals: int
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        broken = world.link
+        world.link = HoldingLink()
+        world.link.answering = broken.answering
+        broken.lose()
+        for _ in range(refusals):
+            await world.runtime.advance(REOPEN_MS_MAX)
+        world.runtime.links[ADDRESS] = world.link
+        await world.runtime.advance(REOPEN_MS_MAX)
         assert await offsets(world) == {0: 1}
 
     run(scenario, tmp_path)
