@@ -19,7 +19,7 @@ from raylog.actors.gateway.controller_client import ControllerClient
 from raylog.actors.gateway.coordinators import CoordinatorLinks
 from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
-from raylog.actors.gateway.handlers.table import FORWARDED, SERVED, handler_of
+from raylog.actors.gateway.handlers.table import FORWARDED, handler_of, served_versions
 from raylog.actors.gateway.lanes import Lanes
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.producer_ids import ProducerIds
@@ -60,6 +60,9 @@ class GatewayActor:
         self.cluster_id = cluster_id
         self.broker_id = broker_id
         self.settings = BrokerSettings(settings)
+        self.served = served_versions(
+            two_phase_commit=self.settings.flag("transaction.two.phase.commit.enable")
+        )
         self.cluster = ClusterView(runtime, broker_id)
         budget = descriptor_budget(open_files_max(), shared=host_of(name) != name)
         self.maps = SegmentMaps(budget.maps)
@@ -175,7 +178,9 @@ class GatewayActor:
         header, body = decode_request_header(request)
         context = RequestContext(self, connection, slot, header)
         api_key = header.api_key
-        if not isinstance(api_key, ApiKey) or header.api_version not in SERVED.get(api_key, ()):
+        if not isinstance(api_key, ApiKey) or header.api_version not in self.served.get(
+            api_key, ()
+        ):
             _unsupported(context)
             return
         # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from raylog.actors.coordination.placement import group_partition
-from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.coordination.placement import group_partition, transaction_partition
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.runtime.base import Link, PeerLost, Runtime
 from raylog.wire.errors import CoordinatorLoadInProgress, KafkaError, NotCoordinator
 
@@ -54,15 +54,28 @@ class CoordinatorLinks:
             link.close()
 
 
-def absent(image: MetadataImage, broker_id: int, group_id: str) -> KafkaError:
-    """Why this broker's coordinator, which is not there, does not answer for a group.
+TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
+"""By role: where its state is kept."""
+_PARTITIONS = {GROUP: group_partition, TRANSACTION: transaction_partition}
+
+
+def coordinating(image: MetadataImage, role: str, key: str) -> tuple[int, PartitionState]:
+    """The partition whose leader coordinates a group or a transactional id.
+
+    Raises CoordinatorNotAvailable while there is none.
+    """
+    return _PARTITIONS[role](image, key)
+
+
+def absent(image: MetadataImage, broker_id: int, role: str, key: str) -> KafkaError:
+    """Why this broker's coordinator, which is not there, does not answer for a key.
 
     If it will be here soon, clients need not look for another.
     """
-    topic = image.topic(OFFSETS_TOPIC)
-    if topic is None:
-        return NotCoordinator(f"nobody coordinates {group_id!r}: there is no {OFFSETS_TOPIC}")
-    index, partition = group_partition(image, group_id)
+    topic = TOPICS[role]
+    if image.topic(topic) is None:
+        return NotCoordinator(f"nobody coordinates {key!r}: there is no {topic}")
+    index, partition = coordinating(image, role, key)
     if partition.leader == broker_id:
-        return CoordinatorLoadInProgress(f"the coordinator of {group_id!r} is being started")
-    return NotCoordinator(f"broker {partition.leader} leads {OFFSETS_TOPIC}-{index}")
+        return CoordinatorLoadInProgress(f"the coordinator of {key!r} is being started")
+    return NotCoordinator(f"broker {partition.leader} leads {topic}-{index}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TRANSACTION_VERSION = "transaction.version"
+"""The feature that says which transactions the cluster can do."""
 ELIGIBLE_LEADERS = "eligible.leader.replicas.version"
 
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from raylog.actors.coordination.step import Asked
-from raylog.actors.transaction.ids import TRANSACTION_VERSION, Ids
+from raylog.actors.metadata.features import TRANSACTION_VERSION
+from raylog.actors.transaction.ids import Ids
 from raylog.actors.transaction.state import (
     EPOCH_MAX,
     FIRST_VERSION,

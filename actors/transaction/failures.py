@@ -48,21 +48,26 @@ def failed(request: Any, version: int, failure: KafkaError) -> Any:
 
 def added(topics: list[TopicPartitions], codes: list[int]) -> AddPartitionsToTxnResponse:
     """AddPartitionsToTxn up to version 3; the codes in the order of the partitions."""
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topic_results(topics, codes))
+
+
+def topic_results(
+    topics: list[TopicPartitions], codes: list[int]
+) -> list[AddPartitionsToTxnTopicResult]:
+    """What became of each partition; the codes in the order of the partitions."""
     left = iter(codes)
-    return AddPartitionsToTxnResponse(
-        results_by_topic_v3_and_below=[
-            AddPartitionsToTxnTopicResult(
-                name=name,
-                results_by_partition=[
-                    AddPartitionsToTxnPartitionResult(
-                        partition_index=index, partition_error_code=next(left)
-                    )
-                    for index in partitions
-                ],
-            )
-            for name, partitions in topics
-        ]
-    )
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=next(left)
+                )
+                for index in partitions
+            ],
+        )
+        for name, partitions in topics
+    ]
 
 
 def asked_topics(request: AddPartitionsToTxnRequest) -> list[TopicPartitions]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from raylog.actors.coordination.step import Asked
+from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import (
     COMES_FROM,
@@ -30,10 +31,8 @@ from raylog.wire.internal.transactions import (
     TransactionLogValue,
 )
 
-TRANSACTION_VERSION = "transaction.version"
-"""The feature that says which transactions the cluster can do."""
 FLEXIBLE_SINCE = 1
-"""The level of that feature since which records are written in their newer form."""
+"""The level of TRANSACTION_VERSION since which records are written in their newer form."""
 
 
 class ProducerIdPool:

@@ -6,7 +6,6 @@ v3 adds the client's software name, v4 allows features whose lowest version is 0
 from __future__ import annotations
 
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.handlers.table import SERVED
 from raylog.actors.metadata.features import SUPPORTED
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import (
@@ -36,7 +35,7 @@ def api_versions(
                 min_version=ANNOUNCED_FROM.get(key, versions.start),
                 max_version=versions.stop - 1,
             )
-            for key, versions in SERVED.items()
+            for key, versions in context.gateway.served.items()
         ],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=levels.low, max_version=levels.high)

@@ -1,9 +1,10 @@
-"""FindCoordinator 0-6: which broker coordinates a group.
+"""FindCoordinator 0-6: which broker coordinates a group or a transactional id.
 
 v1 also asks for transactional ids (KIP-98), v4 for several keys at once (KIP-699), v6 for share
-partitions (KIP-932). The first group has `__consumer_offsets` made. That is waited for, shortly,
-and so is the start of this broker's own coordinator: Kafka has the client ask again.
-Left out: transactions and share groups are coordinated by nobody, COORDINATOR_NOT_AVAILABLE.
+partitions (KIP-932). The first group has `__consumer_offsets` made, the first transactional id
+`__transaction_state`. That is waited for, shortly, and so is the start of this broker's own
+coordinator: Kafka has the client ask again.
+Left out: share groups are coordinated by nobody, COORDINATOR_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import re
 from collections.abc import Sequence
 from functools import partial
 
-from raylog.actors.coordination.placement import group_partition
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.coordinators import TOPICS, coordinating
 from raylog.actors.gateway.topic_changes import create_internal
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.names import GROUP, OFFSETS_TOPIC
+from raylog.actors.names import GROUP, TRANSACTION
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest
 from raylog.wire.messages.find_coordinator import (
@@ -27,6 +28,7 @@ from raylog.wire.messages.find_coordinator import (
 )
 
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
+_ROLES = {GROUP_KEY: GROUP, TRANSACTION_KEY: TRANSACTION}
 _SHARE_PARTITION = re.compile(r".+:[A-Za-z0-9_-]{22}:[0-9]+", re.DOTALL)
 SEVERAL_SINCE = 4
 SHARE_SINCE = 6
@@ -39,16 +41,17 @@ async def find_coordinator(
     """Answer from this gateway's image of the cluster."""
     gateway = context.gateway
     image = gateway.cluster.image
-    if request.key_type == GROUP_KEY and image.topic(OFFSETS_TOPIC) is None:
-        await create_internal(gateway, OFFSETS_TOPIC, START_TIMEOUT_MS)
+    role = _ROLES.get(request.key_type)
+    if role is not None and image.topic(TOPICS[role]) is None:
+        await create_internal(gateway, TOPICS[role], START_TIMEOUT_MS)
     response = _answer(context, request)
     found = response.coordinators if context.version >= SEVERAL_SINCE else [response]
-    if request.key_type == GROUP_KEY and _names(found, gateway.cluster.broker_id):
+    if role is not None and _names(found, gateway.cluster.broker_id):
         links = gateway.coordinators
         await until(
             gateway.runtime,
             links.on_change,
-            lambda: links.link(GROUP) is not None,
+            lambda: links.link(role) is not None,
             START_TIMEOUT_MS,
         )
     return response
@@ -93,16 +96,17 @@ def _failed(key: str, code: int, message: str | None) -> Coordinator:
 def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) -> Coordinator:
     if key_type == SHARE_KEY and version < SHARE_SINCE:
         raise InvalidRequest(f"version {version} does not find share coordinators")
-    if key_type not in (GROUP_KEY, TRANSACTION_KEY, SHARE_KEY):
+    role = _ROLES.get(key_type)
+    if role is None and key_type != SHARE_KEY:
         raise InvalidRequest(f"key type {key_type} is unknown")
     if key_type == SHARE_KEY and not _SHARE_PARTITION.fullmatch(key):
         raise InvalidRequest(f"{key!r} is no share partition: group, topic id, partition by colons")
-    if key_type != GROUP_KEY:
-        raise CoordinatorNotAvailable("no broker coordinates transactions or share groups")
-    index, partition = group_partition(image, key)
+    if role is None:
+        raise CoordinatorNotAvailable("no broker coordinates share groups")
+    index, partition = coordinating(image, role, key)
     broker = image.brokers.get(partition.leader)
     if broker is None or broker.fenced:
-        raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{index} has no leader")
+        raise CoordinatorNotAvailable(f"{TOPICS[role]}-{index} has no leader")
     return Coordinator(
         key=key,
         node_id=broker.broker_id,

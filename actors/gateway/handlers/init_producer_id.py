@@ -1,23 +1,31 @@
-"""InitProducerId 0-5: an id for an idempotent producer (KIP-98).
+"""InitProducerId 0-6: an id for an idempotent producer (KIP-98), or for a transactional one.
 
-v2 is flexible, v3 tells the id held so far (KIP-360), v4 and v5 allow more error codes.
-Left out: transactional ids are answered COORDINATOR_NOT_AVAILABLE while no broker coordinates
-transactions. Clients look for a coordinator first, and learn there that none is served.
+v2 is flexible, v3 tells the id held so far (KIP-360), v4 and v5 allow more error codes, v6 has
+two-phase commit (KIP-939) and is served with `transaction.two.phase.commit.enable` only.
+Transactional ids are for this broker's TransactionCoordinator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from raylog.actors.gateway.answers import attempt_async
 from raylog.actors.gateway.context import RequestContext
-from raylog.wire.errors import CoordinatorNotAvailable, InvalidRequest
+from raylog.actors.gateway.handlers.forwarded import forward
+from raylog.actors.names import TRANSACTION
+from raylog.wire.codec import encode
+from raylog.wire.errors import InvalidRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-async def init_producer_id(
+def init_producer_id(
     context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
-    """Give out the next producer id, with epoch 0."""
-    return await attempt_async(
+) -> Awaitable[InitProducerIdResponse] | None:
+    """Give out the next producer id with epoch 0, or have the coordinator answer."""
+    if request.transactional_id is not None:
+        forward(context, TRANSACTION, encode(request, context.version))
+        return None
+    return attempt_async(
         _next_id(context, request),
         lambda code, _message: InitProducerIdResponse(error_code=code, producer_epoch=-1),
     )
@@ -28,8 +36,4 @@ async def _next_id(
 ) -> InitProducerIdResponse:
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         raise InvalidRequest("a producer id and its epoch come together")
-    if request.transactional_id == "":
-        raise InvalidRequest("the transactional id is empty")
-    if request.transactional_id is not None:
-        raise CoordinatorNotAvailable("no broker coordinates transactions")
     return InitProducerIdResponse(producer_id=await context.gateway.producer_ids.take())

@@ -1,8 +1,8 @@
 """Produce 3-13: batches to the replicas that lead their partitions.
 
 v10 tells the current leader with NOT_LEADER_OR_FOLLOWER (KIP-951), v13 has topic ids (KIP-516).
-The batch stays bytes: header and CRC are checked here, offsets are assigned by the replica.
-Left out: transactional verification, which comes with the transaction coordinator.
+The batch stays bytes: header and CRC are checked here, offsets are assigned by the replica. So is
+whether a batch belongs to a transaction (KIP-890): v12 has leaders add their partitions to it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,21 @@ from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.refused_sequences import Sequence, sequence_of
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
-from raylog.actors.replica.api import PRODUCE, ProducePart, produced
+from raylog.actors.replica.api import (
+    PRODUCE,
+    PRODUCE_IN_TRANSACTION,
+    ProducePart,
+    TransactionalWrite,
+    produced,
+)
 from raylog.actors.runtime.base import Link, PeerTimeout
 from raylog.wire.errors import (
+    InvalidProducerIdMapping,
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
     NotLeaderOrFollower,
+    TransactionalIdAuthorizationFailed,
 )
 from raylog.wire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -38,6 +46,10 @@ from raylog.wire.messages.produce import (
 from raylog.wire.records import NO_SEQUENCE, BatchHeader, check_produced
 
 TOPIC_IDS_SINCE = 13
+ADDS_PARTITIONS_SINCE = 12
+"""Transaction version 2: what is written becomes part of the transaction."""
+ABORTABLE_SINCE = 11
+"""TRANSACTION_ABORTABLE is understood."""
 ANSWERED = -(1 << 30)
 """In the place of what is left: replicas that answer too late count down from here."""
 ACKS = (-1, 0, 1)
@@ -92,9 +104,12 @@ class _Produce:
         "_failed",
         "_left",
         "_now_ms",
+        "_producer",
+        "_refusal",
         "_response",
         "_sends",
         "_timeout_ms",
+        "_transactional_id",
     )
 
     def __init__(self, context: RequestContext, request: ProduceRequest) -> None:
@@ -102,6 +117,9 @@ class _Produce:
         self._acks = request.acks
         self._now_ms = context.gateway.runtime.now_ms()
         self._left = 1
+        self._transactional_id = request.transactional_id
+        self._producer: tuple[int, int] | None = None  # whose transactional batches there are
+        self._refusal: KafkaError | None = None  # of the whole request
         # Texts, not exceptions: a traceback would keep this object and all buffers on its way.
         self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
@@ -113,15 +131,53 @@ class _Produce:
         """Send everything on its way; the answer follows when all of it is settled."""
         for data in topics:
             self._topic(data)
-        self._send()
+        if self._refusal is None:
+            self._send()
+        else:
+            self._refuse_all(self._refusal)
         self.one_done()
 
     def _send(self) -> None:
         sends, self._sends = self._sends, {}
         self._left += len(sends)
         for link, send in sends.items():
-            header = (self._acks, self._timeout_ms, send.parts)
-            link.request(PRODUCE, header, send.batches, send.answered, send.failed)
+            header: tuple[object, ...] = (self._acks, self._timeout_ms, send.parts)
+            kind = PRODUCE
+            if self._producer is not None:
+                kind = PRODUCE_IN_TRANSACTION
+                header = (*header, self._transaction())
+            link.request(kind, header, send.batches, send.answered, send.failed)
+
+    def _transaction(self) -> TransactionalWrite:
+        assert self._transactional_id is not None, "transactional batches without it are refused"
+        version = self._context.version
+        return TransactionalWrite(
+            self._transactional_id,
+            adds=version >= ADDS_PARTITIONS_SINCE,
+            knows_abortable=version >= ABORTABLE_SINCE,
+        )
+
+    def _refuse_all(self, refusal: KafkaError) -> None:
+        """Nothing of the request is written."""
+        self._sends.clear()
+        for topic in self._response.responses:
+            for answer in topic.partition_responses:
+                self.fail(answer, refusal)
+
+    def _in_transaction(self, header: BatchHeader) -> None:
+        """A transactional batch: they need an id, and are of one producer, or none is written."""
+        if header.producer_id < 0:
+            return
+        producer = (header.producer_id, header.producer_epoch)
+        if self._transactional_id is None:
+            self._refusal = TransactionalIdAuthorizationFailed(
+                "transactional records without a transactional id"
+            )
+        elif self._producer not in (None, producer):
+            self._refusal = InvalidProducerIdMapping(
+                "Transactional records contained more than one producer ID"
+            )
+        self._producer = producer
 
     def _topic(self, data: TopicProduceData) -> None:
         answers: list[PartitionProduceResponse] = []
@@ -156,6 +212,8 @@ class _Produce:
             batch = memoryview(b"")
         assert isinstance(batch, memoryview), "record data is decoded as a view"
         header = check_produced(batch)
+        if header.is_transactional:
+            self._in_transaction(header)
         sequence = sequence_of(topic.topic_id, part.index, header)
         try:
             route = gateway.cluster.route(topic, part.index)
@@ -201,6 +259,8 @@ class _Produce:
 
         def admitted(stored: memoryview) -> None:
             try:
+                if self._refusal is not None:
+                    raise self._refusal
                 route = gateway.cluster.route(topic, answer.index)
             except KafkaError as failure:
                 failed(failure)

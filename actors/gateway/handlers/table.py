@@ -11,7 +11,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.actors.names import GROUP, TRANSACTION
+from raylog.wire.api import VERSIONS, ApiKey, supported_versions
 
 _HANDLERS = {
     ApiKey.PRODUCE: "produce",
@@ -24,6 +25,8 @@ _HANDLERS = {
     ApiKey.DELETE_TOPICS: "delete_topics",
     ApiKey.DELETE_RECORDS: "delete_records",
     ApiKey.INIT_PRODUCER_ID: "init_producer_id",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
+    ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
     ApiKey.ALTER_CONFIGS: "alter_configs",
@@ -45,7 +48,7 @@ _HANDLERS = {
 }
 """API key -> module beside this one; its function carries the module's name."""
 
-FORWARDED = frozenset(
+FORWARDED = dict.fromkeys(
     (
         ApiKey.OFFSET_COMMIT,
         ApiKey.OFFSET_FETCH,
@@ -60,19 +63,28 @@ FORWARDED = frozenset(
         ApiKey.OFFSET_DELETE,
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,
-    )
+    ),
+    GROUP,
+) | dict.fromkeys(
+    (
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    ),
+    TRANSACTION,
 )
-"""APIs whose handler gets the request's body as it came: `group_requests` passes it on."""
-_HANDLERS |= dict.fromkeys(FORWARDED, "group_requests")
+"""APIs whose handler gets the request's body as it came and passes it on to this role."""
+_HANDLERS |= dict.fromkeys(FORWARDED, "forwarded")
 
 
-def _served(api_key: ApiKey) -> range:
-    known = VERSIONS[api_key]
-    return range(known.first, known.last + (0 if known.unstable else 1))
-
-
-SERVED: dict[int, range] = {int(api_key): _served(api_key) for api_key in _HANDLERS}
-"""API key -> versions answered."""
+def served_versions(*, two_phase_commit: bool = False) -> dict[int, range]:
+    """API key -> versions answered; two-phase commit (KIP-939) only where it is enabled."""
+    served = {int(api_key): supported_versions(api_key) for api_key in _HANDLERS}
+    if two_phase_commit:
+        known = VERSIONS[ApiKey.INIT_PRODUCER_ID]
+        served[ApiKey.INIT_PRODUCER_ID] = range(known.first, known.last + 1)
+    return served
 
 
 @cache

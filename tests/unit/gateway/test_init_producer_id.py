@@ -97,7 +97,7 @@ def test_no_block_in_time_is_an_error_that_producers_retry() -> None:
         (plain(transactional_id=""), ErrorCode.INVALID_REQUEST),
         (plain(producer_id=5), ErrorCode.INVALID_REQUEST),
         (plain(producer_epoch=5), ErrorCode.INVALID_REQUEST),
-        (plain(transactional_id="t"), ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (plain(transactional_id="t"), ErrorCode.NOT_COORDINATOR),
     ],
 )
 def test_refusals(request_: InitProducerIdRequest, expected: ErrorCode) -> None:

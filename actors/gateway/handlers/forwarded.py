@@ -1,0 +1,139 @@
+"""Requests passed on as they came to a coordinator of this broker, whose answer is the client's.
+
+To the GroupCoordinator: JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5,
+OffsetCommit 2-10, OffsetFetch 1-10, TxnOffsetCommit 0-5, OffsetDelete 0, ListGroups 0-5,
+DescribeGroups 0-6, DeleteGroups 0-2, ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1.
+To the TransactionCoordinator: AddOffsetsToTxn 0-4, EndTxn 0-5, DescribeTransactions 0,
+ListTransactions 0-2; InitProducerId 0-6 and AddPartitionsToTxn 0-3 by way of their own handlers.
+What each version added is told in `actors/group`, `actors/transaction` and `wire/messages`. The
+body is decoded here only if there is no coordinator to answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from raylog.actors.coordination.requests import RequestHead, coordinator_error
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.coordinators import absent
+from raylog.actors.gateway.handlers.table import FORWARDED
+from raylog.actors.group import api as group_api
+from raylog.actors.names import GROUP, TRANSACTION
+from raylog.actors.runtime.base import Buffer
+from raylog.actors.transaction import api as transaction_api
+from raylog.actors.transaction import describing
+from raylog.actors.transaction import failures as transaction_failures
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import decode_from
+from raylog.wire.errors import CorruptMessage, InvalidRequest, KafkaError
+from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
+from raylog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from raylog.wire.messages.registry import request_class
+
+
+class _Way(NamedTuple):
+    """How the coordinators of one role are asked, and say that they failed."""
+
+    kind: str
+    failed: Callable[[Any, int, KafkaError], Any]
+
+
+_WAYS = {
+    GROUP: _Way(group_api.GROUP_REQUEST, group_api.failed),
+    TRANSACTION: _Way(transaction_api.TRANSACTION_REQUEST, transaction_failures.failed),
+}
+"""By role."""
+
+
+def forwarded(context: RequestContext, body: memoryview) -> None:
+    """Pass a request on to the coordinator that its API is for."""
+    forward(context, FORWARDED[ApiKey(context.header.api_key)], body)
+
+
+def forward(context: RequestContext, role: str, body: Buffer) -> None:
+    """Pass a request's body on."""
+    link = context.gateway.coordinators.link(role)
+    header = context.header
+    if link is None:
+        context.reply(_absent(context, role, _decoded(context, body)))
+        return
+
+    def answered(_: Any, frame: memoryview) -> None:
+        context.reply_frame(frame)
+
+    def lost(failure: Exception) -> None:
+        if isinstance(failure, CorruptMessage):
+            context.refuse(f"{context} cannot be read: {failure}")
+        else:
+            request = _decoded(context, body)
+            failed = _WAYS[role].failed
+            context.reply(failed(request, context.version, coordinator_error(failure)))
+
+    head = RequestHead(
+        int(header.api_key),
+        header.api_version,
+        header.correlation_id,
+        header.client_id,
+        f"/{context.connection.host}",
+    )
+    link.request(_WAYS[role].kind, head, (body,), answered, lost)
+
+
+def _absent(context: RequestContext, role: str, request: Any) -> Any:
+    """The answer while the coordinator is not running: it is not needed here, or not yet."""
+    match request:
+        case ListGroupsRequest():
+            return ListGroupsResponse()
+        case ListTransactionsRequest():
+            return _none_listed(request, context.version)
+        case DescribeTransactionsRequest():
+            return DescribeTransactionsResponse(
+                transaction_states=[
+                    _not_described(context, one) for one in request.transactional_ids
+                ]
+            )
+        case AddPartitionsToTxnRequest():
+            key = request.v3_and_below_transactional_id
+        case _ if role == GROUP:
+            key = getattr(request, "group_id", "")
+        case _:
+            key = request.transactional_id or ""
+    return _WAYS[role].failed(request, context.version, _why(context, role, key))
+
+
+def _why(context: RequestContext, role: str, key: str) -> KafkaError:
+    if role == TRANSACTION and not key:
+        return InvalidRequest("the transactional id is empty")
+    cluster = context.gateway.cluster
+    return absent(cluster.image, cluster.broker_id, role, key)
+
+
+def _none_listed(request: ListTransactionsRequest, version: int) -> Any:
+    """A broker that coordinates nothing lists nothing, but still checks what it is asked."""
+    try:
+        describing.filter_of(request)
+    except KafkaError as failure:
+        return transaction_failures.failed(request, version, failure)
+    return ListTransactionsResponse(unknown_state_filters=describing.unknown_states(request))
+
+
+def _not_described(context: RequestContext, transactional_id: str) -> TransactionState:
+    code = int(_why(context, TRANSACTION, transactional_id).code)
+    return transaction_failures.described_failed(transactional_id, code)
+
+
+def _decoded(context: RequestContext, body: Buffer) -> Any:
+    api_key = ApiKey(context.header.api_key)
+    request: Any
+    request, _ = decode_from(request_class(api_key), context.version, body, 0)
+    return request

@@ -1,0 +1,91 @@
+"""WriteTxnMarkers 1-2: the ends of transactions, written by whoever leads the partitions (KIP-98).
+
+v1 is flexible, v2 tells the transaction version (KIP-1228). Our coordinators ask over links; this
+is for tools that end a transaction whose coordinator has forgotten it (KIP-664). A partition of
+`__consumer_offsets` is for this broker's GroupCoordinator, any other for its Replica.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.names import GROUP, OFFSETS_TOPIC
+from raylog.actors.transaction.api import (
+    ANY_LEADER_EPOCH,
+    COMPLETE_TRANSACTION,
+    WRITE_MARKERS,
+    MarkedPartition,
+    Marker,
+)
+from raylog.wire.errors import ErrorCode, NotLeaderOrFollower
+from raylog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+NOT_LED = dict.fromkeys(
+    (
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ),
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+)
+"""What a group coordinator says, in the words of leaders."""
+
+
+def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) -> None:
+    """Ask the leader of each partition; each succeeds or fails on its own."""
+    response = WriteTxnMarkersResponse()
+    answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS, NOT_LED)
+    for marker in request.markers:
+        outcome = WritableTxnMarkerResult(producer_id=marker.producer_id)
+        response.markers.append(outcome)
+        for topic in marker.topics:
+            answered = WritableTxnMarkerTopicResult(name=topic.name)
+            outcome.topics.append(answered)
+            for index in topic.partition_indexes:
+                answer = WritableTxnMarkerPartitionResult(partition_index=index)
+                answered.partitions.append(answer)
+                one = _One(context, marker, topic.name, answer)
+                answers.ask(answer, one.question, one.taken)
+    answers.done()
+
+
+class _One(NamedTuple):
+    """One partition's marker."""
+
+    context: RequestContext
+    marker: WritableTxnMarker
+    topic: str
+    answer: WritableTxnMarkerPartitionResult
+
+    def question(self) -> Question:
+        gateway = self.context.gateway
+        topic = gateway.cluster.topic_named(self.topic)
+        index = self.answer.partition_index
+        link, kind = gateway.cluster.route(topic, index).link, WRITE_MARKERS
+        if self.topic == OFFSETS_TOPIC:
+            coordinator = gateway.coordinators.link(GROUP)
+            if coordinator is None:
+                raise NotLeaderOrFollower("the group coordinator is being started")
+            link, kind = coordinator, COMPLETE_TRANSACTION
+        asked = Marker(
+            self.marker.producer_id,
+            self.marker.producer_epoch,
+            self.marker.coordinator_epoch,
+            self.marker.transaction_result,
+            self.marker.transaction_version,
+            [MarkedPartition(topic.topic_id, index, ANY_LEADER_EPOCH)],
+        )
+        return Question(link, kind, (asked,))
+
+    def taken(self, codes: list[list[int]]) -> None:
+        code = ErrorCode(codes[0][0])
+        self.answer.error_code = int(NOT_LED.get(code, code))

@@ -1,0 +1,307 @@
+"""Requests of transactions on their way to the coordinator, and markers on theirs to leaders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.controller.api import ProducerIdBlock, TopicOutcome
+from raylog.actors.gateway.handlers.table import FORWARDED, served_versions
+from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
+from raylog.actors.runtime.base import PeerLost
+from raylog.actors.transaction.api import (
+    ADD_PARTITIONS,
+    ANY_LEADER_EPOCH,
+    COMPLETE_TRANSACTION,
+    TRANSACTION_REQUEST,
+    WRITE_MARKERS,
+    AddPartitions,
+    Marker,
+)
+from raylog.wire.api import ApiKey, supported_versions
+from raylog.wire.codec import decode
+from raylog.wire.errors import ErrorCode, NotLeaderOrFollower
+from raylog.wire.frame import encode_response
+from raylog.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
+from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
+from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
+from raylog.wire.messages.registry import request_class
+from raylog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from tests.support.gateway_world import FakeLink, World, run, topic_id
+
+HERE, ELSEWHERE = 1, 2
+
+
+async def coordinator(world: World, role: str = TRANSACTION) -> FakeLink:
+    """The coordinator of this broker is there."""
+    link = world.link(f"{role} coordinator")
+    await world.gateway.apply_coordinator(role, f"{role} coordinator")
+    return link
+
+
+async def state_topic(world: World, leader: int = HERE) -> None:
+    new_id = await world.topic(TRANSACTIONS_TOPIC, 2, leader=leader)
+    if leader == HERE:
+        await world.route("replica", (new_id, 0), (new_id, 1))
+
+
+def end(transactional_id: str = "t") -> EndTxnRequest:
+    return EndTxnRequest(transactional_id=transactional_id, producer_id=5, producer_epoch=1)
+
+
+# ---- finding and forwarding --------------------------------------------------------------
+
+
+def test_the_first_transactional_id_has_the_topic_made() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+
+        async def create(asked: Any) -> list[TopicOutcome]:
+            (new,) = asked.topics
+            assert (new.name, new.num_partitions) == (TRANSACTIONS_TOPIC, 50)
+            await state_topic(world, leader=ELSEWHERE)
+            return [TopicOutcome(TRANSACTIONS_TOPIC, topic_id(TRANSACTIONS_TOPIC))]
+
+        world.controller.script["create_topics"] = create
+        answer = await world.client().ask(FindCoordinatorRequest(key="t", key_type=1), 3)
+        assert (answer.error_code, answer.node_id) == (0, ELSEWHERE)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", supported_versions(ApiKey.END_TXN))
+def test_requests_go_to_the_coordinator_as_they_came_and_answers_back(version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client("10.0.0.7")
+        client.send(end(), version)
+        request = link.take(TRANSACTION_REQUEST)
+        assert tuple(request.header) == (ApiKey.END_TXN, version, 7, "test", "/10.0.0.7")
+        assert decode(EndTxnRequest, version, request.payload) == end()
+        frame = encode_response(ApiKey.END_TXN, version, 7, EndTxnResponse(error_code=48))
+        request.reply(None, b"".join(frame))
+        (answer,) = client.received()
+        assert answer.error_code == 48
+
+    run(scenario)
+
+
+def test_ids_of_transactional_producers_come_from_the_coordinator() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        asked = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1000)
+        client.send(asked, 5)
+        request = link.take(TRANSACTION_REQUEST)
+        assert decode(InitProducerIdRequest, 5, request.payload) == asked
+        response = InitProducerIdResponse(producer_id=9, producer_epoch=3)
+        request.reply(None, b"".join(encode_response(ApiKey.INIT_PRODUCER_ID, 5, 7, response)))
+        assert client.received() == [response]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_two_phase_commit_is_served_where_it_is_enabled(enabled: bool) -> None:
+    served = served_versions(two_phase_commit=enabled)[ApiKey.INIT_PRODUCER_ID]
+    assert (6 in served) == enabled
+    assert 5 in served
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_without_a_coordinator_producers_wait_or_look_elsewhere(leads: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        client = world.client()
+        assert (await client.ask(end(), 3)).error_code == ErrorCode.NOT_COORDINATOR
+        await state_topic(world, leader=HERE if leads else ELSEWHERE)
+        expected = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if leads else ErrorCode.NOT_COORDINATOR
+        assert (await client.ask(end(), 3)).error_code == expected
+        described = await client.ask(DescribeTransactionsRequest(transactional_ids=["t", ""]), 0)
+        codes = [one.error_code for one in described.transaction_states]
+        assert codes == [expected, ErrorCode.INVALID_REQUEST]
+        listed = await client.ask(ListTransactionsRequest(state_filters=["Ongoing", "Odd"]), 2)
+        assert (listed.error_code, listed.unknown_state_filters) == (0, ["Odd"])
+        wrong = ListTransactionsRequest(transactional_id_pattern="(")
+        answer = await client.ask(wrong, 2)
+        assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+    run(scenario)
+
+
+def test_a_coordinator_that_ends_meanwhile_is_to_be_looked_for_again() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(end(), 4)
+        link.take().fail(PeerLost("gone"))
+        (answer,) = client.received()
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+
+    run(scenario)
+
+
+_TRANSACTIONAL = [
+    *(key for key, role in FORWARDED.items() if role == TRANSACTION),
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.INIT_PRODUCER_ID,
+    ApiKey.WRITE_TXN_MARKERS,
+]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [(key, version) for key in _TRANSACTIONAL for version in supported_versions(key)],
+)
+def test_every_request_of_transactions_can_be_refused(api_key: ApiKey, version: int) -> None:
+    async def scenario(world: World) -> None:
+        world.controller.script["allocate_producer_ids"] = lambda _: ProducerIdBlock(1, 1)
+        answer: Any = await world.client().ask(request_class(api_key)(), version)
+        assert answer is not None
+
+    run(scenario)
+
+
+# ---- partitions --------------------------------------------------------------------------
+
+
+def several() -> AddPartitionsToTxnRequest:
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=name,
+                producer_id=5,
+                producer_epoch=1,
+                verify_only=name == "u",
+                topics=[AddPartitionsToTxnTopic(name="a", partitions=[0, 2])],
+            )
+            for name in ("t", "u")
+        ]
+    )
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_several_transactions_are_asked_about_at_once(version: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(several(), version)
+        request = link.take(ADD_PARTITIONS)
+        assert request.header == [
+            AddPartitions("t", 5, 1, False, [("a", [0, 2])]),  # type: ignore[list-item]  # equal
+            AddPartitions("u", 5, 1, True, [("a", [0, 2])]),  # type: ignore[list-item]  # equal
+        ]
+        request.reply([[0, 3], [120, 0]])
+        (answer,) = client.received()
+        found = {
+            one.transactional_id: [
+                (topic.name, part.partition_index, part.partition_error_code)
+                for topic in one.topic_results
+                for part in topic.results_by_partition
+            ]
+            for one in answer.results_by_transaction
+        }
+        assert found == {"t": [("a", 0, 0), ("a", 2, 3)], "u": [("a", 0, 120), ("a", 2, 0)]}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_several_transactions_without_their_coordinator(runs: bool) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        client = world.client()
+        if runs:
+            link = await coordinator(world)
+            client.send(several(), 5)
+            link.take().fail(PeerLost("gone"))
+            (answer,) = client.received()
+        else:
+            answer = await client.ask(several(), 5)
+        assert {
+            part.partition_error_code
+            for one in answer.results_by_transaction
+            for topic in one.topic_results
+            for part in topic.results_by_partition
+        } == {ErrorCode.NOT_COORDINATOR}
+
+    run(scenario)
+
+
+# ---- markers -----------------------------------------------------------------------------
+
+
+def markers(*topics: tuple[str, list[int]]) -> WriteTxnMarkersRequest:
+    marker = WritableTxnMarker(
+        producer_id=5,
+        producer_epoch=1,
+        transaction_result=False,
+        coordinator_epoch=4,
+        transaction_version=2,
+        topics=[WritableTxnMarkerTopic(name=name, partition_indexes=at) for name, at in topics],
+    )
+    return WriteTxnMarkersRequest(markers=[marker])
+
+
+def codes_of(answer: Any) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, one.partition_index): one.error_code
+        for topic in answer.markers[0].topics
+        for one in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_markers_go_to_the_leaders_and_to_the_group_coordinator(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        topic = await world.topic("a", 2, leader=HERE)
+        offsets = await world.topic(OFFSETS_TOPIC, 1, leader=HERE)
+        replica = world.link("replica")
+        await world.route("replica", (topic, 0), (topic, 1), (offsets, 0))
+        group = await coordinator(world, GROUP)
+        client = world.client()
+        client.send(markers(("a", [0, 9]), (OFFSETS_TOPIC, [0]), ("none", [0])), version)
+        asked = replica.take(WRITE_MARKERS)
+        (marker,) = (Marker.of(one) for one in asked.header)
+        told = 2 if version == 2 else 0
+        assert marker == Marker(5, 1, 4, False, told, [(topic, 0, ANY_LEADER_EPOCH)])  # type: ignore[list-item]  # equal
+        asked.reply([[ErrorCode.NONE]])
+        group.take(COMPLETE_TRANSACTION).reply([[ErrorCode.NOT_COORDINATOR]])
+        (answer,) = client.received()
+        assert codes_of(answer) == {
+            ("a", 0): ErrorCode.NONE,
+            ("a", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            (OFFSETS_TOPIC, 0): ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            ("none", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+
+    run(scenario)
+
+
+def test_markers_that_nobody_takes() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        topic = await world.topic("a", 1, leader=HERE)
+        offsets = await world.topic(OFFSETS_TOPIC, 1, leader=HERE)
+        replica = world.link("replica")
+        await world.route("replica", (topic, 0), (offsets, 0))
+        client = world.client()
+        client.send(markers(("a", [0]), (OFFSETS_TOPIC, [0])), 1)
+        replica.take().fail(NotLeaderOrFollower("moved"))
+        (answer,) = client.received()
+        assert set(codes_of(answer).values()) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    run(scenario)
