@@ -176,7 +176,10 @@ class ControllerActor:
             machine.replay(map(decode_record, entry.records))
         term = _Term(machine, quorum)
         term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
-        first = machine.took_over(quorum.epoch, quorum.voters, self._session_ms(), self._name)
+        silent_ms = self._lease_ms if len(quorum.voters) > 1 else 0
+        first = machine.took_over(
+            quorum.epoch, quorum.voters, self._session_ms(), self._name, silent_ms
+        )
         self._append(term, first)
         await self._write(term)
         self._term = term

@@ -9,7 +9,8 @@
 A fenced broker leads nothing, is in sync nowhere and is given no replicas. One that comes back
 having lost nothing stays eligible to lead (KIP-966): it shut down cleanly, or only its process
 ended and the kernel has what it wrote. Sessions are soft state: a new controller gives every broker
-a full session first. `now_ms` is a clock that never goes back.
+a session first, less the lease for which nobody can have heard the one before. `now_ms` is a clock
+that never goes back.
 """
 
 from __future__ import annotations
@@ -55,9 +56,13 @@ class BrokerControl:
         self._handed_over: dict[int, int] = {}
         """Broker that shuts down to the offset behind which others lead instead."""
 
-    def took_over(self, now_ms: int) -> None:
-        """This controller begins to serve: every session starts anew."""
-        self._last_contact_ms = dict.fromkeys(self._image.brokers, now_ms)
+    def took_over(self, now_ms: int, silent_ms: int = 0) -> None:
+        """This controller begins to serve: sessions have run since the one before was heard.
+
+        But for a third of their time at most: brokers have to find this one first.
+        """
+        begun_ms = now_ms - min(silent_ms, self._session_timeout_ms // 3)
+        self._last_contact_ms = dict.fromkeys(self._image.brokers, begun_ms)
         self._last_check_ms = now_ms
 
     def current(self, broker_id: int, broker_epoch: int) -> BrokerRegistration:

@@ -71,9 +71,13 @@ class ControllerMachine:
         voters: tuple[tuple[int, str], ...],
         now_ms: int,
         controller: str = "",
+        silent_ms: int = 0,
     ) -> list[Record]:
-        """The first records of this controller's epoch; on a new cluster, its beginning."""
-        self.brokers.took_over(now_ms)
+        """The first records of this controller's epoch; on a new cluster, its beginning.
+
+        No broker has been heard by any controller for `silent_ms`.
+        """
+        self.brokers.took_over(now_ms, silent_ms)
         records: list[Record] = [LeaderChanged(controller_epoch, controller)]
         if not self.image.cluster_id:
             records.append(ClusterNamed(self._cluster_id))

@@ -223,6 +223,16 @@ def test_a_new_controller_gives_every_broker_a_session() -> None:
     assert world.expire() == [BrokerFenced(0, world.epochs[0])]
 
 
+@pytest.mark.parametrize(("silent_ms", "left_ms"), [(1_000, 5_000), (2_000, 4_000), (9_000, 4_000)])
+def test_sessions_have_run_while_there_was_no_controller(silent_ms: int, left_ms: int) -> None:
+    world = Controlled(brokers=1)
+    world.machine.took_over(2, ((0, "d0"),), world.now_ms, silent_ms=silent_ms)
+    world.pass_time(left_ms)
+    assert world.expire() == []
+    world.now_ms += 1
+    assert world.expire() == [BrokerFenced(0, world.epochs[0])]
+
+
 def test_a_controller_that_was_held_up_has_heard_nobody() -> None:
     world = Controlled(brokers=1)
     world.pass_time(5_000)
