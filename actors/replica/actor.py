@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from raylog.actors.names import broker_name
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import (
     OpenedPartition,
     OpenPartition,
@@ -27,23 +28,31 @@ from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.following import Following
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import PartitionMachine
+from raylog.actors.replica.marking import MarkerCodes, marker_batch
 from raylog.actors.replica.partition import Partition, unknown_partition
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.replica.throttler import Throttler
 from raylog.actors.replica.upkeep import Upkeep
+from raylog.actors.replica.verifying import Held, Verifying
 from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
+from raylog.actors.transaction.api import WRITE_MARKERS, MarkedPartition, Marker
+from raylog.actors.transaction.client import TransactionCoordinators
 from raylog.storage.disk import Disk
 from raylog.storage.log import Log, Slice
 from raylog.wire.errors import (
+    FencedLeaderEpoch,
+    InvalidTopicException,
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
     RequestTimedOut,
+    UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
+from raylog.wire.records import NO_SEQUENCE
 
 log = logging.getLogger(__name__)
 SessionKey = tuple[int, int]
@@ -52,6 +61,9 @@ BUSY_WAIT_S = 0.005
 REPORT_TIMEOUT_MS = 5_000
 DELETE_TIMEOUT_MS = 20_000
 """For followers to delete records, too."""
+MARKERS_TIMEOUT_MS = 30_000
+"""For markers to be replicated."""
+COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
 class ReplicaActor:
@@ -93,8 +105,16 @@ class ReplicaActor:
             runtime, self._replication, cluster_id, broker_id, self._throttler
         )
         self._alterations = Alterations(runtime, cluster_id, broker_id)
+        self._transactions = TransactionCoordinators(runtime, self._broker)
+        self._verifying = Verifying(
+            self._transactions,
+            self._produce_verified,
+            needed=self._replication.transactions_verified,
+        )
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
+            api.PRODUCE_IN_TRANSACTION: self._produce_in_transaction,
+            WRITE_MARKERS: self._write_markers,
             api.FETCH: self._fetch,
             api.FETCH_END: self._fetch_end,
             api.OFFSET_FOR: self._offset_for,
@@ -114,6 +134,7 @@ class ReplicaActor:
     async def stop(self) -> None:
         """Close all logs cleanly."""
         self._upkeep.stop()
+        self._transactions.close()
         await self.close_partitions(list(self._partitions), False)
 
     async def ping(self) -> dict[str, Any]:
@@ -251,6 +272,66 @@ class ReplicaActor:
                 self._upkeep.flush_if_due(partition, now_ms)
                 self._upkeep.appended(partition)
         writes.limit(self._deadlines, timeout_ms)
+
+    def _produce_in_transaction(self, request: LinkRequest) -> None:
+        acks, timeout_ms, parts, plain = request.header
+        transaction = api.TransactionalWrite(*plain)
+        writes = Writes(request, len(parts))
+        begin = 0
+        for number, (topic_id, index, epoch, length, refused) in enumerate(parts):
+            batch = request.payload[begin : begin + length]
+            begin += length
+            held = Held(Write(writes, number, batch, refused), epoch, acks, transaction)
+            try:
+                partition = self.partition(topic_id, index)
+                self._claims.check(partition.key, request.peer)
+                self._verifying.produce(partition, held)
+            except KafkaError as failure:
+                held.write.fail(failure)
+        self._verifying.ask()
+        writes.limit(self._deadlines, timeout_ms)
+
+    def _produce_verified(self, partition: Partition, held: Held) -> None:
+        """Append a batch that belongs to its transaction."""
+        try:
+            partition.produce(held.write, held.leader_epoch, held.acks, self._runtime.now_ms())
+        except (KafkaError, OSError) as failure:
+            held.write.fail(self._refusal(api.PRODUCE_IN_TRANSACTION, failure))
+            if isinstance(failure, KafkaStorageError):
+                partition.give_up_if_offline()
+        else:
+            self.has_appended(partition)
+
+    def _write_markers(self, request: LinkRequest) -> None:
+        markers = [Marker.of(plain) for plain in request.header]
+        codes = MarkerCodes(request, [len(marker.partitions) for marker in markers])
+        writes = Writes(codes, codes.count)
+        now_ms = self._runtime.now_ms()
+        numbers = count()
+        for marker in markers:
+            batch = marker_batch(marker, now_ms)
+            for where in marker.partitions:
+                write = Write(writes, next(numbers), memoryview(bytearray(batch)), NO_SEQUENCE)
+                self._write_marker(write, marker, where, now_ms)
+        writes.limit(self._deadlines, MARKERS_TIMEOUT_MS)
+
+    def _write_marker(
+        self, write: Write, marker: Marker, where: MarkedPartition, now_ms: int
+    ) -> None:
+        """Write one marker; whoever sent it looks for the leader again where this is not it."""
+        try:
+            partition = self.partition(where.topic_id, where.partition)
+            if partition.topic in COORDINATORS_TOPICS:
+                raise InvalidTopicException(f"{partition.topic} is its coordinators' to write to")
+            partition.write_marker(write, marker, where.leader_epoch, now_ms)
+        except (UnknownTopicOrPartition, FencedLeaderEpoch, UnknownLeaderEpoch) as failure:
+            write.fail(NotLeaderOrFollower(str(failure)))
+        except (KafkaError, OSError) as failure:
+            write.fail(self._refusal(WRITE_MARKERS, failure))
+            if isinstance(failure, KafkaStorageError):
+                partition.give_up_if_offline()
+        else:
+            self.has_appended(partition)
 
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header

@@ -7,6 +7,10 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 | produce        | acks, timeout in ms, list of ProducePart; the   | of each part a Produce-  |
 |                | payload is their batches, one behind the other  | Answer, or error code    |
 |                |                                                 | and message              |
+| produce_in_-   | as of produce, and a TransactionalWrite         | as of produce            |
+| transaction    |                                                 |                          |
+| write_markers  | list of Marker (actors/transaction/api.py)      | of each Marker the error |
+|                |                                                 | codes of its partitions  |
 | fetch          | FetchAsk                                        | list of FetchedPartition |
 | fetch_end      | session id, whether to forget it                | None                     |
 | offset_for     | topic id, partition, leader epoch, timestamp,   | offset, timestamp, epoch |
@@ -33,6 +37,7 @@ from raylog.wire.errors import ErrorCode, error_of
 from raylog.wire.records import NO_SEQUENCE
 
 PRODUCE = "produce"
+PRODUCE_IN_TRANSACTION = "produce_in_transaction"
 FETCH = "fetch"
 FETCH_END = "fetch_end"
 OFFSET_FOR = "offset_for"
@@ -62,6 +67,16 @@ class ProducePart(NamedTuple):
     """Bytes of its batch."""
     refused_sequence: int = NO_SEQUENCE
     """First sequence that the sender knows to have been refused of the same producer and epoch."""
+
+
+class TransactionalWrite(NamedTuple):
+    """Whose transaction the transactional batches of one request belong to (KIP-98, KIP-890)."""
+
+    transactional_id: str
+    adds: bool
+    """Version 2: leaders add their partitions to the transaction; else they may verify them."""
+    knows_abortable: bool
+    """Whether the client understands TRANSACTION_ABORTABLE."""
 
 
 class ProduceAnswer(NamedTuple):

@@ -62,6 +62,8 @@ class ReplicationSettings:
     """What the rate of throttled replicas allows in this time may move at once (KIP-73)."""
     quota_windows: int = 11
     """For as many windows at most is waited after more has moved than that."""
+    transactions_verified: bool = True
+    """Whether transactions must hold a partition that their producer writes to (KIP-890)."""
 
 
 def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
@@ -75,6 +77,7 @@ def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
         backoff_ms=broker.number("replica.fetch.backoff.ms"),
         quota_window_ms=1_000 * broker.number("replication.quota.window.size.seconds"),
         quota_windows=broker.number("replication.quota.window.num"),
+        transactions_verified=broker.flag("transaction.partition.verification.enable"),
     )
 
 

@@ -41,12 +41,16 @@ from raylog.actors.replica.machine import (
 from raylog.actors.replica.produce import Write
 from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.replica.verifying import Verification
+from raylog.actors.transaction.api import Marker
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log, Slice
 from raylog.storage.producers import Duplicate, marker_in
 from raylog.wire.errors import (
     ErrorCode,
+    InvalidProducerEpoch,
     InvalidRecord,
+    InvalidTxnState,
     KafkaError,
     KafkaStorageError,
     NotEnoughReplicasAfterAppend,
@@ -121,6 +125,8 @@ class Partition:
     """Writers that wait for a flush only."""
     refused: dict[tuple[int, int], int] = field(default_factory=dict)
     """First sequence refused of producers, by id and epoch, that the log does not know."""
+    verifying: dict[int, Verification] = field(default_factory=dict)
+    """Writers that wait for their transaction's coordinator, by producer id."""
     followers: dict[FollowerSession, None] = field(default_factory=dict)
     """Sessions of followers that fetch from this replica."""
     in_surgery: bool = False
@@ -181,6 +187,36 @@ class Partition:
         except KafkaError:
             self._note_refusal(read_header(write.batch))
             raise
+
+    def write_marker(self, write: Write, marker: Marker, leader_epoch: int, now_ms: int) -> None:
+        """Append the end of a transaction; answered once it is below the high watermark.
+
+        Under transaction version 2 it has a higher epoch than what it ends (KIP-890), so that one
+        of the same epoch without an open transaction is here already. Verifications of what it ends
+        are worthless from now on, whatever the coordinator said.
+        """
+        self.machine.require_leader(leader_epoch)
+        producers, producer_id = self.log.producers, marker.producer_id
+        if marker.has_own_epoch and producers.epoch_of(producer_id) == marker.producer_epoch:
+            producers.check_marker(read_header(write.batch), marker.coordinator_epoch)
+            if producers.transaction_start(producer_id) >= 0:
+                raise InvalidProducerEpoch(
+                    f"producer {producer_id} has an open transaction of epoch "
+                    f"{marker.producer_epoch}, which only a higher one can end"
+                )
+            end = self.log.log_end_offset
+            answer = ProduceAnswer(end, -1, self.log.log_start_offset)
+            self._answer(write, ACKS_ALL, end, answer)
+            return
+        verification = self.verifying.get(producer_id)
+        self._produce(write, leader_epoch, ACKS_ALL, now_ms)
+        if verification is not None and verification.ends_with(marker):
+            verification.fail(InvalidTxnState("the transaction has ended meanwhile"))
+
+    def refuse(self, write: Write, failure: KafkaError) -> None:
+        """Fail a batch that was not appended."""
+        self._note_refusal(read_header(write.batch))
+        write.fail(failure)
 
     def _note_refusal(self, header: BatchHeader) -> None:
         """Remember where an unknown producer has to begin: what it sent behind may be here soon."""
@@ -308,6 +344,8 @@ class Partition:
         """Answer every waiting writer with a failure."""
         _fail_all(self.unflushed, failure)
         _fail_all(self.waiting, failure)
+        for verification in tuple(self.verifying.values()):
+            verification.fail(failure)
 
     def read(
         self, interest: Interest, max_bytes: int, at_least_one: bool, isolation: int

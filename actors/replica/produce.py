@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from raylog.actors.replica.api import ProduceAnswer
-from raylog.actors.runtime.base import LinkRequest
 from raylog.actors.runtime.deadlines import Deadlines, Due
 from raylog.wire.errors import KafkaError, RequestTimedOut
+
+
+class Requester(Protocol):
+    """Who is told the answers of all batches, in their order."""
+
+    def reply(self, header: object) -> None:
+        """Called once."""
 
 
 class Writes:
@@ -17,7 +25,7 @@ class Writes:
 
     __slots__ = ("_answers", "_due", "_left", "_request")
 
-    def __init__(self, request: LinkRequest, count: int) -> None:
+    def __init__(self, request: Requester, count: int) -> None:
         self._request = request
         self._answers: list[object] = [None] * count
         self._left = count

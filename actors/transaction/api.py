@@ -34,6 +34,8 @@ ADD_PARTITIONS = "add_partitions"
 WRITE_MARKERS = "write_markers"
 COMPLETE_TRANSACTION = "complete_transaction"
 ANY_LEADER_EPOCH = -1
+OWN_EPOCHS_SINCE = 2
+"""Transaction version in which every transaction has an epoch of its own (KIP-890)."""
 
 
 class TopicPartitions(NamedTuple):
@@ -85,6 +87,11 @@ class Marker(NamedTuple):
     transaction_version: int
     """2: each transaction has an epoch of its own (KIP-890); 0 and 1: it may keep its epoch."""
     partitions: list[MarkedPartition]
+
+    @property
+    def has_own_epoch(self) -> bool:
+        """Whether its epoch is higher than that of the transaction it ends."""
+        return self.transaction_version >= OWN_EPOCHS_SINCE
 
     @classmethod
     def of(cls, plain: tuple[object, ...]) -> Marker:

@@ -166,14 +166,15 @@ class _Produce:
 
     def _in_transaction(self, header: BatchHeader) -> None:
         """A transactional batch: they need an id, and are of one producer, or none is written."""
-        if header.producer_id < 0:
-            return
-        producer = (header.producer_id, header.producer_epoch)
         if self._transactional_id is None:
             self._refusal = TransactionalIdAuthorizationFailed(
                 "transactional records without a transactional id"
             )
-        elif self._producer not in (None, producer):
+            return
+        if header.producer_id < 0:
+            return
+        producer = (header.producer_id, header.producer_epoch)
+        if self._producer not in (None, producer):
             self._refusal = InvalidProducerIdMapping(
                 "Transactional records contained more than one producer ID"
             )
@@ -258,9 +259,10 @@ class _Produce:
         sequence = sequence_of(topic.topic_id, answer.index, header)
 
         def admitted(stored: memoryview) -> None:
+            if self._refusal is not None:
+                failed(self._refusal)
+                return
             try:
-                if self._refusal is not None:
-                    raise self._refusal
                 route = gateway.cluster.route(topic, answer.index)
             except KafkaError as failure:
                 failed(failure)
