@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import math
+from itertools import combinations
 from typing import Any
 
 from raylog.actors.broker.voter import Voter
 from raylog.actors.controller.api import MetadataUpdate
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.log import LogEntry
 from raylog.actors.metadata.records import Record, encode_record
 from raylog.actors.metadata.voting import VoterAppend, VoterAppended
 from raylog.actors.names import BROKER
+from raylog.actors.simulation.agreement import GivenOut, mismatch
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.actors.simulation.world import Resident
@@ -24,8 +25,7 @@ class QuorumObserver:
         self._cluster = cluster
         self._hold = checks.hold
         self._committed: dict[int, Record] = {}
-        self._encoded: list[bytes] = []
-        """The same from offset 0 on, as far as there is no gap."""
+        self._given_out = GivenOut()
         self._images: dict[str, int] = {}
         self._promised: dict[str, int] = {}
         cluster.world.observers.append(self._answered)
@@ -36,29 +36,25 @@ class QuorumObserver:
         self, resident: Resident, method: str, args: tuple[Any, ...], answer: Any
     ) -> None:
         if method == "follow":
-            self._followed(answer)
+            self._followed(resident, answer)
         elif method == "voter_append":
             self._appended(args[0], answer)
 
-    def _followed(self, update: MetadataUpdate) -> None:
+    def _followed(self, controller: Resident, update: MetadataUpdate) -> None:
         """Records that were given out are committed."""
         if update.from_offset < 0:
             return
+        term = controller.actor._term
+        epoch = math.inf if term is None else term.quorum.epoch
         for at, record in enumerate(update.records, update.from_offset):
             before = self._committed.setdefault(at, record)
             self._hold(Property.METADATA_ONCE, before == record, at, before, record)
-        while (record_there := self._committed.get(len(self._encoded))) is not None:
-            self._encoded.append(encode_record(record_there))
+            self._given_out.add(at, encode_record(record), epoch)
 
     def _appended(self, asked: VoterAppend, answer: VoterAppended) -> None:
         """A voter has taken entries: if they are others than those that count, too few are left."""
-        if answer.matched and any(not self._counts(entry) for entry in asked.entries):
+        if answer.matched and any(not self._given_out.counts(entry) for entry in asked.entries):
             self._check_majority(f"after an append of controller epoch {asked.epoch}")
-
-    def _counts(self, entry: LogEntry) -> bool:
-        """Whether an entry is what was committed at its offset, if anything was."""
-        known = self._encoded[entry.offset : entry.next_offset]
-        return list(entry.records[: len(known)]) == known
 
     # ---- at checkpoints --------------------------------------------------------------------
 
@@ -67,6 +63,7 @@ class QuorumObserver:
         for one in self._cluster.of_role(BROKER):
             self._look_at(one)
         self._check_majority("at a look")
+        self.compare_voters()
 
     def _look_at(self, resident: Resident) -> None:
         image: MetadataImage = resident.actor._machine.image
@@ -85,27 +82,25 @@ class QuorumObserver:
         """A majority of the voters holds all that counts; who is not there may."""
         living = self._voters()
         voters = len(self._cluster.newest_image().voters)
-        lacking = sum(not self._is_complete(voter) for voter in living)
+        lacking = sum(not self._given_out.is_whole(voter._log) for voter in living)
         few = 2 * lacking < voters or not voters
         self._hold(Property.VOTERS_AGREE, few, f"{lacking} of {voters} lack records", when)
-
-    def _is_complete(self, voter: Voter) -> bool:
-        log = voter._log
-        return log.next_offset >= len(self._encoded) and all(map(self._counts, log.entries))
 
     def _voters(self) -> list[Voter]:
         actors = [one.actor for one in self._cluster.of_role(BROKER)]
         return [actor._voter for actor in actors if actor._voter is not None]
 
     def compare_voters(self) -> None:
-        """Voters hold the same entries as far as both go and as far as anything was given out."""
-        committed = len(self._encoded)
-        entries = [
-            {one.offset: one for one in voter._log.entries if one.next_offset <= committed}
-            for voter in self._voters()
-        ]
-        for one, other in pairwise(entries):
-            for offset in one.keys() & other.keys():
-                same = one[offset] == other[offset]
-                self._hold(Property.VOTERS_AGREE, same, offset, one[offset], other[offset])
-        self._check_majority("in the end")
+        """Voters differ only in what a controller that is over has left with some of them."""
+        voters = self._voters()
+        for voter in voters:
+            at = self._given_out.missing(voter._log)
+            self._hold(
+                Property.VOTERS_AGREE,
+                at is None,
+                f"voter {voter._broker_id}, whose last epoch is {voter._log.last_epoch}, lacks",
+                at,
+            )
+        for one, other in combinations(voters, 2):
+            differ = mismatch(one._log.entries, other._log.entries)
+            self._hold(Property.VOTERS_AGREE, differ is None, *(differ or ()))

@@ -30,7 +30,9 @@ class Property(StrEnum):
     METADATA_PREFIX = "a broker's metadata never goes back, and nothing is left out of it"
     CONTROLLER_PROMISED = "a voter promises a controller epoch once, and only higher ones after it"
     TOPIC_KEPT = "an acknowledged topic is there in the end"
-    VOTERS_AGREE = "voters hold the same records below what was committed"
+    VOTERS_AGREE = (
+        "voters hold what was committed: most of them all of it, each what its epoch knew"
+    )
     SERVED_AGAIN = "everything is served again soon after the faults stop"
     UNBROKEN = "no actor ends by a broken invariant"
 
