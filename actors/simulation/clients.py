@@ -59,14 +59,23 @@ class Ledger:
 class Client:
     """A client of one partition on a machine of its own."""
 
-    def __init__(self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        checks: Checks,
+        ledger: Ledger,
+        number: int,
+        *,
+        leader_epoch: int = -1,
+    ) -> None:
         self.ledger = ledger
         self.checks = checks
         self.random = Random(f"{cluster.world.random.random()} {number}")  # noqa: S311 - must repeat
         self.runtime = SimRuntime(cluster.world, machine=f"client-{number}")
         self._cluster = cluster
         self._leader = -1
-        self._leader_epoch = -1
+        self._leader_epoch = leader_epoch
+        """The latest that it has heard of."""
         self.stopping = False
         self.stopped = False
 
@@ -213,8 +222,16 @@ class Producer(Client):
 class Reader(Client):
     """Reads a partition from its start, again and again from where it was."""
 
-    def __init__(self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int) -> None:
-        super().__init__(cluster, checks, ledger, number)
+    def __init__(
+        self,
+        cluster: Cluster,
+        checks: Checks,
+        ledger: Ledger,
+        number: int,
+        *,
+        leader_epoch: int = -1,
+    ) -> None:
+        super().__init__(cluster, checks, ledger, number, leader_epoch=leader_epoch)
         self.offset = 0
         self.corrupt_reads = 0
 
@@ -235,6 +252,31 @@ class Reader(Client):
         got: Fetched = await self.ask("fetch", self.offset)
         self.take(got)
         return got.high_watermark
+
+    async def read_to_end(self, seconds: float) -> bool:
+        """Read all there is; False if that takes longer.
+
+        What was acknowledged may lie above the high watermark that a new leader begins with: how
+        far there is to read it tells when it knows (KIP-207).
+        """
+        loop = self._cluster.world.loop
+        deadline = loop.time() + seconds
+        end: int | None = None
+        while (end is None or self.offset < end) and loop.time() < deadline:
+            try:
+                if end is None:
+                    end = await self._latest()
+                else:
+                    await self.poll()
+            except _LOST:
+                await self.runtime.sleep(0.1)
+        return end is not None and self.offset >= end
+
+    async def _latest(self) -> int:
+        if self._leader < 0:
+            await self._look_up()
+        end: int = await self.ask("latest", self._leader_epoch)
+        return end
 
     def take(self, got: Fetched) -> None:
         """Check what was read."""

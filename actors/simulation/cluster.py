@@ -100,6 +100,11 @@ class Cluster:
             if isinstance(one.actor, Port):
                 yield one.actor.view.image
 
+    def committed_epoch(self, topic_id: TopicId, partition: int) -> int:
+        """The latest leader epoch of a partition that a gateway knows; -1 if none does."""
+        states = [image.partition(topic_id, partition) for image in self.images()]
+        return max([state.leader_epoch for state in states if state is not None], default=-1)
+
     def controller_images(self) -> list[MetadataImage]:
         """The metadata of controllers that take themselves for the serving one."""
         actors = [one.actor for one in self.of_role(CONTROLLER)]

@@ -12,6 +12,8 @@ from raylog.actors.names import BROKER, GATEWAY, GROUP
 from raylog.actors.ports import RouteUpdate, TopicId
 from raylog.actors.replica.api import (
     FETCH,
+    LATEST_TIMESTAMP,
+    OFFSET_FOR,
     PRODUCE,
     FetchAsk,
     FetchedPartition,
@@ -107,6 +109,13 @@ class Port:
         if part.length:
             data = self._read(f"{route.directory}/{part.segment_id}", part)
         return Fetched(part.high_watermark, part.log_start_offset, data)
+
+    async def latest(self, topic_id: TopicId, partition: int, leader_epoch: int) -> int:
+        """Where there is no more to read; raises what the replica refuses it with."""
+        route = self._route(topic_id, partition)
+        asked = (topic_id, partition, leader_epoch, LATEST_TIMESTAMP, 0)
+        offset, _, _ = await route.link.ask(OFFSET_FOR, asked)
+        return int(offset)
 
     def _read(self, path: str, part: FetchedPartition) -> bytes:
         """What a map of the file would show."""

@@ -23,7 +23,7 @@ from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Checks, Property, PropertyViolated
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.world import World
-from raylog.wire.errors import KafkaError, OffsetOutOfRange
+from raylog.wire.errors import KafkaError
 
 SERVED_AGAIN_S = 15.0
 LOOK_EVERY_S = 0.5
@@ -213,7 +213,8 @@ class Simulation:
 
     async def _judge_partition(self, ledger: Ledger, number: int) -> None:
         """Read all of it and compare with what clients know."""
-        reader = Reader(self.cluster, self.checks, ledger, number)
+        epoch = self.cluster.committed_epoch(ledger.topic_id, ledger.partition)
+        reader = Reader(self.cluster, self.checks, ledger, number, leader_epoch=epoch)
         found = await self._read_all(reader)
         hold = self.checks.hold
         places: dict[bytes, list[int]] = {}
@@ -249,16 +250,8 @@ class Simulation:
         """Every record of a partition by offset."""
         ledger = reader.ledger
         before, ledger.seen = ledger.seen, {}
-        deadline = self.world.loop.time() + SERVED_AGAIN_S
-        high_watermark = -1
-        while reader.offset != high_watermark and self.world.loop.time() < deadline:
-            try:
-                high_watermark = await reader.poll()
-            except (OffsetOutOfRange, *_LOST):
-                await self.cluster.runtime.sleep(0.1)
-        self.checks.hold(
-            Property.SERVED_AGAIN, reader.offset == high_watermark, ledger.name, "is not readable"
-        )
+        is_whole = await reader.read_to_end(SERVED_AGAIN_S)
+        self.checks.hold(Property.SERVED_AGAIN, is_whole, ledger.name, "is not readable")
         found, ledger.seen = ledger.seen, before
         return found
 
