@@ -22,4 +22,7 @@ SUPPORTED: dict[str, SupportedFeature] = {
     "metadata.version": SupportedFeature(7, 30),
     # KIP-966. At level 0 the last replica in sync stays in sync whatever becomes of it.
     ELIGIBLE_LEADERS: SupportedFeature(0, 1),
+    # KIP-890. At level 2 each transaction has an epoch of its own, and leaders add partitions for
+    # producers; below, producers add them, and keep their epoch.
+    TRANSACTION_VERSION: SupportedFeature(0, 2),
 }

@@ -35,6 +35,7 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
         VotersChanged(((0, "d"),)),
         FeatureChanged(NAME, 30, 0),
         FeatureChanged("eligible.leader.replicas.version", 1, 1),
+        FeatureChanged("transaction.version", 2, 2),
     ]
     machine.replay(first)
     assert machine.took_over(4, ((0, "d"),), 0) == [LeaderChanged(4)]
@@ -43,10 +44,10 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
 def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:
     world = Controlled()
     down = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)]))
-    assert down == Decision([FeatureChanged(NAME, 29, 2)], [FeatureOutcome(NAME)])
+    assert down == Decision([FeatureChanged(NAME, 29, 3)], [FeatureOutcome(NAME)])
     world.carry(down)
     up = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
-    assert up == Decision([FeatureChanged(NAME, 30, 3)], [FeatureOutcome(NAME)])
+    assert up == Decision([FeatureChanged(NAME, 30, 4)], [FeatureOutcome(NAME)])
     world.carry(up)
     again = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
     assert again == Decision([], [FeatureOutcome(NAME)])
@@ -56,8 +57,8 @@ def test_a_feature_can_be_removed() -> None:
     world = Controlled()
     decision = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 0, SAFE)]))
     world.carry(decision)
-    others = {"eligible.leader.replicas.version": 1}
-    assert (world.image.features, world.image.features_epoch) == (others, 2)
+    others = {"eligible.leader.replicas.version": 1, "transaction.version": 2}
+    assert (world.image.features, world.image.features_epoch) == (others, 3)
 
 
 @pytest.mark.parametrize(
@@ -94,3 +95,12 @@ def test_only_to_see_changes_nothing() -> None:
     world = Controlled()
     asked = UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)], validate_only=True)
     assert world.machine.features.update(asked) == Decision([], [FeatureOutcome(NAME)])
+
+
+def test_an_older_cluster_keeps_its_transactions_until_somebody_upgrades_them() -> None:
+    machine = ControllerMachine("c", BrokerSettings(), random.Random(1))
+    machine.replay([LeaderChanged(3), ClusterNamed("c"), FeatureChanged(NAME, 30, 0)])
+    taken_over = machine.took_over(4, ((0, "d"),), 0)
+    assert not [one for one in taken_over if isinstance(one, FeatureChanged)]
+    upgrade = UpdateFeatures([FeatureUpdate("transaction.version", 2)])
+    assert machine.features.update(upgrade).records == [FeatureChanged("transaction.version", 2, 1)]
