@@ -339,6 +339,8 @@ class BrokerMachine:
         }
         for key in [key for key in self.partitions if key not in wanted]:
             self._retire(key, batch)
+        for local in self.partitions.values():
+            local.reported = False  # as below: what came between is not told
         for key in wanted:
             self._reconcile(key, batch)
 
@@ -350,7 +352,10 @@ class BrokerMachine:
         for record in update.records:
             match record:
                 case PartitionCreated() | PartitionChanged():
-                    touched[(record.topic_id, record.partition)] = None
+                    key = (record.topic_id, record.partition)
+                    touched[key] = None
+                    if record.replicas is not None and key in self.partitions:
+                        self.partitions[key].reported = False  # who is taken away is forgotten
                 case TopicDeleted():
                     deleted.add(record.topic_id)
                 case ConfigChanged():

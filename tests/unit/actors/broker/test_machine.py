@@ -354,6 +354,27 @@ def test_a_partition_that_comes_back_is_opened_once_its_old_directory_is_gone() 
     assert broker.machine.removed([path]) == []
 
 
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_what_left_and_came_back_before_the_broker_heard_of_it_is_reported_again(
+    is_shown: bool,
+) -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.topic()
+    broker.opened(R0, (T, 0))
+    incarnation = f"i-{R0}@b.1"
+    if is_shown:
+        broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
+    effects = broker.records(
+        PartitionChanged(T, 0, leader=1, isr=(1,), replicas=(1,)),
+        PartitionChanged(T, 0, replicas=(0, 1), adding_replicas=(0,)),
+    )
+    assert effects == [ReportOpened([OpenedReplica(T, 0, incarnation)])]
+    [told] = broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
+    assert isinstance(told, LeadPartitions)
+
+
 def test_what_a_lost_process_was_to_close_is_removed_by_the_broker() -> None:
     broker = Broker(spares=1)
     broker.begin()
@@ -406,6 +427,21 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         ConfigurePartitions(R1, [(U, CONFIG)]),
         ConfigurePartitions(R0, [(U, CONFIG)]),
     ]
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_snapshot_that_lacks_an_opening_has_it_reported_again(is_shown: bool) -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.topic()
+    broker.opened(R0, (T, 0))
+    incarnation = f"i-{R0}@b.1"
+    if is_shown:
+        broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
+    came_back = PartitionCreated(T, 0, (0, 1), (1,), 1, 4, 9)
+    effects = broker.machine.apply(MetadataUpdate(-1, 50, [TopicCreated(T, "t"), came_back]))
+    assert ReportOpened([OpenedReplica(T, 0, incarnation)]) in effects
 
 
 # ---- settings --------------------------------------------------------------------------------
