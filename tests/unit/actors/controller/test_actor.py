@@ -231,9 +231,11 @@ def test_a_successor_has_everything_that_was_answered() -> None:
 def test_when_the_voter_is_gone_waiters_are_told_and_service_resumes_with_it() -> None:
     async def story(world: World) -> None:
         await world.broker()
+        offset = (await world.image()).offset
         await world.voters.down(0)
         topic = CreateTopics([NewTopic("t", 1, 1)])
-        follower = asyncio.ensure_future(world.call_once("follow", Follow(1, 7, TIMEOUT_MS)))
+        asked = Follow(1, offset, TIMEOUT_MS)
+        follower = asyncio.ensure_future(world.call_once("follow", asked))
         await asyncio.sleep(0)
         with pytest.raises(NotController, match="no majority"):
             await world.call_once("create_topics", topic)
