@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from raylog.actors.metadata.image import PartitionState
 from raylog.actors.ports import PartitionKey, PartitionLeadership
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import (
@@ -130,7 +131,7 @@ class Observer:
         if (
             state is None
             or state.leader_epoch != machine.leader_epoch
-            or state.partition_epoch < machine.progress._isr_epoch  # nobody who knows it lives
+            or _knows_more(machine, state)
         ):
             return
         for broker_id, partition in self._living(key, state.isr):
@@ -195,7 +196,9 @@ class Observer:
             leader = replicas.get(state.leader)
             if leader is None or not leader.machine.is_leader:
                 continue
-            if leader.machine.leader_epoch != state.leader_epoch:
+            if leader.machine.leader_epoch != state.leader_epoch or _knows_more(
+                leader.machine, state
+            ):
                 continue
             for broker_id in state.isr:
                 follower = replicas.get(broker_id)
@@ -233,3 +236,8 @@ class Observer:
                 break
             end += len(batch)
         return data[:end]
+
+
+def _knows_more(leader: PartitionMachine, state: PartitionState) -> bool:
+    """Whether a leader was told of in-sync replicas by a controller that nobody alive has heard."""
+    return leader.progress is not None and state.partition_epoch < leader.progress._isr_epoch
