@@ -149,22 +149,26 @@ class ProducerStates:
             expected = 0  # only a marker of this epoch was seen so far
         if header.base_sequence != expected:
             raise self._out_of_order(header, expected)
-        if not header.is_transactional and header.producer_id in self._open:
-            raise InvalidTxnState(
-                f"producer {header.producer_id} has an open transaction and wrote outside of it"
-            )
+        self._check_transaction(header)
         return None
 
     def _check_new_epoch(self, header: BatchHeader, producer: _Producer) -> None:
         self._check_epoch(header, producer)
         if header.base_sequence != 0:
             raise self._out_of_order(header, 0)
+        self._check_transaction(header)
 
     def _check_epoch(self, header: BatchHeader, producer: _Producer) -> None:
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(
                 f"producer {header.producer_id} has epoch {header.producer_epoch}, "
                 f"the partition has seen {producer.epoch}"
+            )
+
+    def _check_transaction(self, header: BatchHeader) -> None:
+        if not header.is_transactional and header.producer_id in self._open:
+            raise InvalidTxnState(
+                f"producer {header.producer_id} has an open transaction and wrote outside of it"
             )
 
     def _out_of_order(self, header: BatchHeader, expected: int) -> OutOfOrderSequenceNumber:

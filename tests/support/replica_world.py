@@ -21,22 +21,27 @@ from raylog.actors.replica.actor import ReplicaActor
 from raylog.actors.replica.api import (
     FETCH,
     PRODUCE,
+    PRODUCE_IN_TRANSACTION,
+    READ_COMMITTED,
     FetchAsk,
     FetchedPartition,
     Interest,
     ProduceAnswer,
     ProducePart,
+    TransactionalWrite,
     produced,
 )
 from raylog.actors.replica.config import ReplicationSettings
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost
 from raylog.actors.runtime.links import InprocLink
+from raylog.actors.transaction.api import WRITE_MARKERS, Marker
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from raylog.wire.records import NO_SEQUENCE, iter_batches
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, FakeTimer, settle
 from tests.support.logs import batch
+from tests.support.played_transactions import PlayedTransactions
 from tests.support.replicas import TOPIC_ID
 
 CLUSTER = "test-cluster"
@@ -146,6 +151,7 @@ class ReplicaWorld:
         self.failed: list[tuple[int, list[PartitionKey]]] = []
         """(broker, partitions) that were given up."""
         self.altered: list[tuple[int, ...]] = []
+        self.transactions = PlayedTransactions()
         self.sharers = 1
         """As many processes of a broker share throttled rates."""
         self.shares_asked = 0
@@ -265,6 +271,8 @@ class ReplicaWorld:
         if method == "partitions_failed":
             self.failed.append((broker_id, args[1]))
             return None
+        if method == "find_transaction_coordinator":
+            return self.transactions.find()
         if method == "throttle_shares":
             self.shares_asked += 1
             return self.sharers, self.sharers
@@ -326,6 +334,9 @@ class ReplicaWorld:
 
     def connect(self, address: str, caller: NodeRuntime | None = None) -> InprocLink:
         """A link to a process that lives."""
+        if address == self.transactions.address:
+            peer: Any = self.transactions
+            return InprocLink(peer, next(self._links))
         node = next((one for one in self.nodes.values() if one.address == address), None)
         if node is None:
             raise PeerLost(f"nobody is at {address}")
@@ -373,13 +384,48 @@ class ReplicaWorld:
         ]
         return asyncio.ensure_future(_outcomes(asked))
 
+    def produce_in_transaction(
+        self,
+        broker_id: int,
+        *batches: bytes | bytearray,
+        transactional_id: str = "x",
+        adds: bool = True,
+        knows_abortable: bool = True,
+        acks: int = ACKS_ALL,
+        partitions: tuple[int, ...] = (),
+    ) -> asyncio.Future[list[ProduceAnswer | ErrorCode]]:
+        """Produce in one request: to partition 0, or one batch to each of `partitions`."""
+        where = partitions or (0,) * len(batches)
+        parts = [
+            ProducePart(TOPIC_ID, index, -1, len(one), NO_SEQUENCE)
+            for index, one in zip(where, batches, strict=True)
+        ]
+        asked = self.connect(self.nodes[broker_id].address).ask(
+            PRODUCE_IN_TRANSACTION,
+            [acks, 30_000, parts, TransactionalWrite(transactional_id, adds, knows_abortable)],
+            [memoryview(bytearray(b"".join(batches)))],
+        )
+        return asyncio.ensure_future(_outcomes_of(asked))
+
+    def write_markers(self, broker_id: int, *markers: Marker) -> asyncio.Future[list[list[int]]]:
+        """Have a broker's process write markers."""
+        link = self.connect(self.nodes[broker_id].address)
+        return asyncio.ensure_future(_header_of(link.ask(WRITE_MARKERS, list(markers))))
+
     async def fetch(
-        self, broker_id: int, offset: int = 0, *, any_replica: bool = False
+        self,
+        broker_id: int,
+        offset: int = 0,
+        *,
+        any_replica: bool = False,
+        committed: bool = False,
+        wait: bool = False,
     ) -> FetchedPartition:
-        """What a consumer is told of partition 0, at once."""
+        """What a consumer is told of partition 0: at once, or when there is something."""
         link = self.connect(self.nodes[broker_id].address)
         interest = Interest(TOPIC_ID, 0, offset, 1_000_000, -1, -1, any_replica)
-        ask = FetchAsk(1, True, True, 0, 1_000_000, 0, False, [interest], [])
+        isolation = READ_COMMITTED if committed else 0
+        ask = FetchAsk(1, True, not wait, isolation, 1_000_000, int(wait), wait, [interest], [])
         found: list[FetchedPartition] = await link.ask(FETCH, ask)
         return found[0]
 
@@ -418,6 +464,21 @@ def raw_log(partition: Partition, up_to: int | None = None) -> bytes:
                 data += bytes(one)
         offset = found.next_offset
     return data
+
+
+async def _header_of(asked: Any) -> Any:
+    return await asked
+
+
+async def _outcomes_of(asked: Any) -> list[ProduceAnswer | ErrorCode]:
+    return [_outcome(one) for one in await asked]
+
+
+def _outcome(answer: Any) -> ProduceAnswer | ErrorCode:
+    try:
+        return produced(answer)
+    except KafkaError as failure:
+        return failure.code
 
 
 async def _outcomes(asked: list[Any]) -> list[ProduceAnswer | ErrorCode]:

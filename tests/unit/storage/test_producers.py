@@ -178,6 +178,14 @@ def test_a_write_outside_of_the_open_transaction_is_refused(states: ProducerStat
         states.check(header(1))
 
 
+def test_a_write_outside_of_it_is_refused_under_a_new_epoch_too(states: ProducerStates) -> None:
+    write(states, 0, header(0, transactional=True))
+    with pytest.raises(InvalidTxnState):
+        states.check(header(0, epoch=1))
+    write(states, 1, header(0, epoch=1, transactional=True))
+    assert states.transaction_start(1) == 0
+
+
 def test_of_batches_without_a_sequence_the_epoch_counts_alone(states: ProducerStates) -> None:
     """A coordinator writes them, as many of one content as it likes."""
     for offset in range(7):

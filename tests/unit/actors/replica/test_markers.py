@@ -1,0 +1,358 @@
+"""WRITE_MARKERS: transactions end in the leader's log, and readers of committed records go on."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.replica.actor import MARKERS_TIMEOUT_MS
+from raylog.actors.replica.api import (
+    LATEST_TIMESTAMP,
+    OFFSET_FOR,
+    PRODUCERS,
+    READ_COMMITTED,
+    FetchedPartition,
+)
+from raylog.actors.runtime.deadlines import TICK_MS
+from raylog.actors.transaction.api import MarkedPartition
+from raylog.wire.errors import ErrorCode
+from raylog.wire.records import decode_batch, decode_end_txn_marker, iter_batches
+from tests.support.logs import NOW_MS, batch
+from tests.support.played_transactions import ended
+from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+from tests.support.replicas import TOPIC_ID
+
+PRODUCER = 7
+
+
+async def write(world: ReplicaWorld, count: int = 1, **producer: Any) -> None:
+    """In a transaction, as the first batch of it."""
+    data = batch(count, **{"producer_id": PRODUCER, "transactional": True} | producer)
+    answer = world.produce_in_transaction(1, data)
+    await world.pass_ms(1)
+    assert not isinstance((await answer)[0], ErrorCode)
+
+
+async def mark(world: ReplicaWorld, *markers: Any, broker: int = 1) -> list[list[int]]:
+    codes = world.write_markers(broker, *markers)
+    await world.pass_ms(1)
+    return await codes
+
+
+def stable(world: ReplicaWorld, broker: int = 1) -> int:
+    return world.replica(broker).last_stable_offset
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_marker_is_a_control_batch_that_followers_get_too(committed: bool) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 3)
+        assert await mark(world, ended(PRODUCER, 1, committed=committed, coordinator_epoch=5)) == [
+            [0]
+        ]
+        await world.pass_ms(100)
+        for broker in world.brokers:
+            header, data = list(iter_batches(world.raw(broker)))[-1]
+            assert (header.base_offset, header.is_control, header.is_transactional) == (3, 1, 1)
+            assert (header.producer_id, header.producer_epoch) == (PRODUCER, 1)
+            (record,) = decode_batch(data)
+            assert decode_end_txn_marker(record) == (committed, 5)
+            assert stable(world, broker) == 4
+
+    run_world(scenario)
+
+
+def test_markers_of_one_request_are_answered_each_for_its_partitions() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        found = world.produce_in_transaction(
+            1,
+            batch(producer_id=PRODUCER, transactional=True),
+            batch(producer_id=PRODUCER, transactional=True),
+            partitions=(0, 1),
+        )
+        await world.pass_ms(1)
+        await found
+        codes = await mark(
+            world,
+            ended(PRODUCER, 1, 0, 1),
+            ended(8, 1, 1, 99, committed=False),
+            ended(PRODUCER, 0, 0),
+        )
+        assert codes == [
+            [0, 0],
+            [0, ErrorCode.NOT_LEADER_OR_FOLLOWER],
+            [ErrorCode.INVALID_PRODUCER_EPOCH],
+        ]
+        assert [world.replica(1, at).log.log_end_offset for at in (0, 1)] == [2, 3]
+        assert await mark(world) == []
+
+    run_world(scenario, partitions=2)
+
+
+def test_a_marker_is_answered_when_it_is_replicated() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        await world.kill(2)
+        codes = world.write_markers(1, ended(PRODUCER, 1))
+        await world.pass_ms(100)
+        assert not codes.done()
+        assert stable(world) == 0
+        await world.start(2)
+        await world.pass_ms(1_000)
+        assert await codes == [[0]]
+        assert stable(world) == 2
+
+    run_world(scenario)
+
+
+def test_a_marker_that_is_not_replicated_in_time_is_said_to_be_late() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.kill(2)
+        codes = world.write_markers(1, ended(PRODUCER, 1))
+        await world.pass_ms(MARKERS_TIMEOUT_MS + 2 * TICK_MS)
+        assert codes.done()
+        assert await codes == [[ErrorCode.REQUEST_TIMED_OUT]]
+
+    run_world(scenario, settings=replace(SETTINGS, lag_ms_max=10 * MARKERS_TIMEOUT_MS))
+
+
+def test_too_few_in_sync_take_no_marker() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        world.change(isr=(1,))
+        await world.publish()
+        assert await mark(world, ended(PRODUCER, 1)) == [[ErrorCode.NOT_ENOUGH_REPLICAS]]
+        assert world.replica(1).log.log_end_offset == 0
+
+    run_world(scenario, config={"min.insync.replicas": "2"})
+
+
+def test_who_does_not_lead_or_in_another_epoch_takes_none() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.elect(1)
+        epoch = world.metadata[world.keys[0]].leader_epoch
+        other = [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+        assert await mark(world, ended(), broker=2) == other
+        for wrong in (epoch - 1, epoch + 1):
+            assert await mark(world, ended(leader_epoch=wrong)) == other
+        unknown = ended()._replace(partitions=[MarkedPartition(TOPIC_ID, 5, -1)])
+        assert await mark(world, unknown) == other
+        assert await mark(world, ended(leader_epoch=epoch)) == [[0]]
+
+    run_world(scenario)
+
+
+@pytest.mark.parametrize("topic", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_coordinators_write_to_their_topics_themselves(topic: str) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        world.replica(1).topic = topic
+        assert await mark(world, ended()) == [[ErrorCode.INVALID_TOPIC_EXCEPTION]]
+
+    run_world(scenario)
+
+
+# ---- fences ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "coordinator_epoch", "code"),
+    [
+        (1, 4, 9, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (1, 5, 9, ErrorCode.NONE),
+        (1, 6, 9, ErrorCode.NONE),
+        (2, 4, 9, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 5, 9, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (2, 6, 9, ErrorCode.NONE),
+        (1, 5, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+        (2, 6, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
+    ],
+)
+def test_markers_are_fenced_by_both_epochs(
+    version: int, epoch: int, coordinator_epoch: int, code: ErrorCode
+) -> None:
+    """The producer writes under epoch 5; coordinator 3 ended its last transaction."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        assert await mark(world, ended(PRODUCER, 5, coordinator_epoch=3)) == [[0]]
+        await write(world, producer_epoch=5)
+        told = ended(PRODUCER, epoch, version=version, coordinator_epoch=coordinator_epoch)
+        assert await mark(world, told) == [[code]]
+        is_open = world.replica(1).log.producers.transaction_start(PRODUCER) >= 0
+        assert is_open == (code is not ErrorCode.NONE)
+
+    run_world(scenario)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_repeated_marker_does_no_harm(version: int) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        marker = ended(PRODUCER, version - 1, committed=False, version=version)
+        assert await mark(world, marker, marker) == [[0], [0]]
+        assert await mark(world, marker) == [[0]]
+        assert stable(world) == world.replica(1).log.log_end_offset
+        assert len(world.replica(1).log.aborted_transactions(0, 10)) == 1
+
+    run_world(scenario)
+
+
+def test_a_repeated_marker_is_answered_no_earlier_than_the_first() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        await world.kill(2)
+        first, second = (world.write_markers(1, ended(PRODUCER, 1)) for _ in range(2))
+        await world.pass_ms(100)
+        assert not first.done()
+        assert not second.done()
+        await world.start(2)
+        await world.pass_ms(1_000)
+        assert await first == await second == [[0]]
+        assert world.replica(1).log.log_end_offset == 2
+
+    run_world(scenario)
+
+
+def test_a_late_marker_does_not_end_the_next_transaction() -> None:
+    """Version 2: each transaction has its epoch."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        assert await mark(world, ended(PRODUCER, 1)) == [[0]]
+        await write(world, producer_epoch=1)
+        late = ended(PRODUCER, 1, committed=False, coordinator_epoch=9)
+        assert await mark(world, late) == [[ErrorCode.INVALID_PRODUCER_EPOCH]]
+        assert stable(world) == 2
+
+    run_world(scenario)
+
+
+# ---- readers ---------------------------------------------------------------------------------
+
+
+def fetching(world: ReplicaWorld, offset: int, broker: int = 1) -> asyncio.Task[FetchedPartition]:
+    return asyncio.ensure_future(
+        world.fetch(broker, offset, any_replica=broker != 1, committed=True, wait=True)
+    )
+
+
+@pytest.mark.parametrize("broker", [1, 2])
+def test_who_reads_committed_records_waits_for_the_marker(broker: int) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 3)
+        waiting = fetching(world, 0, broker)
+        await world.pass_ms(200)
+        assert not waiting.done()
+        at_once = FetchedPartition(*await world.fetch(1, 0, committed=True))
+        assert (at_once.length, at_once.last_stable_offset) == (0, 0)
+        assert at_once.high_watermark == 3
+        assert await mark(world, ended(PRODUCER, 1, committed=False)) == [[0]]
+        await world.pass_ms(200)
+        found = FetchedPartition(*await waiting)
+        assert (found.last_stable_offset, found.high_watermark) == (4, 4)
+        assert found.length > 0
+        assert found.aborted is not None
+        assert [tuple(one[:2]) for one in found.aborted] == [(PRODUCER, 0)]
+
+    run_world(scenario)
+
+
+def test_a_marker_that_is_not_replicated_is_not_told() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        waiting = fetching(world, 0)
+        await world.kill(2)
+        codes = world.write_markers(1, ended(PRODUCER, 1))
+        await world.pass_ms(100)
+        assert not waiting.done()
+        await world.start(2)
+        await world.pass_ms(1_000)
+        assert await codes == [[0]]
+        assert FetchedPartition(*await waiting).last_stable_offset == 2
+
+    run_world(scenario)
+
+
+def test_another_open_transaction_holds_them_back() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        await write(world, 2, producer_id=8)
+        await mark(world, ended(8, 1))
+        assert stable(world) == 0
+        await mark(world, ended(PRODUCER, 1))
+        assert stable(world) == 6
+
+    run_world(scenario)
+
+
+def test_the_latest_offset_of_committed_records_is_the_last_stable_one() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        for isolation, latest in ((READ_COMMITTED, 0), (0, 2)):
+            told = await world.ask(1, OFFSET_FOR, -1, LATEST_TIMESTAMP, isolation)
+            assert told[0] == latest
+        assert (await world.ask(1, OFFSET_FOR, -1, 0, READ_COMMITTED))[0] == -1
+        await mark(world, ended(PRODUCER, 1))
+        assert (await world.ask(1, OFFSET_FOR, -1, LATEST_TIMESTAMP, READ_COMMITTED))[0] == 3
+        assert (await world.ask(1, OFFSET_FOR, -1, 0, READ_COMMITTED))[0] == 0
+
+    run_world(scenario)
+
+
+def test_producers_are_described_with_their_transactions() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        now_ms = world.clock.now_ms()
+        (told,) = await world.ask(1, PRODUCERS)
+        assert told[:3] == [PRODUCER, 0, 1]
+        assert now_ms - 10 <= told[3] <= now_ms
+        assert told[4:] == [-1, 0]
+        await mark(world, ended(PRODUCER, 1, coordinator_epoch=6))
+        (told,) = await world.ask(1, PRODUCERS)
+        assert told[:3] == [PRODUCER, 1, -1]
+        assert told[4:] == [6, -1]
+
+    run_world(scenario)
+
+
+def test_a_new_leader_knows_what_is_open_and_what_was_aborted() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        await mark(world, ended(PRODUCER, 1, committed=False))
+        await write(world, producer_epoch=1)
+        await world.kill(1)
+        await world.elect(2, isr=(2, 3))
+        await world.pass_ms(2_000)
+        found = FetchedPartition(*await world.fetch(2, 0, committed=True))
+        assert (found.last_stable_offset, found.high_watermark) == (3, 4)
+        assert found.aborted is not None
+        assert [one[0] for one in found.aborted] == [PRODUCER]
+        assert await mark(world, ended(PRODUCER, 2), broker=2) == [[0]]
+        assert stable(world, 2) == 5
+
+    run_world(scenario)
+
+
+def test_a_transaction_whose_records_expired_holds_nobody_back_below_the_log_start() -> None:
+    """It stays open, however long nobody hears of its producer (KIP-664)."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        answer = world.produce(1, batch(3))
+        await world.pass_ms(1)
+        await answer
+        replica = world.replica(1)
+        later_ms = NOW_MS + 10**12
+        replica.log.roll_if_due(later_ms)
+        replica.log.retention(later_ms, replica.high_watermark)
+        assert replica.log.log_start_offset == 5
+        assert replica.last_stable_offset == 5
+        (told,) = await world.ask(1, PRODUCERS)
+        assert told[5] == 0
+        assert await mark(world, ended(PRODUCER, 1, committed=False)) == [[0]]
+        found = FetchedPartition(*await world.fetch(1, 5, committed=True))
+        assert (found.last_stable_offset, found.high_watermark) == (6, 6)
+
+    run_world(scenario)
