@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.damage import Damage
 from raylog.actors.simulation.network import CLIENT, Weather
+from raylog.actors.simulation.power import PowerLosses
 from raylog.actors.simulation.sequences import Sequences
 from raylog.actors.simulation.world import Machine
 
@@ -59,8 +59,7 @@ class Faults:
         self._do = Damage(cluster, random)
         self._sequences = Sequences(self._do)
         self._clients = [f"{CLIENT}-{number}" for number in range(clients)]
-        self._tainted: dict[str, int] = {}
-        """Machines that lost power: the broker epoch from which what they hold counts again."""
+        self._power = PowerLosses(cluster)
         kinds: dict[str, Callable[[], None]] = {
             "kill": self._kill,
             "stop_node": self._stop_node,
@@ -134,7 +133,7 @@ class Faults:
 
     def _lose_power(self) -> None:
         machine = self._do.machine()
-        if machine.up and self._may_lose(machine):
+        if machine.up and self._power.may_lose(machine):
             self._down(machine, self._outage_s(), power=True)
 
     def _outage_s(self) -> float:
@@ -143,7 +142,7 @@ class Faults:
     def _flicker(self) -> None:
         """A machine loses power for a moment, and one that leads hears from it late then."""
         machine = self._do.machine()
-        if self._may_flicker and machine.up and self._may_lose(machine):
+        if self._may_flicker and machine.up and self._power.may_lose(machine):
             self._down(machine, 0.1, power=True)
             self._sequences.delay_return(machine)
 
@@ -151,49 +150,9 @@ class Faults:
         how = "loses power" if power else "ends all processes"
         self._do.tell(f"{machine.name} {how} for {seconds:.1f} s")
         if power:
-            self._tainted[machine.name] = self._broker_epoch(machine)
+            self._power.lost(machine)
         self._world.stop_machine(machine, power=power)
         self._do.later(seconds, lambda: None if machine.up else self._world.start_machine(machine))
-
-    def _broker_epoch(self, machine: Machine) -> int:
-        """The newest that anybody knows of the machine's broker."""
-        broker_id = self._cluster.machines.index(machine)
-        known = [image.brokers.get(broker_id) for image in self._images()]
-        return max((one.broker_epoch for one in known if one is not None), default=-1)
-
-    def _images(self) -> list[MetadataImage]:
-        """The metadata of the controllers, and of who else knows most."""
-        others = max(self._cluster.images(), key=lambda image: image.offset, default=None)
-        return [*self._cluster.controller_images(), *([] if others is None else [others])]
-
-    def _may_lose(self, machine: Machine) -> bool:
-        """Whether every partition has an in-sync replica elsewhere that holds all it should.
-
-        Records are not synced before they are acknowledged: as in Kafka, they may be lost where
-        several who hold them lose power before the first has caught up again.
-        """
-        images = self._images()
-        for name, before in tuple(self._tainted.items()):
-            other = self._world.machines[name]
-            if all(self._epoch_in(image, other) > before for image in images):
-                del self._tainted[name]
-        if self._tainted:
-            return False
-        unsafe = {
-            number
-            for number, one in enumerate(self._cluster.machines)
-            if one is machine or one.disk.failed or one.disk.full
-        }
-        return all(
-            set(state.isr) - unsafe
-            for image in images
-            for topic in image.topics.values()
-            for state in topic.partitions
-        )
-
-    def _epoch_in(self, image: MetadataImage, machine: Machine) -> int:
-        known = image.brokers.get(self._cluster.machines.index(machine))
-        return -1 if known is None else known.broker_epoch
 
     # ---- network -------------------------------------------------------------------------
 

@@ -1,0 +1,91 @@
+"""Machines lose power only where what was acknowledged survives it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from raylog.actors.names import CONTROLLER
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
+from raylog.actors.simulation.port import simulated_role
+from raylog.actors.simulation.power import PowerLosses
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.world import World
+
+Scene = Callable[[Cluster, PowerLosses], Awaitable[None]]
+
+
+def play(scene: Scene) -> None:
+    """Three brokers that serve a topic with three replicas."""
+
+    async def begin(loop: SimLoop) -> None:
+        world = World(loop, 0, simulated_role, SimRuntime)
+        cluster = Cluster(world, 3, {"min.insync.replicas": "2"})
+        power = PowerLosses(cluster)
+        await cluster.start()
+        await cluster.create("t", 2, 3)
+        await cluster.runtime.sleep(2)
+        assert all(map(power.may_lose, cluster.machines))
+        await scene(cluster, power)
+
+    run_in_virtual_time(begin)
+
+
+def test_one_after_the_other_and_not_before_the_first_is_registered_again() -> None:
+    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+        world, first = cluster.world, cluster.machines[2]
+        power.lost(first)
+        world.stop_machine(first, power=True)
+        assert not any(map(power.may_lose, cluster.machines))
+        await cluster.runtime.sleep(0.1)
+        world.start_machine(first)
+        while cluster.port_of(2) is None:
+            back = next((one for number, one in cluster.brokers() if number == 2), None)
+            known = cluster.newest_image().brokers[2].incarnation
+            if back is None or back._incarnation != known:
+                assert not any(map(power.may_lose, cluster.machines))
+            await cluster.runtime.sleep(0.01)
+        await cluster.runtime.sleep(5)
+        assert all(map(power.may_lose, cluster.machines))
+
+    play(scene)
+
+
+def test_not_while_nobody_else_is_in_sync() -> None:
+    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+        cluster.machines[0].disk.failed.add("topics")
+        assert power.may_lose(cluster.machines[2])
+        cluster.machines[1].disk.full = True
+        assert not power.may_lose(cluster.machines[2])
+
+    play(scene)
+
+
+def test_not_while_no_controller_serves() -> None:
+    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+        for one in cluster.of_role(CONTROLLER):
+            cluster.world.kill(one.ref.name, restart=False)
+        assert not any(map(power.may_lose, cluster.machines))
+
+    play(scene)
+
+
+@pytest.mark.parametrize("is_deposed", [True, False])
+def test_not_on_the_word_of_a_controller_that_was_deposed(is_deposed: bool) -> None:
+    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+        [controller] = cluster.of_role(CONTROLLER)
+        machine = controller.machine
+        others = [one for one in cluster.machines if one is not machine]
+        cluster.world.pause(controller, 20)
+        await cluster.runtime.sleep(8)
+        terms = [one.actor._term.quorum.epoch for one in cluster.of_role(CONTROLLER)]
+        assert len(terms) == 2, "both take themselves for the one"
+        if is_deposed:
+            for one in cluster.of_role(CONTROLLER):
+                if one is not controller:
+                    cluster.world.kill(one.ref.name, restart=False)
+        assert power.may_lose(others[0]) is not is_deposed
+
+    play(scene)
