@@ -8,7 +8,7 @@ import pytest
 
 from raylog.actors.gateway.handlers.produce import ANY_EPOCH
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
-from raylog.actors.replica.api import ProducePart
+from raylog.actors.replica.api import PRODUCE_IN_TRANSACTION, ProducePart, TransactionalWrite
 from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
@@ -18,12 +18,21 @@ from raylog.wire.messages.produce import (
 )
 from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+from tests.support.logs import batch
 from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
 NOW_MS = 1_000_000
 BATCH = encode_batch([Record(0, NOW_MS, b"k", b"v", [])])
 KEYLESS = encode_batch([Record(0, NOW_MS, None, b"v", [])])
+
+
+def in_transaction(
+    transactional_id: str | None, *partitions: tuple[int, bytes | None], by_id: bytes = bytes(16)
+) -> ProduceRequest:
+    request = produce(*partitions, by_id=by_id)
+    request.transactional_id = transactional_id
+    return request
 
 
 async def served(world: World, partitions: int = 2, address: str = "replica") -> FakeLink:
@@ -331,5 +340,69 @@ def test_an_empty_request_is_answered_at_once() -> None:
     async def scenario(world: World) -> None:
         answer = await world.client().ask(ProduceRequest(acks=1, timeout_ms=10), 9)
         assert answer.responses == []
+
+    run(scenario)
+
+
+# ---- transactions ----------------------------------------------------------------------------
+
+
+def transactional(producer_id: int = 5, epoch: int = 0) -> bytes:
+    return bytes(
+        batch(producer_id=producer_id, producer_epoch=epoch, transactional=True, timestamp=NOW_MS)
+    )
+
+
+@pytest.mark.parametrize(
+    ("version", "adds", "knows_abortable"),
+    [(9, False, False), (11, False, True), (12, True, True), (13, True, True)],
+)
+def test_transactional_batches_say_whose_they_are(
+    version: int, adds: bool, knows_abortable: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(in_transaction("x", (0, transactional()), (1, BATCH), by_id=T), version)
+        asked = link.take(PRODUCE_IN_TRANSACTION)
+        assert asked.header[3] == TransactionalWrite("x", adds, knows_abortable)
+        assert [part.partition for part in asked.header[2]] == [0, 1]
+        asked.reply([(1, -1, 0), (2, -1, 0)])
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NONE] * 2
+
+    run(scenario)
+
+
+def test_an_id_alone_makes_no_transaction() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        answer = await world.client().ask(in_transaction("x", (0, BATCH)), 12)
+        assert codes(answer) == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [9, 12])
+@pytest.mark.parametrize(
+    ("transactional_id", "second", "code"),
+    [
+        (None, BATCH, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("x", transactional(6), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        ("x", transactional(5, 1), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+def test_a_request_of_no_one_transaction_writes_nothing(
+    version: int, transactional_id: str | None, second: bytes, code: ErrorCode
+) -> None:
+    """All of it is refused, as by Apache Kafka."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        request = in_transaction(transactional_id, (0, transactional()), (1, second))
+        answer = await world.client().ask(request, version)
+        assert codes(answer) == [code] * 2
+        assert not link.requests
 
     run(scenario)
