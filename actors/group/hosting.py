@@ -214,7 +214,7 @@ class ShardHost(Host[Shard, Step]):
         if not shard.may_end(marker):
             marked(ErrorCode.INVALID_PRODUCER_EPOCH)
             return
-        self._verifying.ended(producer_id)
+        self._verifying.ended(marker)
         before = shard.offsets.pending.close(producer_id)
         token = next(self._tokens)
         self._markers[token] = marked

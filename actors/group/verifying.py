@@ -1,8 +1,9 @@
 """Offsets in transactions wait here until the transaction holds the partition they go to (KIP-890).
 
 The transaction's coordinator adds it for TxnOffsetCommit 5, and says for earlier versions whether
-it was added. A marker that is written while it is asked makes the answer worthless: it may tell of
-the transaction that has just ended.
+it was added. A marker that ends the transaction while that is asked makes the answer worthless.
+Under version 2 the marker of the transaction before has the epoch of the one that is asked about,
+which waits for it at the coordinator; it ends lower ones only.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Protocol
 from raylog.actors.coordination.step import Asked
 from raylog.actors.group.transactions import ABORTABLE_SINCE, ADDS_PARTITIONS_SINCE
 from raylog.actors.names import OFFSETS_TOPIC
-from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.api import AddPartitions, Marker, TopicPartitions
 from raylog.wire.errors import ErrorCode, InvalidTxnState, KafkaError, error_of
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
@@ -37,8 +38,8 @@ class Verifying:
         self._transactions = transactions
         self._partition = partition
         self._needed = needed
-        self._asking: dict[int, set[object]] = {}
-        """Producer id to what is asked and was not overtaken by a marker."""
+        self._asking: dict[int, dict[object, int]] = {}
+        """Producer id to what is asked and was not overtaken by a marker, with its epoch."""
 
     def ask(self, asked: Asked[TxnOffsetCommitRequest], verified: Verified) -> None:
         """Call `verified` at once, or when the transaction's coordinator has answered."""
@@ -48,7 +49,7 @@ class Verifying:
             verified(None)
             return
         mark = object()
-        self._asking.setdefault(request.producer_id, set()).add(mark)
+        self._asking.setdefault(request.producer_id, {})[mark] = request.producer_epoch
 
         def settled(outcome: list[int] | KafkaError) -> None:
             is_current = self._settle(request.producer_id, mark)
@@ -70,16 +71,18 @@ class Verifying:
             settled,
         )
 
-    def ended(self, producer_id: int) -> None:
-        """A marker of this producer is on its way into the log."""
-        self._asking.pop(producer_id, None)
+    def ended(self, marker: Marker) -> None:
+        """A marker is on its way into the log."""
+        asking = self._asking.get(marker.producer_id, {})
+        for mark, epoch in tuple(asking.items()):
+            if marker.ends(epoch):
+                self._settle(marker.producer_id, mark)
 
     def _settle(self, producer_id: int, mark: object) -> bool:
         """Whether no marker has come since."""
-        marks = self._asking.get(producer_id, set())
-        if mark not in marks:
+        marks = self._asking.get(producer_id, {})
+        if marks.pop(mark, None) is None:
             return False
-        marks.remove(mark)
         if not marks:
             del self._asking[producer_id]
         return True

@@ -210,7 +210,7 @@ class Partition:
             return
         verification = self.verifying.get(producer_id)
         self._produce(write, leader_epoch, ACKS_ALL, now_ms)
-        if verification is not None and verification.ends_with(marker):
+        if verification is not None and marker.ends(verification.epoch):
             verification.fail(InvalidTxnState("the transaction has ended meanwhile"))
 
     def refuse(self, write: Write, failure: KafkaError) -> None:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raylog.actors.replica.api import TransactionalWrite
 from raylog.actors.replica.produce import Write
-from raylog.actors.transaction.api import AddPartitions, Marker, TopicPartitions
+from raylog.actors.transaction.api import AddPartitions, TopicPartitions
 from raylog.wire.errors import (
     ErrorCode,
     InvalidProducerEpoch,
@@ -89,12 +89,6 @@ class Verification:
         if len(self.held) >= HELD_MAX:
             raise NotEnoughReplicas(f"{HELD_MAX} batches wait for the transaction's coordinator")
         self.held.append(held)
-
-    def ends_with(self, marker: Marker) -> bool:
-        """Whether a marker ends the transaction that is asked about, or one after it."""
-        if marker.has_own_epoch:
-            return self.epoch < marker.producer_epoch
-        return self.epoch <= marker.producer_epoch
 
     def end(self) -> bool:
         """Nothing is waited for any more; False if that is known."""

@@ -93,6 +93,10 @@ class Marker(NamedTuple):
         """Whether its epoch is higher than that of the transaction it ends."""
         return self.transaction_version >= OWN_EPOCHS_SINCE
 
+    def ends(self, epoch: int) -> bool:
+        """Whether a transaction that its producer began in `epoch` is over with this marker."""
+        return epoch < self.producer_epoch + (not self.has_own_epoch)
+
     @classmethod
     def of(cls, plain: tuple[object, ...]) -> Marker:
         """From what came over a link."""

@@ -392,6 +392,26 @@ def test_a_marker_during_the_verification_makes_it_worthless(tmp_path: Path) -> 
     run(scenario, tmp_path)
 
 
+def test_the_marker_of_the_transaction_before_does_not(tmp_path: Path) -> None:
+    """In version 2 the next one has its epoch, and waits for it at the coordinator."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert await commit_in(world) == "NONE"
+        world.transactions.outcome = None
+        asked = world.send(committing_in({0: 6}, epoch=1), LATEST)
+        assert await world.end(marker(epoch=1, version=2)) == [["NONE"]]
+        for settled in world.transactions.held:
+            settled([0])
+        await world.runtime.advance(1)
+        assert outcomes(asked.answer) == [("t", 0, "NONE")]
+        assert await offsets(world) == {0: 5}
+        assert await world.end(marker(epoch=2, version=2)) == [["NONE"]]
+        assert await offsets(world) == {0: 6}
+
+    run(scenario, tmp_path)
+
+
 def test_a_marker_on_its_way_ends_what_is_known_of_the_transaction(tmp_path: Path) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
