@@ -28,7 +28,7 @@ WEIGHTS = {
     "disk_full": 2,
     "slow_machine": 1,
     "pause_followers": 3,
-    "flicker": 2,
+    "flicker": 4,
     "hold_back_change": 2,
     "isolate_leader": 1,
     "cut_while_writing": 1,
@@ -141,7 +141,7 @@ class Faults:
 
     def _flicker(self) -> None:
         """A machine loses power for a moment, and one that leads hears from it late then."""
-        machine = self._do.machine()
+        machine = self._sequences.needed_follower()
         if self._may_flicker and machine.up and self._power.may_lose(machine):
             self._down(machine, 0.1, power=True)
             self._sequences.delay_return(machine)

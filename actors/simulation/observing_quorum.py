@@ -63,7 +63,7 @@ class QuorumObserver:
         for one in self._cluster.of_role(BROKER):
             self._look_at(one)
         self._check_majority("at a look")
-        self.compare_voters()
+        self._compare_voters()
 
     def _look_at(self, resident: Resident) -> None:
         image: MetadataImage = resident.actor._machine.image
@@ -90,7 +90,7 @@ class QuorumObserver:
         actors = [one.actor for one in self._cluster.of_role(BROKER)]
         return [actor._voter for actor in actors if actor._voter is not None]
 
-    def compare_voters(self) -> None:
+    def _compare_voters(self) -> None:
         """Voters differ only in what a controller that is over has left with some of them."""
         voters = self._voters()
         for voter in voters:

@@ -127,6 +127,18 @@ class Sequences:
             self._do.tell(f"messages from {leader.name} to {follower.name} take long")
             self._do.slow([(leader.name, follower.name)], 300.0, seconds)
 
+    def needed_follower(self) -> Machine:
+        """A machine without which a leader would be alone in sync; any if there is none."""
+        found = [
+            self._do.cluster.machines[one]
+            for topic in self._do.cluster.newest_image().topics.values()
+            for state in topic.partitions
+            if len(state.isr) == 2 and state.leader in state.isr
+            for one in state.isr
+            if one != state.leader
+        ]
+        return self._random.choice(found) if found else self._do.machine()
+
     def delay_return(self, machine: Machine) -> None:
         """A machine is back, and one that leads hears nothing of it but what the metadata says.
 
@@ -145,12 +157,12 @@ class Sequences:
                 self._do.cut([(machine.name, leader)], seconds)
             return True
 
-        self._trap("partitions_opened", spring)
+        self._trap("register_broker", spring)
 
     def _leaders_over(self, broker_id: int, spared: Machine) -> list[Machine]:
-        """Machines that lead what a broker has a replica of; if it can be, with nobody else."""
+        """Machines that lead what a broker has a replica of; those with the fewest in sync."""
         led = [
-            (len(state.replicas), self._do.cluster.machines[state.leader])
+            (len(state.isr), self._do.cluster.machines[state.leader])
             for topic in self._do.cluster.newest_image().topics.values()
             for state in topic.partitions
             if broker_id in state.replicas and state.leader not in (broker_id, NO_LEADER)

@@ -18,7 +18,7 @@ from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.quorum import VoterQuorum
 from raylog.actors.metadata.log import LogEntry
 from raylog.actors.metadata.records import NO_LEADER
-from raylog.actors.metadata.voting import VoterState
+from raylog.actors.metadata.voting import VoterAppend, VoterAppended, VoterState
 from raylog.actors.replica import serving
 from raylog.actors.replica.leading import FollowerState, LeaderProgress, Proposal
 from raylog.actors.replica.machine import (
@@ -326,3 +326,15 @@ def voters_take_any_epoch(stack: ExitStack) -> None:
 
     _replace(stack, Voter, "_require_current", lambda *_: None)
     _replace(stack, Voter, "_follow", mistaken)
+
+
+@plant
+def voters_do_not_look_back(stack: ExitStack) -> None:
+    """A voter takes entries whatever its log holds before them."""
+    append = Voter.append
+
+    async def mistaken(voter: Voter, asked: VoterAppend) -> VoterAppended:
+        epoch = voter._log.epoch_before(asked.previous_offset)
+        return await append(voter, asked if epoch is None else asked._replace(previous_epoch=epoch))
+
+    _replace(stack, Voter, "append", mistaken)
