@@ -12,6 +12,7 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
+NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
@@ -70,7 +71,7 @@ sim-campaign: $(STAMP) ## new seeds for SECONDS=600, summed up over runs in STAT
 	$(VENV)/bin/raylog sim --campaign $(or $(SECONDS),600) --state $(or $(STATE),.cache/simulation.json)
 
 cluster: $(STAMP) ## actors on a local Ray
-	$(PYTEST) tests/cluster --ignore=tests/cluster/test_nodes.py $(GROUPS_TESTS:%=--ignore=%)
+	$(PYTEST) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
 
 groups: $(STAMP) ## groups of real clients that come, go, die; the coordinator killed 40 times
 	$(PYTEST) $(GROUPS_TESTS)
@@ -81,8 +82,8 @@ groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache K
 differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
 	$(PYTEST) tests/differential
 
-nodes: $(STAMP) ## the loss of a whole Ray node: waits for session timeouts, so not part of make test
-	$(PYTEST) tests/cluster/test_nodes.py
+nodes: $(STAMP) ## the loss of a whole Ray node, of a voter's directory: waits for timeouts, so not in make test
+	$(PYTEST) $(NODES_TESTS)
 
 faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, KINDS=kill-leader TIMES=40; the history checker judges
 	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(if $(KINDS),--kinds $(KINDS)) $(if $(TIMES),--times $(TIMES))
