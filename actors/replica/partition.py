@@ -390,7 +390,10 @@ class Partition:
             return FetchedPartition(*figures)
         aborted = None
         if committed:
-            aborted = [list(t) for t in log.aborted_transactions(offset, found.next_offset)]
+            aborted = [
+                [one.producer_id, one.first_offset]
+                for one in log.aborted_transactions(offset, found.next_offset)
+            ]
         return FetchedPartition(
             *figures, found.segment_id, found.position, found.length, aborted, None
         )

@@ -35,7 +35,7 @@ class _Parts:
         return f"#{number}"
 
 
-def write(transcripts: Transcripts) -> None:
+def write(transcripts: Transcripts, path: Path = RECORDED) -> None:
     """Keep transcripts."""
     parts = _Parts()
     sessions = []
@@ -47,12 +47,12 @@ def write(transcripts: Transcripts) -> None:
         sessions.append(f"{json.dumps(name)}:{json.dumps(steps, **_TIGHT)}")
     texts = ",\n".join(parts.texts)
     lines = ['{"parts":[', texts, '],"sessions":{', ",\n".join(sessions), "}}\n"]
-    RECORDED.write_text("\n".join(lines))
+    path.write_text("\n".join(lines))
 
 
-def read() -> Transcripts:
+def read(path: Path = RECORDED) -> Transcripts:
     """The transcripts that are kept."""
-    kept = json.loads(RECORDED.read_text())
+    kept = json.loads(path.read_text())
     parts = kept["parts"]
 
     def whole(value: Any, session: str) -> Any:

@@ -1,8 +1,8 @@
 """Answers in a form that can be compared between brokers.
 
-Left out: fields with their default, throttle times, texts for people, addresses. Ids of members are
-numbered in order of appearance, ids of topics become their names, lists are sorted: the order of
-members is that of a hash table in Apache Kafka.
+Left out: fields with their default, throttle times, texts for people, addresses. Ids of members and
+of producers are numbered in order of appearance, ids of topics become their names, lists are
+sorted: the order of members is that of a hash table in Apache Kafka.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from raylog.wire.internal.consumer_protocol import (
     ConsumerProtocolSubscription,
 )
 from raylog.wire.messages.list_groups import ListGroupsResponse
+from raylog.wire.messages.list_transactions import ListTransactionsResponse
 from raylog.wire.schema import layout_of
 
 Plain = Any
@@ -41,6 +42,7 @@ class Names:
         self._session = session
         self._topics: dict[bytes, str] = {_NO_TOPIC: ""}
         self._members: dict[str, str] = {"": ""}
+        self._producers: dict[int, str] = {}
 
     def learn_topic(self, name: str, topic_id: bytes) -> None:
         """Tell a topic's id."""
@@ -62,6 +64,10 @@ class Names:
         if isinstance(answer, ListGroupsResponse):
             ours = [g for g in found.get("groups", []) if self._is_ours(g.get("group_id", ""))]
             found["groups"] = ours
+        if isinstance(answer, ListTransactionsResponse):
+            listed = found.get("transaction_states", [])
+            ours = [one for one in listed if self._is_ours(one["transactional_id"])]
+            found["transaction_states"] = ours
         return found
 
     def _is_ours(self, group_id: str) -> bool:
@@ -71,15 +77,20 @@ class Names:
         found = {}
         for field in layout_of(type(value)).fields:
             item = getattr(value, field.name)
-            if field.name not in VAGUE and item != field.default:
+            told = item != field.default or field.name == "producer_id"  # 0 is one like others
+            if field.name not in VAGUE and told:
                 found[field.name] = self._field(field.name, item)
         return found
 
     def _field(self, name: str, value: Any) -> Plain:
         if name in _MEMBER_FIELDS and isinstance(value, str):
             return self._member(value)
-        if name == "error_code":
+        if name.endswith("error_code"):
             return error_name(value)
+        if name == "producer_id" and value >= 0:
+            return self._producers.setdefault(value, f"p{len(self._producers)}")
+        if name == "transaction_start_time_ms" and value > 0:
+            return "a time"
         if name == "topic_id":
             return self._topics.get(value, "another topic")
         if isinstance(value, list):

@@ -1,0 +1,51 @@
+"""Apache Kafka and Raylog, asked the same about transactions, answer field by field alike.
+
+What Apache Kafka answered is recorded (`record_transactions`), so that this needs no Java; where
+Java is, a sample shows that the record is still what Apache Kafka says.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.peers import ApacheKafka
+from raylog.testing import EmbeddedBroker
+from tests.conformance.tools import java_tools
+from tests.differential.golden import read
+from tests.differential.plain import differences
+from tests.differential.playing import Transcripts
+from tests.differential.transaction_playing import RECORDED as RECORD
+from tests.differential.transaction_playing import SETTINGS, play
+from tests.differential.transaction_sessions import SESSIONS as ALL
+
+RECORDED = read(RECORD)
+SESSIONS = [one for one in ALL if one.name in RECORDED]
+SAMPLE = SESSIONS[::12]
+JUSTIFIED: dict[str, list[str]] = {}
+"""Sessions whose answers differ, how, and why that is right."""
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def played() -> Transcripts:
+    """What Raylog answers."""
+    with EmbeddedBroker(settings=SETTINGS, first_broker_id=1) as broker:
+        return play(broker.bootstrap, SESSIONS, RECORDED)
+
+
+@pytest.mark.parametrize("name", [one.name for one in SESSIONS])
+def test_the_same_answers(played: Transcripts, name: str) -> None:
+    assert differences(RECORDED[name], played[name]) == JUSTIFIED.get(name, [])
+
+
+def test_there_are_enough() -> None:
+    assert len(SESSIONS) >= 180
+
+
+@pytest.mark.java
+def test_the_record_is_what_apache_kafka_says() -> None:
+    java_tools()
+    with ApacheKafka(SETTINGS).run() as kafka:
+        found = play(kafka.address, SAMPLE, RECORDED)
+    assert {name: one for name, one in found.items() if one != RECORDED[name]} == {}
