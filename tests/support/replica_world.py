@@ -336,7 +336,11 @@ class ReplicaWorld:
         """A link to a process that lives."""
         if address == self.transactions.address:
             peer: Any = self.transactions
-            return InprocLink(peer, next(self._links))
+            asking = InprocLink(peer, next(self._links))
+            asking.on_lost(lambda: self._callers.pop(asking, None))
+            if caller is not None:
+                self._callers[asking] = caller
+            return asking
         node = next((one for one in self.nodes.values() if one.address == address), None)
         if node is None:
             raise PeerLost(f"nobody is at {address}")
