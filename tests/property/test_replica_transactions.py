@@ -247,8 +247,7 @@ class TransactionalReplicas(Replicas):
         return found.next_offset, delivered
 
     async def _fetch(self, replica: Partition, interest: Interest) -> FetchedPartition:
-        found = replica.read(interest, interest.max_bytes, True, READ_COMMITTED)
-        return found
+        return replica.read(interest, interest.max_bytes, True, READ_COMMITTED)
 
     def last_stable_offsets_are_below_what_is_undecided(self) -> None:
         for broker, node in self.world.nodes.items():

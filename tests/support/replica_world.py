@@ -337,7 +337,7 @@ class ReplicaWorld:
         if address == self.transactions.address:
             peer: Any = self.transactions
             asking = InprocLink(peer, next(self._links))
-            asking.on_lost(lambda: self._callers.pop(asking, None))
+            asking.on_lost(lambda: self._forget_caller(asking))
             if caller is not None:
                 self._callers[asking] = caller
             return asking
@@ -353,6 +353,9 @@ class ReplicaWorld:
 
     def _forget(self, node: Node, link: InprocLink) -> None:
         node.links.remove(link)
+        self._forget_caller(link)
+
+    def _forget_caller(self, link: InprocLink) -> None:
         self._callers.pop(link, None)
 
     # ---- clients -------------------------------------------------------------------------
