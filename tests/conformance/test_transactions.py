@@ -304,7 +304,7 @@ def test_a_zombie_of_aiokafka_commits_nothing(target: Target, made: str) -> None
 # ---- Java --------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[2])
+@pytest.fixture(params=[2, 1])
 def java_cluster(request: pytest.FixtureRequest) -> Iterator[str]:
     """A cluster with transactions of one version or the other."""
     if conftest.EXTERNAL:

@@ -3,8 +3,8 @@
 To the GroupCoordinator: JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5,
 OffsetCommit 2-10, OffsetFetch 1-10, TxnOffsetCommit 0-5, OffsetDelete 0, ListGroups 0-5,
 DescribeGroups 0-6, DeleteGroups 0-2, ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1.
-To the TransactionCoordinator: AddOffsetsToTxn 0-4, EndTxn 0-5, DescribeTransactions 0,
-ListTransactions 0-2; InitProducerId 0-6 and AddPartitionsToTxn 0-3 by way of their own handlers.
+To the TransactionCoordinator: EndTxn 0-5, DescribeTransactions 0, ListTransactions 0-2; by way of
+their own handlers InitProducerId 0-6, AddPartitionsToTxn 0-3 and AddOffsetsToTxn 0-4.
 What each version added is told in `actors/group`, `actors/transaction` and `wire/messages`. The
 body is decoded here only if there is no coordinator to answer.
 """

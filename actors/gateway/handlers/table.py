@@ -26,6 +26,7 @@ _HANDLERS = {
     ApiKey.DELETE_RECORDS: "delete_records",
     ApiKey.INIT_PRODUCER_ID: "init_producer_id",
     ApiKey.ADD_PARTITIONS_TO_TXN: "add_partitions_to_txn",
+    ApiKey.ADD_OFFSETS_TO_TXN: "add_offsets_to_txn",
     ApiKey.WRITE_TXN_MARKERS: "write_txn_markers",
     ApiKey.OFFSET_FOR_LEADER_EPOCH: "offset_for_leader_epoch",
     ApiKey.DESCRIBE_CONFIGS: "describe_configs",
@@ -67,7 +68,6 @@ FORWARDED = dict.fromkeys(
     GROUP,
 ) | dict.fromkeys(
     (
-        ApiKey.ADD_OFFSETS_TO_TXN,
         ApiKey.END_TXN,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,

@@ -23,6 +23,7 @@ from raylog.wire.api import ApiKey, supported_versions
 from raylog.wire.codec import decode
 from raylog.wire.errors import ErrorCode, NotLeaderOrFollower
 from raylog.wire.frame import encode_response
+from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -39,7 +40,7 @@ from raylog.wire.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from tests.support.gateway_world import FakeLink, World, run, topic_id
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
 
 HERE, ELSEWHERE = 1, 2
 
@@ -113,6 +114,34 @@ def test_ids_of_transactional_producers_come_from_the_coordinator() -> None:
     run(scenario)
 
 
+def test_a_producer_may_be_the_first_to_mean_a_group() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        link = await coordinator(world)
+
+        async def create(asked: Any) -> list[TopicOutcome]:
+            assert [new.name for new in asked.topics] == [OFFSETS_TOPIC]
+            assert not link.requests, "the coordinator could not tell the group's partition"
+            await world.topic(OFFSETS_TOPIC, 2, leader=ELSEWHERE)
+            return [TopicOutcome(OFFSETS_TOPIC, topic_id(OFFSETS_TOPIC))]
+
+        world.controller.script["create_topics"] = create
+        asked = AddOffsetsToTxnRequest(
+            transactional_id="t", producer_id=5, producer_epoch=1, group_id="g"
+        )
+        client = world.client()
+        for _ in range(2):
+            client.send(asked, 4)
+            await settle()
+        assert [decode(AddOffsetsToTxnRequest, 4, one.payload) for one in link.requests] == [
+            asked,
+            asked,
+        ]
+        assert len(world.controller.asked) == 1
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("enabled", [False, True])
 def test_two_phase_commit_is_served_where_it_is_enabled(enabled: bool) -> None:
     served = served_versions(two_phase_commit=enabled)[ApiKey.INIT_PRODUCER_ID]
@@ -156,6 +185,7 @@ def test_a_coordinator_that_ends_meanwhile_is_to_be_looked_for_again() -> None:
 _TRANSACTIONAL = [
     *(key for key, role in FORWARDED.items() if role == TRANSACTION),
     ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.WRITE_TXN_MARKERS,
 ]
@@ -168,6 +198,7 @@ _TRANSACTIONAL = [
 def test_every_request_of_transactions_can_be_refused(api_key: ApiKey, version: int) -> None:
     async def scenario(world: World) -> None:
         world.controller.script["allocate_producer_ids"] = lambda _: ProducerIdBlock(1, 1)
+        world.controller.script["create_topics"] = lambda _: []
         answer: Any = await world.client().ask(request_class(api_key)(), version)
         assert answer is not None
 
