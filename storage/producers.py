@@ -149,7 +149,8 @@ class ProducerStates:
             expected = 0  # only a marker of this epoch was seen so far
         if header.base_sequence != expected:
             raise self._out_of_order(header, expected)
-        self._check_transaction(header)
+        if self._open:
+            self._check_transaction(header)
         return None
 
     def _check_new_epoch(self, header: BatchHeader, producer: _Producer) -> None:
