@@ -18,6 +18,7 @@ from raylog.cli import (
     sim,
     status,
     topics,
+    transactions,
     up,
 )
 from raylog.cli.failures import explain
@@ -55,6 +56,7 @@ app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(transactions.app, name="transactions")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
 app.command(name="sim")(sim.sim)

@@ -53,6 +53,7 @@ _HINTS = {
     "NO_REASSIGNMENT_IN_PROGRESS": "See what moves with: raylog topics reassign --verify",
     "NOT_CONTROLLER": "The controller starts or moves: try again, or see: raylog status",
     "GROUP_ID_NOT_FOUND": "See the groups with: raylog groups list",
+    "TRANSACTIONAL_ID_NOT_FOUND": "See the transactions with: raylog transactions list",
     "NON_EMPTY_GROUP": _IN_USE,
     "UNKNOWN_MEMBER_ID": _IN_USE,
     "GROUP_SUBSCRIBED_TO_TOPIC": _IN_USE,

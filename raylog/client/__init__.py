@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         ProducerSettings,
         parse_bootstrap,
     )
+    from raylog.client.transactions import TransactionDescription, TransactionListing
     from raylog.wire.compression import Codec
     from raylog.wire.records import Record
 
@@ -99,6 +100,7 @@ _HOMES = {
         "ProducerSettings",
         "parse_bootstrap",
     ),
+    "raylog.client.transactions": ("TransactionDescription", "TransactionListing"),
     "raylog.wire.compression": ("Codec",),
     "raylog.wire.records": ("Record",),
 }
@@ -152,6 +154,8 @@ __all__ = [
     "ResourceType",
     "TopicPartition",
     "TopicView",
+    "TransactionDescription",
+    "TransactionListing",
     "parse_bootstrap",
 ]
 

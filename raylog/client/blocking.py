@@ -38,6 +38,11 @@ from raylog.client.settings import (
     parse_bootstrap,
 )
 from raylog.client.sockets import BlockingIo
+from raylog.client.transactions import (
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+)
 from raylog.wire.errors import UnknownTopicOrPartition
 
 POLL_RECORDS_MAX = 10_000
@@ -60,6 +65,7 @@ class BlockingClient:
         self._admin = Admin(core)
         self._groups = GroupAdmin(core)
         self._replicas = ReplicaAdmin(core)
+        self._transactions = TransactionAdmin(core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
@@ -205,6 +211,14 @@ class BlockingClient:
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members and their offsets; raises the first refusal."""
         run_blocking(self._groups.delete_groups(group_ids))
+
+    def list_transactions(self, *, states: Collection[str] = ()) -> list[TransactionListing]:
+        """Transactional ids of all brokers by name; an empty filter lets all pass."""
+        return run_blocking(self._transactions.list_transactions(states=states))
+
+    def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """A transactional id and its open transaction; raises TransactionalIdNotFound."""
+        return run_blocking(self._transactions.describe_transaction(transactional_id))
 
     def close(self) -> None:
         """End all connections; flush producers before."""

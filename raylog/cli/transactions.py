@@ -1,0 +1,71 @@
+"""`raylog transactions`: list, describe."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from raylog.cli.output import print_done, print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="List and describe transactions.")
+
+
+@app.command(name="list")
+def list_transactions(
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", help="Only ids in it, such as Ongoing; repeatable."),
+    ] = None,
+    as_json: Json = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """List transactional ids with producer id, state and coordinator."""
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        found = client.list_transactions(states=state or ())
+    rows = [
+        {
+            "transactional_id": one.transactional_id,
+            "producer_id": one.producer_id,
+            "state": one.state,
+            "coordinator": one.coordinator,
+        }
+        for one in found
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ["transactional id", "producer#", "state", "coordinator#"]
+    print_table(None, columns, [list(row.values()) for row in rows])
+    if not rows:
+        print_done("no such transactions" if state else "no transactions")
+
+
+@app.command()
+def describe(
+    transactional_id: Annotated[str, typer.Argument(metavar="ID", help="Transactional id.")],
+    as_json: Json = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Show who has a transactional id, and the partitions of its open transaction."""
+    from raylog.client import BlockingClient
+
+    with BlockingClient(bootstrap) as client:
+        found = client.describe_transaction(transactional_id)
+    row = {
+        "transactional_id": found.transactional_id,
+        "state": found.state,
+        "coordinator": found.coordinator,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "timeout_ms": found.timeout_ms,
+        "start_ms": found.start_ms if found.start_ms >= 0 else None,
+        "partitions": [f"{one.topic}-{one.partition}" for one in sorted(found.partitions)],
+    }
+    if as_json:
+        print_json(row)
+        return
+    print_table(None, ["what", "value"], list(row.items()))
