@@ -13,6 +13,7 @@ from typing import Any
 
 from raylog.actors.controller.api import ProducerIdBlock
 from raylog.actors.coordination.requests import RequestHead
+from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.metadata.records import FeatureChanged, Record
 from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import PartitionKey, Route, RouteUpdate
@@ -26,7 +27,6 @@ from raylog.actors.transaction.api import (
     AddPartitions,
     Marker,
 )
-from raylog.actors.transaction.ids import TRANSACTION_VERSION
 from raylog.wire.codec import encode
 from raylog.wire.errors import ErrorCode
 from raylog.wire.schema import layout_of

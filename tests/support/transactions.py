@@ -13,10 +13,11 @@ from typing import Any
 
 from raylog.actors.coordination import records
 from raylog.actors.coordination.step import Asked, LogRecord
+from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import FeatureChanged
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
-from raylog.actors.transaction.ids import TRANSACTION_VERSION, ProducerIdPool
+from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.shard import TransactionShard
 from raylog.actors.transaction.state import State, Transaction
