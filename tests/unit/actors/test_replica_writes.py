@@ -32,7 +32,7 @@ def error(outcome: Any) -> ErrorCode | None:
 
 def writes(count: int) -> tuple[Asked, Writes, list[Write]]:
     asked = Asked()
-    all_of_it = Writes(asked, count)  # type: ignore[arg-type]  # a fake
+    all_of_it = Writes(asked, count)
     return (
         asked,
         all_of_it,
