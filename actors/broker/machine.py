@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
+from raylog.actors import incarnations
 from raylog.actors.broker.batch import Batch
 from raylog.actors.broker.effects import (
     ConfigurePartitions,
@@ -432,7 +433,7 @@ class BrokerMachine:
     def _new_incarnation(self, slot: ReplicaSlot) -> str:
         """A name for one opening of a log: begins with the process that has it open."""
         self._openings += 1
-        return f"{slot.instance}@{self._incarnation}.{self._openings}"
+        return incarnations.name_of(slot.instance, self._incarnation, self._openings)
 
     def _tell(
         self, key: PartitionKey, local: LocalPartition, state: PartitionState, batch: Batch

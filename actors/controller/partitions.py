@@ -18,6 +18,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.changes import Election, PartitionChange, Rules, without
 from raylog.actors.controller.decision import Decision
+from raylog.actors.incarnations import is_earlier
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage, PartitionState
@@ -147,8 +148,10 @@ class PartitionControl:
             if state is None or broker_id not in state.replicas:
                 continue  # deleted or moved away meanwhile: the metadata tells the broker so
             known = state.incarnations.get(broker_id)
-            if known == replica.incarnation:
-                continue
+            if known is not None and (
+                known == replica.incarnation or is_earlier(replica.incarnation, known)
+            ):
+                continue  # told before, or a report that was late
             key = (replica.topic_id, replica.partition)
             again = known is not None and broker_id in state.isr and state.isr != (broker_id,)
             leaves = again or not replica.whole

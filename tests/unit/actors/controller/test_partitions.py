@@ -14,6 +14,7 @@ from raylog.actors.controller.api import (
     ReplicasLost,
 )
 from raylog.actors.controller.decision import Decision
+from raylog.actors.incarnations import name_of
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.records import (
     NO_LEADER,
@@ -78,6 +79,18 @@ def test_a_repeated_report_changes_nothing() -> None:
     topic_id = world.topic("t", (0,))
     opened(world, 0, OpenedReplica(topic_id, 0, "a"))
     assert opened(world, 0, OpenedReplica(topic_id, 0, "a")) == []
+
+
+def test_a_report_of_an_earlier_opening_that_comes_late_changes_nothing() -> None:
+    world = Controlled()
+    topic_id = world.topic("t", (0,))
+    later = name_of("replica-2", "broker", 10)
+    opened(world, 0, OpenedReplica(topic_id, 0, later))
+    assert opened(world, 0, OpenedReplica(topic_id, 0, name_of("replica-1", "broker", 9))) == []
+    other = name_of("replica-3", "another", 1)
+    assert opened(world, 0, OpenedReplica(topic_id, 0, other)) == [
+        PartitionChanged(topic_id, 0, leader=0, incarnations={0: other})
+    ]
 
 
 def test_a_follower_that_opens_its_log_again_must_catch_up_to_be_in_sync() -> None:
