@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from raylog.client import BlockingClient, NewTopic
 from raylog.testing import EmbeddedBroker
 from tests.conformance import conftest
-from tests.conformance.conftest import Target
+from tests.conformance.conftest import EXTERNAL, Target
 from tests.conformance.tools import TOOLS, java
 
 with warnings.catch_warnings():
@@ -328,7 +328,8 @@ def test_javas_producer_under_either_version(java_cluster: str, topic: str) -> N
     assert said == ["fenced", f"read 21 [{', '.join(kept)}]", "offset 4"]
 
 
-@pytest.mark.java
+@pytest.mark.java  # each call is a virtual machine: one cluster is enough
+@pytest.mark.parametrize("target", ["external" if EXTERNAL else "raylog-3"], indirect=True)
 def test_kafkas_own_tool_lists_describes_and_aborts(target: Target, made: str) -> None:
     def tool(*arguments: str) -> str:
         command = ("--bootstrap-server", target.bootstrap, *arguments)
