@@ -71,7 +71,7 @@ class QuorumObserver:
         self._hold(Property.METADATA_PREFIX, image.offset >= before, resident.ref.name)
         self._images[resident.ref.instance] = image.offset
         voter = resident.actor._voter
-        if voter is not None:
+        if voter is not None and _is_at_rest(voter):
             name = f"{resident.machine.name} {resident.machine.disk.boots}"
             promised = voter.state().promised_epoch
             known = self._promised.get(resident.machine.name, 0)
@@ -104,3 +104,8 @@ class QuorumObserver:
         for one, other in combinations(voters, 2):
             differ = mismatch(one._log.entries, other._log.entries)
             self._hold(Property.VOTERS_AGREE, differ is None, *(differ or ()))
+
+
+def _is_at_rest(voter: Voter) -> bool:
+    """Whether what a voter says of itself is durable: it writes nothing, and its disk took all."""
+    return voter._failure is None and not voter._writing.locked()
