@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.coordination.step import Asked
+from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout
+from raylog.wire.api import ApiKey
+from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
+    CorruptMessage,
+    DecodeError,
     FencedLeaderEpoch,
     InvalidFetchSize,
     KafkaError,
@@ -22,6 +28,8 @@ from raylog.wire.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
+from raylog.wire.frame import encode_response
+from raylog.wire.messages.registry import request_class
 
 
 class RequestHead(NamedTuple):
@@ -33,6 +41,27 @@ class RequestHead(NamedTuple):
     client_id: str | None
     client_host: str
     """As Kafka tells it: `/127.0.0.1`."""
+
+
+def take_request(request: LinkRequest) -> tuple[Asked[Any], Callable[[Any], None]] | None:
+    """A client's request that a gateway has forwarded, and what answers it with a response.
+
+    None if it cannot be read: then it has failed.
+    """
+    head = RequestHead(*request.header)
+    api_key = ApiKey(head.api_key)
+    message: Any
+    try:
+        message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
+    except DecodeError as failure:
+        request.fail(CorruptMessage(str(failure)))
+        return None
+
+    def reply(response: Any) -> None:
+        frame = encode_response(api_key, head.version, head.correlation_id, response)
+        request.reply(None, frame)
+
+    return Asked(0, message, head.version, head.client_id or "", head.client_host), reply
 
 
 def coordinator_error(failure: Exception) -> KafkaError:

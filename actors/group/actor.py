@@ -13,7 +13,7 @@ from typing import Any
 from raylog.actors.config import BrokerSettings
 from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import group_partition
-from raylog.actors.coordination.requests import RequestHead
+from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
 from raylog.actors.group.api import GROUP_REQUEST, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
@@ -29,19 +29,13 @@ from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import Link, LinkRequest, Runtime
 from raylog.actors.transaction.api import COMPLETE_TRANSACTION
 from raylog.actors.transaction.client import TransactionCoordinators
-from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
-    CorruptMessage,
-    DecodeError,
     ErrorCode,
     InvalidRequest,
     KafkaError,
     NotCoordinator,
 )
-from raylog.wire.frame import encode_response
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
 
@@ -147,22 +141,9 @@ class GroupCoordinatorActor:
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
             return
-        head = RequestHead(*request.header)
-        api_key = ApiKey(head.api_key)
-        message: Any
-        try:
-            message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
-        except DecodeError as failure:
-            request.fail(CorruptMessage(str(failure)))
-            return
-
-        def reply(response: Any) -> None:
-            frame = encode_response(api_key, head.version, head.correlation_id, response)
-            request.reply(None, frame)
-
-        self._dispatch(
-            Asked(0, message, head.version, head.client_id or "", head.client_host), reply
-        )
+        taken = take_request(request)
+        if taken is not None:
+            self._dispatch(*taken)
 
     def link_lost(self, peer: int) -> None:
         """A gateway is gone; members whose answers it would have carried ask again."""

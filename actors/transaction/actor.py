@@ -16,7 +16,7 @@ from raylog.actors.controller.api import ProducerIdBlock
 from raylog.actors.coordination.failpoints import Failpoints
 from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import transaction_partition
-from raylog.actors.coordination.requests import RequestHead
+from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Record
@@ -31,17 +31,12 @@ from raylog.actors.transaction.hosting import TransactionHost
 from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.markers import MarkerSender
 from raylog.actors.transaction.settings import transaction_settings
-from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode_from
 from raylog.wire.errors import (
-    CorruptMessage,
-    DecodeError,
     ErrorCode,
     InvalidRequest,
     KafkaError,
     NotCoordinator,
 )
-from raylog.wire.frame import encode_response
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -52,7 +47,6 @@ from raylog.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
-from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
 PRODUCER_IDS_LOW = 100
@@ -155,20 +149,11 @@ class TransactionCoordinatorActor:
             self._ask(one.transactional_id, Asked(0, one, 0, "", ""), together.part(place))
 
     def _client_asks(self, request: LinkRequest) -> None:
-        head = RequestHead(*request.header)
-        api_key = ApiKey(head.api_key)
-        message: Any
-        try:
-            message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
-        except DecodeError as failure:
-            request.fail(CorruptMessage(str(failure)))
+        taken = take_request(request)
+        if taken is None:
             return
-
-        def reply(response: Any) -> None:
-            frame = encode_response(api_key, head.version, head.correlation_id, response)
-            request.reply(None, frame)
-
-        asked = Asked(0, message, head.version, head.client_id or "", head.client_host)
+        asked, reply = taken
+        message = asked.request
         match message:
             case ListTransactionsRequest():
                 self._list(asked, reply)
