@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
+from raylog.actors.collecting import without_collector
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
     CLAIM,
@@ -81,18 +80,6 @@ def _take_slice(path: str, position: int, length: int, offset: int, take: Take) 
         return offset  # compacted meanwhile: the replica is asked again
     with without_collector():
         return take(data, offset)
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Millions of objects that all stay: the garbage collector would look at them over and over."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read(path: str, position: int, length: int) -> memoryview:

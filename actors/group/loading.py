@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from raylog.actors.collecting import without_collector
 from raylog.actors.coordination import records
-from raylog.actors.coordination.reading import read_claimed, without_collector
+from raylog.actors.coordination.reading import read_claimed
 from raylog.actors.group.offsets import OffsetStore, Partitions
 from raylog.actors.group.pending import Producer, StoredOffset
 from raylog.actors.group.shard import Shard

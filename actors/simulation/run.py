@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+from raylog.actors.collecting import without_collector
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation.clients import Client, Ledger, Producer, Reader
@@ -273,24 +273,12 @@ async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
 def run_seed(seed: int, plan: Plan | None = None, *, quiet: bool = True) -> Report:
     """Run one simulation; what it found is in the report."""
     report = Report(seed)
-    with _without_collector(), _log_level(quiet=quiet):
+    with without_collector(), _log_level(quiet=quiet):
         try:
             run_in_virtual_time(lambda loop: _run(loop, seed, plan or Plan(), report))
         except SimulationStuck as stuck:
             report.violations.append(f"{Property.SERVED_AGAIN.name}: {stuck}")
     return report
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Nothing becomes garbage before the end, when all of it does."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager
