@@ -17,29 +17,6 @@ _HOURS = {
 _UNSET = ("log.retention.ms", "log.retention.minutes", "log.roll.ms", "log.roll.jitter.ms")
 
 
-def _broker(
-    name: str,
-    kind: ConfigType,
-    default: str | None,
-    documentation: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    dynamic: bool = False,
-) -> ConfigKey:
-    return ConfigKey(
-        name=name,
-        type=kind,
-        default=default,
-        documentation=documentation,
-        low=low,
-        high=high,
-        choices=choices,
-        dynamic=dynamic,
-    )
-
-
 def _topic_default(key: ConfigKey, name: str) -> ConfigKey:
     """The broker key that is a topic key's default."""
     default, low = _HOURS.get(name, (key.default, key.low))
@@ -61,41 +38,41 @@ _TOPIC_DEFAULTS = tuple(
 )
 
 _NETWORK = (
-    _broker(
+    ConfigKey(
         "listeners",
         _T.LIST,
         "PLAINTEXT://:9092",
         "Where clients connect: protocol://host:port. An empty host is every interface, port 0 "
         "is a free one.",
     ),
-    _broker(
+    ConfigKey(
         "advertised.listeners",
         _T.LIST,
         None,
         "What clients are told to connect to; unset means the listeners.",
     ),
-    _broker(
+    ConfigKey(
         "socket.request.max.bytes",
         _T.INT,
         "104857600",
         "Largest request; a longer one closes its connection.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "socket.send.buffer.bytes",
         _T.INT,
         "-1",
         "The kernel's send buffer of a client connection; -1 is the system's default.",
         low=-1,
     ),
-    _broker(
+    ConfigKey(
         "socket.receive.buffer.bytes",
         _T.INT,
         "-1",
         "The kernel's receive buffer of a client connection; -1 is the system's default.",
         low=-1,
     ),
-    _broker(
+    ConfigKey(
         "max.connections",
         _T.INT,
         str(INT_MAX),
@@ -103,7 +80,7 @@ _NETWORK = (
         low=0,
         dynamic=True,
     ),
-    _broker(
+    ConfigKey(
         "max.connections.per.ip",
         _T.INT,
         str(INT_MAX),
@@ -111,33 +88,33 @@ _NETWORK = (
         low=0,
         dynamic=True,
     ),
-    _broker(
+    ConfigKey(
         "connections.max.idle.ms",
         _T.LONG,
         "600000",
         "Idle time after which a connection is closed; -1 never.",
     ),
-    _broker(
+    ConfigKey(
         "queued.max.request.bytes",
         _T.LONG,
         "-1",
         "Bytes of unanswered requests a gateway holds before it stops reading; -1 is no limit.",
     ),
-    _broker(
+    ConfigKey(
         "fetch.max.bytes",
         _T.INT,
         "57671680",
         "Most bytes of one fetch answer, beside a first batch that is larger.",
         low=1024,
     ),
-    _broker(
+    ConfigKey(
         "max.incremental.fetch.session.cache.slots",
         _T.INT,
         "1000",
         "Fetch sessions a broker remembers.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "max.request.partition.size.limit",
         _T.INT,
         "2000",
@@ -147,8 +124,8 @@ _NETWORK = (
 )
 
 _CLUSTER = (
-    _broker("broker.id", _T.INT, "-1", "The broker's number; -1 takes it from the data.", low=-1),
-    _broker(
+    ConfigKey("broker.id", _T.INT, "-1", "The broker's number; -1 takes it from the data.", low=-1),
+    ConfigKey(
         "replica.selector.class",
         _T.STRING,
         None,
@@ -161,7 +138,7 @@ _CLUSTER = (
         ),
     ),
     *(
-        _broker(name, _T.LONG, str(LONG_MAX), what, low=0, dynamic=True)
+        ConfigKey(name, _T.LONG, str(LONG_MAX), what, low=0, dynamic=True)
         for name, what in (
             (
                 "leader.replication.throttled.rate",
@@ -181,156 +158,156 @@ _CLUSTER = (
             ),
         )
     ),
-    _broker(
+    ConfigKey(
         "replication.quota.window.num",
         _T.INT,
         "11",
         "For as many windows at most a throttled replica waits after it has moved too much.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "replication.quota.window.size.seconds",
         _T.INT,
         "1",
         "What a throttled rate allows in this time may move at once.",
         low=1,
     ),
-    _broker("broker.rack", _T.STRING, None, "Where the broker stands, for placement."),
-    _broker("log.dirs", _T.LIST, None, "The data directory. One is supported."),
-    _broker(
+    ConfigKey("broker.rack", _T.STRING, None, "Where the broker stands, for placement."),
+    ConfigKey("log.dirs", _T.LIST, None, "The data directory. One is supported."),
+    ConfigKey(
         "broker.heartbeat.interval.ms",
         _T.INT,
         "500",
         "Time between a broker's heartbeats to the controller.",
         low=10,
     ),
-    _broker(
+    ConfigKey(
         "broker.session.timeout.ms",
         _T.INT,
         "6000",
         "Silence after which the controller takes a broker for lost.",
         low=100,
     ),
-    _broker(
+    ConfigKey(
         "controlled.shutdown.enable",
         _T.BOOLEAN,
         "true",
         "Whether a broker hands leadership over before it stops.",
     ),
-    _broker(
+    ConfigKey(
         "controller.quorum.auto.join.enable",
         _T.BOOLEAN,
         "false",
         "Whether brokers come to vote on metadata by themselves: up to three, and in the place of "
         "their own lost directories.",
     ),
-    _broker(
+    ConfigKey(
         "num.partitions",
         _T.INT,
         "1",
         "Partitions of a topic made without a count.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "default.replication.factor",
         _T.INT,
         "1",
         "Replicas of a topic made without a count.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "auto.create.topics.enable",
         _T.BOOLEAN,
         "true",
         "Whether a client that asks for a missing topic makes it.",
     ),
-    _broker("delete.topic.enable", _T.BOOLEAN, "true", "Whether topics can be deleted."),
-    _broker(
+    ConfigKey("delete.topic.enable", _T.BOOLEAN, "true", "Whether topics can be deleted."),
+    ConfigKey(
         "auto.leader.rebalance.enable",
         _T.BOOLEAN,
         "true",
         "Whether leadership goes back to the preferred replicas by itself.",
     ),
-    _broker(
+    ConfigKey(
         "leader.imbalance.check.interval.seconds",
         _T.LONG,
         "300",
         "Time between looks for partitions that their preferred replica does not lead.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "replica.lag.time.max.ms",
         _T.LONG,
         "30000",
         "Time after which a follower that has not caught up leaves the in-sync replicas.",
     ),
-    _broker(
+    ConfigKey(
         "replica.fetch.wait.max.ms",
         _T.INT,
         "500",
         "Time for which a leader may keep a follower's request when there is nothing new.",
     ),
-    _broker(
+    ConfigKey(
         "replica.fetch.min.bytes",
         _T.INT,
         "1",
         "Bytes a follower asks a leader to wait for.",
     ),
-    _broker(
+    ConfigKey(
         "replica.fetch.max.bytes",
         _T.INT,
         "1048576",
         "Bytes of one partition in an answer to a follower, unless its first batch is larger.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "replica.fetch.response.max.bytes",
         _T.INT,
         "10485760",
         "Bytes of an answer to a follower, unless its first batch is larger.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "replica.fetch.backoff.ms",
         _T.INT,
         "1000",
         "Time between a follower's attempts after a failure, at most.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "log.retention.check.interval.ms",
         _T.LONG,
         "300000",
         "Time between looks for segments past retention.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "log.cleaner.enable",
         _T.BOOLEAN,
         "true",
         "Whether topics with the policy compact are compacted.",
     ),
-    _broker(
+    ConfigKey(
         "log.cleaner.backoff.ms",
         _T.LONG,
         "15000",
         "Time between looks for logs to compact, while there was none.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "log.cleaner.dedupe.buffer.size",
         _T.LONG,
         "67108864",
         "Bytes that a replica process takes to know keys by while it compacts a log; about 200 "
         "for each.",
     ),
-    _broker(
+    ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
         _T.DOUBLE,
         "1.7976931348623157E308",
         "Bytes a second that compaction reads and writes in one replica process.",
     ),
-    _broker(
+    ConfigKey(
         "producer.id.expiration.ms",
         _T.INT,
         "86400000",
@@ -338,20 +315,20 @@ _CLUSTER = (
         low=1,
         dynamic=True,
     ),
-    _broker(
+    ConfigKey(
         "metadata.log.max.record.bytes.between.snapshots",
         _T.LONG,
         "20971520",
         "Growth of the metadata log after which it is replaced by a snapshot.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "metadata.log.fsync",
         _T.BOOLEAN,
         "true",
         "Whether a metadata record is synced to the disk before it counts. Only tests do without.",
     ),
-    _broker(
+    ConfigKey(
         "replica.actors.max",
         _T.INT,
         "0",
@@ -359,7 +336,7 @@ _CLUSTER = (
         "where the gateway lives in that process.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "replica.actors.spare",
         _T.INT,
         "1",
@@ -367,8 +344,8 @@ _CLUSTER = (
         low=0,
         high=16,
     ),
-    _broker("gateway.actors", _T.INT, "1", "Processes that serve clients.", low=1, high=64),
-    _broker(
+    ConfigKey("gateway.actors", _T.INT, "1", "Processes that serve clients.", low=1, high=64),
+    ConfigKey(
         "gateway.in.replica.process",
         _T.STRING,
         "auto",
@@ -379,185 +356,189 @@ _CLUSTER = (
 )
 
 _GROUPS = (
-    _broker(
+    ConfigKey(
         "group.initial.rebalance.delay.ms",
         _T.INT,
         "3000",
         "Time a new group waits for more members before its first rebalance.",
         low=0,
     ),
-    _broker(
+    ConfigKey(
         "group.min.session.timeout.ms",
         _T.INT,
         "6000",
         "Shortest session timeout a classic member may ask for.",
     ),
-    _broker(
+    ConfigKey(
         "group.max.session.timeout.ms",
         _T.INT,
         "1800000",
         "Longest session timeout a classic member may ask for.",
     ),
-    _broker("group.max.size", _T.INT, str(INT_MAX), "Most members of a classic group.", low=1),
-    _broker(
+    ConfigKey("group.max.size", _T.INT, str(INT_MAX), "Most members of a classic group.", low=1),
+    ConfigKey(
         "group.coordinator.rebalance.protocols",
         _T.LIST,
         "classic,consumer",
         "Group protocols that are served.",
         choices=("classic", "consumer"),
     ),
-    _broker(
+    ConfigKey(
         "group.consumer.session.timeout.ms",
         _T.INT,
         "45000",
         "Silence after which a member of a consumer group is out (KIP-848).",
         low=1,
     ),
-    _broker("group.consumer.min.session.timeout.ms", _T.INT, "45000", "Its lower bound.", low=1),
-    _broker("group.consumer.max.session.timeout.ms", _T.INT, "60000", "Its upper bound.", low=1),
-    _broker(
+    ConfigKey("group.consumer.min.session.timeout.ms", _T.INT, "45000", "Its lower bound.", low=1),
+    ConfigKey("group.consumer.max.session.timeout.ms", _T.INT, "60000", "Its upper bound.", low=1),
+    ConfigKey(
         "group.consumer.heartbeat.interval.ms",
         _T.INT,
         "5000",
         "Time between heartbeats that members of consumer groups are told (KIP-848).",
         low=1,
     ),
-    _broker("group.consumer.min.heartbeat.interval.ms", _T.INT, "5000", "Its lower bound.", low=1),
-    _broker("group.consumer.max.heartbeat.interval.ms", _T.INT, "15000", "Its upper bound.", low=1),
-    _broker(
+    ConfigKey(
+        "group.consumer.min.heartbeat.interval.ms", _T.INT, "5000", "Its lower bound.", low=1
+    ),
+    ConfigKey(
+        "group.consumer.max.heartbeat.interval.ms", _T.INT, "15000", "Its upper bound.", low=1
+    ),
+    ConfigKey(
         "group.consumer.assignment.interval.ms",
         _T.INT,
         "1000",
         "Time between two assignments of a consumer group: who joins meanwhile is taken together.",
         low=0,
     ),
-    _broker("group.consumer.min.assignment.interval.ms", _T.INT, "0", "Its lower bound.", low=0),
-    _broker(
+    ConfigKey("group.consumer.min.assignment.interval.ms", _T.INT, "0", "Its lower bound.", low=0),
+    ConfigKey(
         "group.consumer.max.assignment.interval.ms", _T.INT, "15000", "Its upper bound.", low=0
     ),
-    _broker(
+    ConfigKey(
         "group.consumer.max.size", _T.INT, str(INT_MAX), "Most members of a consumer group.", low=1
     ),
-    _broker(
+    ConfigKey(
         "group.consumer.assignors",
         _T.LIST,
         "uniform,range",
         "Server-side assignors by preference.",
     ),
-    _broker(
+    ConfigKey(
         "group.consumer.migration.policy",
         _T.STRING,
         "bidirectional",
         "Whether a group may change between the classic and the consumer protocol.",
         choices=("disabled", "downgrade", "upgrade", "bidirectional"),
     ),
-    _broker(
+    ConfigKey(
         "offsets.topic.num.partitions", _T.INT, "50", "Partitions of __consumer_offsets.", low=1
     ),
-    _broker(
+    ConfigKey(
         "offsets.topic.replication.factor",
         _T.SHORT,
         "3",
         "Replicas of __consumer_offsets, at most the brokers declared at start.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "offsets.topic.segment.bytes",
         _T.INT,
         "104857600",
         "Segment size of __consumer_offsets.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "offsets.retention.minutes",
         _T.INT,
         "10080",
         "How long committed offsets of an empty group are kept.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "offsets.retention.check.interval.ms",
         _T.LONG,
         "600000",
         "Time between looks for expired offsets.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "offsets.commit.timeout.ms",
         _T.INT,
         "5000",
         "Time limit of writing a commit to the offsets topic.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "offset.metadata.max.bytes", _T.INT, "4096", "Longest metadata text of a commit.", low=0
     ),
 )
 
 _TRANSACTIONS = (
-    _broker(
+    ConfigKey(
         "transaction.state.log.num.partitions",
         _T.INT,
         "50",
         "Partitions of __transaction_state.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.state.log.replication.factor",
         _T.SHORT,
         "3",
         "Replicas of __transaction_state, at most the brokers declared at start.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.state.log.min.isr",
         _T.INT,
         "2",
         "min.insync.replicas of __transaction_state, at most its replicas.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.state.log.segment.bytes",
         _T.INT,
         "104857600",
         "Segment size of __transaction_state.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.max.timeout.ms",
         _T.INT,
         "900000",
         "Longest transaction timeout a producer may ask for.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.two.phase.commit.enable",
         _T.BOOLEAN,
         "false",
         "Whether producers may hold transactions prepared for somebody else's commit (KIP-939).",
     ),
-    _broker(
+    ConfigKey(
         "transactional.id.expiration.ms",
         _T.INT,
         "604800000",
         "Silence after which a transactional id is forgotten.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.partition.verification.enable",
         _T.BOOLEAN,
         "true",
         "Whether a partition asks the coordinator before it takes transactional records.",
         dynamic=True,
     ),
-    _broker(
+    ConfigKey(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         _T.INT,
         "10000",
         "Time between looks for transactions past their timeout.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         _T.INT,
         "3600000",
@@ -567,14 +548,14 @@ _TRANSACTIONS = (
 )
 
 _PLUGINS = (
-    _broker(
+    ConfigKey(
         "raylog.interceptors.timeout.ms",
         _T.INT,
         "5000",
         "Time one call of an interceptor may take before the request that needs it fails.",
         low=1,
     ),
-    _broker(
+    ConfigKey(
         "raylog.interceptors.files.dir",
         _T.STRING,
         None,
