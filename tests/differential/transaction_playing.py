@@ -33,12 +33,17 @@ def play(
     deadline = time.monotonic() + playing.START_S
     ids = [f"warm-up-{number}" for number in range(50)]
     with WireClient(host, int(port)) as client:
-        while not _serves(client, ids):
+        # Refusals say that the producer id is 0: nobody is to have it.
+        while not (_serves(client, ids) and _gives_producer_ids(client)):
             assert time.monotonic() < deadline, f"no coordinators after {playing.START_S:g} s"
             time.sleep(0.05)
-        # Refusals say that the producer id is 0: nobody is to have it.
-        client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000), 4)
     return playing.play(address, sessions, expected)
+
+
+def _gives_producer_ids(client: WireClient) -> bool:
+    """Take one; false while the broker has no block of them yet."""
+    asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
+    return client.ask(asked, 4).error_code == ErrorCode.NONE
 
 
 def _serves(client: WireClient, ids: list[str]) -> bool:
