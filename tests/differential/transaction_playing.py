@@ -43,7 +43,8 @@ def play(
 def _gives_producer_ids(client: WireClient) -> bool:
     """Take one; false while the broker has no block of them yet."""
     asked = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1_000)
-    return client.ask(asked, 4).error_code == ErrorCode.NONE
+    answer = client.ask(asked, 4)
+    return bool(answer.error_code == ErrorCode.NONE)
 
 
 def _serves(client: WireClient, ids: list[str]) -> bool:
