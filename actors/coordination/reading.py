@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from raylog.actors.collecting import without_collector
@@ -17,6 +16,7 @@ from raylog.actors.replica.api import (
     Interest,
 )
 from raylog.actors.runtime.base import Link, Runtime
+from raylog.storage.disk import Disk
 from raylog.wire.errors import CorruptMessage, error_of
 
 CHUNK_BYTES = 4 << 20
@@ -45,7 +45,7 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
             continue
         path = f"{route.directory}/{part.segment_id}"
         offset = await runtime.run_blocking(
-            _take_slice, path, part.position, part.length, offset, take
+            _take_slice, runtime.disk, path, part.position, part.length, offset, take
         )
     return offset
 
@@ -73,21 +73,23 @@ async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> Fetc
     return part
 
 
-def _take_slice(path: str, position: int, length: int, offset: int, take: Take) -> int:
+def _take_slice(
+    disk: Disk, path: str, position: int, length: int, offset: int, take: Take
+) -> int:
     try:
-        data = _read(path, position, length)
+        data = _read(disk, path, position, length)
     except FileNotFoundError:
         return offset  # compacted meanwhile: the replica is asked again
     with without_collector():
         return take(data, offset)
 
 
-def _read(path: str, position: int, length: int) -> memoryview:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _read(disk: Disk, path: str, position: int, length: int) -> memoryview:
+    fd = disk.open(path)
     try:
-        data = os.pread(fd, length, position)
+        data = disk.pread(fd, length, position)
     finally:
-        os.close(fd)
+        disk.close(fd)
     if len(data) < length:
         raise CorruptMessage(f"{path} ends {length - len(data)} bytes early")
     return memoryview(data)

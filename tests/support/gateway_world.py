@@ -29,6 +29,7 @@ from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
 from raylog.actors.runtime.base import PeerLost, PeerTimeout
 from raylog.actors.runtime.links import ask_over, joined
 from raylog.wire.api import ApiKey
+from raylog.storage.disk import OsDisk
 from raylog.wire.errors import KafkaError
 from raylog.wire.frame import decode_response, encode_request
 from raylog.wire.schema import layout_of
@@ -64,6 +65,7 @@ class FakeRuntime:
 
     def __init__(self) -> None:
         self.random = random.Random(1)
+        self.disk = OsDisk()
         self.peers: dict[str, Any] = {}
         self.links: dict[str, FakeLink] = {}
         self.failures: list[BaseException] = []
