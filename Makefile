@@ -12,11 +12,12 @@ PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
+BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
-        differential malformed loadtest checker bench replicated groups-load micro golden lock clean install
+        differential malformed loadtest checker bench replicated copying groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -56,13 +57,13 @@ layers: $(STAMP)
 	$(VENV)/bin/lint-imports
 
 unit: $(STAMP) ## machines, codecs, storage: no Ray
-	$(PYTEST) tests/unit
+	$(PYTEST) $(BOTH_CORES) tests/unit
 
 property: $(STAMP) ## Hypothesis
-	$(PYTEST) tests/property tests/golden
+	$(PYTEST) $(BOTH_CORES) tests/property tests/golden
 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
-	SEED=$(SEED) $(PYTEST) tests/sim
+	SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
 
 sim-planted: $(STAMP) ## every planted mistake must be found; an hour or so
 	PLANTED=all $(PYTEST) tests/sim/test_planted.py -v
@@ -90,6 +91,10 @@ faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1,
 
 rolling: $(STAMP) ## three brokers restarted in turn, 20 partitions moved, under load; the history checker judges
 	$(PY) -m tests.cluster.rolling
+
+copying: $(STAMP) ## exactly-once on three Ray nodes under kills: RECORDS=100000 RATE=1000 KILL_EVERY=10 CLIENTS=confluent|java|mixed
+	$(PY) -m tests.cluster.copying --records $(or $(RECORDS),100000) --records-per-s $(or $(RATE),1000) \
+	  --kill-every $(or $(KILL_EVERY),10) --clients $(or $(CLIENTS),mixed) --seed $(or $(SEED),1)
 
 damage: $(STAMP) ## ROUNDS=30 deaths of a broker whose replicas come back damaged, 40 kinds each; SEED=1
 	RAYLOG_DAMAGE_ROUNDS=$(or $(ROUNDS),30) RAYLOG_DAMAGE_SEED=$(or $(SEED),1) $(PYTEST) tests/property/test_damage.py
