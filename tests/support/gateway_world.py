@@ -28,8 +28,8 @@ from raylog.actors.names import controller_name
 from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
 from raylog.actors.runtime.base import PeerLost, PeerTimeout
 from raylog.actors.runtime.links import ask_over, joined
-from raylog.wire.api import ApiKey
 from raylog.storage.disk import OsDisk
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import KafkaError
 from raylog.wire.frame import decode_response, encode_request
 from raylog.wire.schema import layout_of
