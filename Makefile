@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
-        differential malformed loadtest checker bench replicated copying groups-load micro golden lock clean install
+        differential malformed loadtest checker bench replicated transactions-bench copying groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -119,6 +119,9 @@ bench: $(STAMP) ## Apache Kafka and Raylog in one run, as ratios (needs Java and
 
 replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kafka (needs Java and Maven)
 	$(PY) -m bench.replicated --write-docs
+
+transactions-bench: $(STAMP) ## transactional produce throughput beside Apache Kafka (needs Java and Maven); BROKERS=1 or 3
+	$(PY) -m bench.transactions --brokers $(or $(BROKERS),1)
 
 micro: $(STAMP) ## codec and log alone
 	$(PY) -m bench.micro

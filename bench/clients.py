@@ -26,11 +26,12 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Settings of one producer; sizes in bytes."""
+    """Settings of one producer; sizes in bytes. `transaction_ms` 0: without transactions."""
 
     acks: str
     linger_ms: int
     batch_bytes: int
+    transaction_ms: int = 0
 
     @property
     def java(self) -> list[str]:
@@ -61,6 +62,7 @@ class Load:
 def java_produce(address: str, load: Load, settings: ProducerSettings, producers: int = 1) -> float:
     """Records per second by `producers` of Kafka's own producer-perf side by side."""
     share = load.records // producers
+    lasting = ["--transaction-duration-ms", str(settings.transaction_ms)]
 
     def one(_: int) -> float:
         said = _java(
@@ -68,6 +70,7 @@ def java_produce(address: str, load: Load, settings: ProducerSettings, producers
             *("--bootstrap-server", address, "--topic", load.topic, "--throughput", "-1"),
             *("--num-records", str(share), "--record-size", str(load.size)),
             *("--command-property", *settings.java),
+            *(lasting if settings.transaction_ms else ()),
         )
         totals = _PRODUCED.findall(said)
         if not totals or int(totals[-1][0]) != share:

@@ -126,7 +126,10 @@ class Produce:
         many = f" x{self.producers}" if self.producers > 1 else ""
         batch = f"{self.settings.batch_bytes // 1024} KiB linger {self.settings.linger_ms}"
         acks = f"acks={self.settings.acks}{self.copies.words}"
-        return f"produce {self.client}{many} {acks} {self.size} B {self.partitions} p {batch}"
+        lasting = self.settings.transaction_ms
+        within = f" transactions of {lasting} ms" if lasting else ""
+        sizes = f"{self.size} B {self.partitions} p {batch}"
+        return f"produce {self.client}{many} {acks} {sizes}{within}"
 
     def probe(self, peer: Peer) -> float:
         """A run at the smallest size."""
