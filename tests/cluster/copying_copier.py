@@ -22,11 +22,22 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 FATAL_EXIT = 3
 CALL_S = 60.0
 POLL_S = 0.2
-LINGER_S = 0.5
+LINGER_S = 3.0
 """A transaction that is not full waits so long for more records."""
 RETRY_S = 0.05
 SESSION_TIMEOUT_MS = "6000"
 TRANSACTION_TIMEOUT_MS = "60000"
+PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+    KafkaError._WAIT_COORD,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+}
+"""What a consumer may be told while coordinators move; its errors do not say so themselves."""
 QUICK = {
     "reconnect.backoff.ms": "50",
     "reconnect.backoff.max.ms": "250",
@@ -172,16 +183,20 @@ class Copier:
                 found.offset = max(0, found.offset)
                 self._consumer.seek(found)
 
-        self._repeat(look)
+        self._repeat(look, lambda error: error.code() in PASSING)
 
-    def _repeat(self, call: Callable[[], object]) -> None:
+    def _repeat(
+        self,
+        call: Callable[[], object],
+        is_passing: Callable[[KafkaError], bool] = KafkaError.retriable,
+    ) -> None:
         """Call until it succeeds or fails with what the same call cannot mend."""
         while True:
             try:
                 call()
             except KafkaException as failure:
                 error = _error_of(failure)
-                if not error.retriable():
+                if not is_passing(error):
                     raise
                 self._note("error", error.name(), 1)
                 time.sleep(RETRY_S)

@@ -28,7 +28,6 @@ class Fleet:
 
         Raises jars.MissingToolError where there should be Java clients and there is no Java.
         """
-        self.kills = 0
         self.ends: Counter[int] = Counter()
         """Exits of copiers that nobody killed, by code."""
         self.failures: list[str] = []
@@ -57,8 +56,7 @@ class Fleet:
         trace: TracebackType | None,
     ) -> None:
         for process in self._running.values():
-            process.kill()
-            process.wait()
+            _kill(process)
 
     @property
     def notes(self) -> list[Path]:
@@ -84,9 +82,7 @@ class Fleet:
 
     def kill(self, number: int) -> None:
         """End a copier by SIGKILL, and start it again."""
-        self._running[number].kill()
-        self._running[number].wait()
-        self.kills += 1
+        _kill(self._running[number])
         self._start(number)
 
     def mend(self) -> None:
@@ -94,6 +90,7 @@ class Fleet:
         for number, process in tuple(self._running.items()):
             code = process.poll()
             if code is not None:
+                _close(process.stdin)
                 self._note_end(number, code)
                 self._start(number)
 
@@ -112,6 +109,12 @@ class Fleet:
             if code:
                 self._note_end(number, code)
         self._running.clear()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    _close(process.stdin)
 
 
 def _close(stdin: IO[bytes] | None) -> None:

@@ -33,7 +33,7 @@ public final class Copier implements ConsumerRebalanceListener {
     private static final int FATAL_EXIT = 3;
     private static final Duration CALL = Duration.ofSeconds(60);
     private static final Duration POLL = Duration.ofMillis(200);
-    private static final long LINGER_NS = 500_000_000L;
+    private static final long LINGER_NS = 3_000_000_000L;
 
     private final String source;
     private final String sink;
