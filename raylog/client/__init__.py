@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from raylog.client.blocking import BlockingClient, BlockingConsumer, BlockingProducer
     from raylog.client.cluster import ClusterView, Node, PartitionView, TopicPartition, TopicView
     from raylog.client.errors import (
+        AbortRequired,
         BufferExhausted,
         ClientError,
         ConnectionLost,
@@ -29,11 +30,14 @@ if TYPE_CHECKING:
         NotConnected,
         NotKafka,
         NotSupported,
+        ProducerUnusable,
         RequestTimedOut,
+        WrongTransactionState,
     )
     from raylog.client.fetched import ConsumedRecords
     from raylog.client.group_descriptions import GroupDescription, GroupMember
     from raylog.client.groups import CommittedOffset, GroupListing
+    from raylog.client.membership import GroupMetadata
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
     from raylog.client.replicas import (
         PartitionReplicas,
@@ -73,6 +77,7 @@ _HOMES = {
         "TopicView",
     ),
     "raylog.client.errors": (
+        "AbortRequired",
         "BufferExhausted",
         "ClientError",
         "ConnectionLost",
@@ -81,11 +86,14 @@ _HOMES = {
         "NotConnected",
         "NotKafka",
         "NotSupported",
+        "ProducerUnusable",
         "RequestTimedOut",
+        "WrongTransactionState",
     ),
     "raylog.client.fetched": ("ConsumedRecords",),
     "raylog.client.group_descriptions": ("GroupDescription", "GroupMember"),
     "raylog.client.groups": ("CommittedOffset", "GroupListing"),
+    "raylog.client.membership": ("GroupMetadata",),
     "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
     "raylog.client.replicas": (
         "PartitionReplicas",
@@ -111,6 +119,7 @@ __all__ = [
     "EARLIEST",
     "LATEST",
     "MAX_TIMESTAMP",
+    "AbortRequired",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -135,6 +144,7 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "GroupMetadata",
     "InvalidSetting",
     "LogDir",
     "NewTopic",
@@ -145,6 +155,7 @@ __all__ = [
     "PartitionReplicas",
     "PartitionView",
     "ProducerSettings",
+    "ProducerUnusable",
     "QuorumMember",
     "QuorumView",
     "Reassignment",
@@ -156,6 +167,7 @@ __all__ = [
     "TopicView",
     "TransactionDescription",
     "TransactionListing",
+    "WrongTransactionState",
     "parse_bootstrap",
 ]
 

@@ -6,6 +6,7 @@
 | sealed → in flight | `drain`: in order, with the next sequence numbers |
 | in flight → gone | acknowledged, or refused for good |
 | in flight → sealed | refused for now: in front of its partition's queue, in sequence order |
+| any but in flight → gone | it waited too long, or its transaction failed |
 
 After a refusal a partition sends nothing until all that is in flight there is answered, so that
 repeats go out in order. A batch that failed for good leaves a gap in the sequence: the producer
@@ -287,6 +288,20 @@ class Accumulator:
                 if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
                     self.needs_identity = True
         return expired
+
+    def give_up(self) -> list[Batch]:
+        """Give up all that is not in flight; returns it. What was sent before may be written."""
+        given_up: list[Batch] = []
+        for queue in self._queues.values():
+            given_up += (*queue.refused, *queue.batches)
+            queue.refused.clear()
+            queue.batches.clear()
+            queue.open = None
+        for batch in given_up:
+            self.held_bytes -= batch.size
+            if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
+                self.needs_identity = True
+        return given_up
 
     def renew(self, identity: ProducerIdentity) -> list[Batch]:
         """Take a new identity; sequences start at 0.

@@ -15,7 +15,8 @@ from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted
 from raylog.client.fetched import ConsumedRecords
 from raylog.client.groups import GroupAdmin
-from raylog.client.producer import OnDelivery, Producer
+from raylog.client.membership import GroupMetadata
+from raylog.client.producer import Offsets, OnDelivery, Producer
 from raylog.client.replicas import ReplicaAdmin
 from raylog.client.settings import (
     ClientSettings,
@@ -24,12 +25,13 @@ from raylog.client.settings import (
     parse_bootstrap,
 )
 from raylog.client.streams import AsyncIo
+from raylog.client.transactions import TransactionAdmin
 from raylog.wire.errors import UnknownTopicOrPartition
 
 POLL_RECORDS_MAX = 10_000
 
 
-class AsyncClient(Admin, GroupAdmin, ReplicaAdmin):
+class AsyncClient(Admin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
     """A client of one cluster.
 
     `async with AsyncClient("localhost:9092") as client: ...`
@@ -46,6 +48,7 @@ class AsyncClient(Admin, GroupAdmin, ReplicaAdmin):
         Admin.__init__(self, core)
         GroupAdmin.__init__(self, core)
         ReplicaAdmin.__init__(self, core)
+        TransactionAdmin.__init__(self, core)
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
@@ -85,7 +88,8 @@ class AsyncClient(Admin, GroupAdmin, ReplicaAdmin):
 class AsyncProducer:
     """Sends records; a task of its own sends batches that are full or lingered.
 
-    Several tasks may share it. Used with `async with`: leaving it normally flushes.
+    Several tasks may share it; one of them makes the calls about transactions. Used with
+    `async with`: leaving it normally flushes, and aborts a transaction that is still open.
     """
 
     def __init__(self, producer: Producer, io: AsyncIo) -> None:
@@ -133,6 +137,35 @@ class AsyncProducer:
         await self._sent_until(lambda: self._producer.is_idle, float("inf"))
         self._producer.raise_failures()
 
+    async def init_transactions(self) -> None:
+        """Take the transactional id over, once, before all else.
+
+        Other producers of the same id are fenced, and what they left open is aborted.
+        """
+        await self._producer.init_transactions()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: records and offsets from now on are part of it."""
+        self._producer.begin_transaction()
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
+        """Commit a group's offsets, the next ones to read, if the transaction is committed.
+
+        Raises AbortRequired, such as when the member is not in the group any more.
+        """
+        await self._producer.send_offsets_to_transaction(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
+
+        Whatever else is raised leaves the outcome open: call this again.
+        """
+        await self._end_transaction(commit=True)
+
+    async def abort_transaction(self) -> None:
+        """Abort the transaction; records that were not sent yet never will be."""
+        await self._end_transaction(commit=False)
+
     async def close(self) -> None:
         """Stop sending and end the connections; what is not flushed is lost."""
         sender, self._sender = self._sender, None
@@ -151,10 +184,18 @@ class AsyncProducer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:
+            if self._producer.has_open_transaction:
+                await self.abort_transaction()
+            elif kind is None:
                 await self.flush()
         finally:
             await self.close()
+
+    async def _end_transaction(self, *, commit: bool) -> None:
+        """Let the sender deliver what there is, or give it up, then end the transaction."""
+        self._producer.prepare_end(commit=commit)
+        await self._sent_until(lambda: self._producer.is_idle, float("inf"))
+        await self._producer.end_transaction(commit=commit)
 
     async def _sent_until(self, enough: Callable[[], bool], timeout_ms: float) -> None:
         """Send without lingering until `enough()`; raises BufferExhausted and the sender's end."""
@@ -224,6 +265,10 @@ class AsyncConsumer:
     async def position(self, key: TopicPartition) -> int:
         """Offset of the next record."""
         return await self._consumer.position(key)
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        return self._consumer.group_metadata()
 
     async def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX

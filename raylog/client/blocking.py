@@ -22,8 +22,9 @@ from raylog.client.fetched import ConsumedRecords
 from raylog.client.group_descriptions import GroupDescription
 from raylog.client.groups import CommittedOffset, GroupAdmin, GroupListing
 from raylog.client.io import run_blocking
+from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import FoundOffset
-from raylog.client.producer import OnDelivery, Producer
+from raylog.client.producer import Offsets, OnDelivery, Producer
 from raylog.client.replicas import (
     Outcomes,
     PartitionReplicas,
@@ -247,7 +248,7 @@ class BlockingClient:
 class BlockingProducer:
     """Sends records; batches leave when they are full, everything leaves at `flush`.
 
-    Used with `with`: leaving it normally flushes.
+    Used with `with`: leaving it normally flushes, and aborts a transaction that is still open.
     """
 
     def __init__(self, producer: Producer) -> None:
@@ -288,6 +289,35 @@ class BlockingProducer:
         """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
         run_blocking(self._producer.flush())
 
+    def init_transactions(self) -> None:
+        """Take the transactional id over, once, before all else.
+
+        Other producers of the same id are fenced, and what they left open is aborted.
+        """
+        run_blocking(self._producer.init_transactions())
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction: records and offsets from now on are part of it."""
+        self._producer.begin_transaction()
+
+    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
+        """Commit a group's offsets, the next ones to read, if the transaction is committed.
+
+        Raises AbortRequired, such as when the member is not in the group any more.
+        """
+        run_blocking(self._producer.send_offsets_to_transaction(offsets, group))
+
+    def commit_transaction(self) -> None:
+        """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
+
+        Whatever else is raised leaves the outcome open: call this again.
+        """
+        run_blocking(self._producer.commit_transaction())
+
+    def abort_transaction(self) -> None:
+        """Abort the transaction; records that were not sent yet never will be."""
+        run_blocking(self._producer.abort_transaction())
+
     def close(self) -> None:
         """End the producer's connections; what is not flushed is lost."""
         self._producer.close()
@@ -302,7 +332,9 @@ class BlockingProducer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if kind is None:
+            if self._producer.has_open_transaction:
+                self.abort_transaction()
+            elif kind is None:
                 self.flush()
         finally:
             self.close()
@@ -333,6 +365,10 @@ class BlockingConsumer:
     def position(self, key: TopicPartition) -> int:
         """Offset of the next record."""
         return run_blocking(self._consumer.position(key))
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        return self._consumer.group_metadata()
 
     def poll(
         self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX

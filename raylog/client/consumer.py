@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
-from raylog.client.errors import ClientError
+from raylog.client.errors import ClientError, InvalidSetting
 from raylog.client.fetched import ConsumedRecords, FetchedBatches
+from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import EARLIEST, LATEST, by_topic, list_offsets
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
@@ -118,6 +119,12 @@ class Consumer:
     def high_watermark(self, key: TopicPartition) -> int:
         """Exclusive end of the partition as the last fetch told; -1 before."""
         return self._assigned[key].high_watermark
+
+    def group_metadata(self) -> GroupMetadata:
+        """The group of `group_id`, in which a consumer of assigned partitions is no member."""
+        if self.settings.group_id is None:
+            raise InvalidSetting("expected a consumer with a group_id, found one without")
+        return GroupMetadata(self.settings.group_id)
 
     def close(self) -> None:
         """End the consumer's connections."""

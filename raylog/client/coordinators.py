@@ -1,6 +1,7 @@
-"""Who coordinates a group, and asking them: FindCoordinator v0-6, and what goes to coordinators.
+"""Who coordinates a group or a transactional id: FindCoordinator v0-6, and asking coordinators.
 
-A coordinator moves with the partition of `__consumer_offsets` that it leads. NOT_COORDINATOR and
+A coordinator moves with the partition of `__consumer_offsets` or `__transaction_state` that it
+leads. NOT_COORDINATOR and
 COORDINATOR_NOT_AVAILABLE say that it moved or is not elected yet: it is looked for again.
 COORDINATOR_LOAD_IN_PROGRESS says that it is the right one, and not ready.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 from raylog.client.cluster import Node
@@ -27,7 +29,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 GroupAnswers = Iterable[tuple[str, T | KafkaError]]
 
-_KEY_TYPE_GROUP = 0
 _BATCHES_SINCE = 4
 """FindCoordinator version that takes several keys (KIP-699)."""
 _RETRIABLE = frozenset(
@@ -43,11 +44,19 @@ _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILAB
 """Refusals of a broker that does not coordinate the group, or not yet."""
 
 
-class Coordinators:
-    """The coordinators of groups as far as they are known, for one client."""
+class KeyType(IntEnum):
+    """What is coordinated, numbered as in FindCoordinator."""
 
-    def __init__(self, core: Core) -> None:
+    GROUP = 0
+    TRANSACTION = 1
+
+
+class Coordinators:
+    """The coordinators of groups, or transactional ids, as far as they are known to one client."""
+
+    def __init__(self, core: Core, key_type: KeyType = KeyType.GROUP) -> None:
         self._core = core
+        self._key_type = key_type
         self._known: dict[str, int] = {}
 
     async def find(self, group_ids: Iterable[str]) -> dict[str, int]:
@@ -72,11 +81,11 @@ class Coordinators:
         node_id = await self._core.any_node()
         if await self._core.version_on(node_id, ApiKey.FIND_COORDINATOR) < _BATCHES_SINCE:
             for group_id in group_ids:
-                alone = FindCoordinatorRequest(key=group_id, key_type=_KEY_TYPE_GROUP)
+                alone = FindCoordinatorRequest(key=group_id, key_type=self._key_type)
                 answer = await self._core.ask(node_id, alone, FindCoordinatorResponse)
                 self._take(group_id, answer)
             return
-        request = FindCoordinatorRequest(key_type=_KEY_TYPE_GROUP, coordinator_keys=list(group_ids))
+        request = FindCoordinatorRequest(key_type=self._key_type, coordinator_keys=list(group_ids))
         response = await self._core.ask(node_id, request, FindCoordinatorResponse)
         for found in response.coordinators:
             self._take(found.key, found)
@@ -88,12 +97,49 @@ class Coordinators:
         """Take one answer: the broker's address too, which metadata may not have yet."""
         if answer.error_code != ErrorCode.NONE:
             told = f": {answer.error_message}" if answer.error_message else ""
-            raise error_of(answer.error_code, f"coordinator of group {group_id!r}{told}")
+            raise error_of(
+                answer.error_code,
+                f"coordinator of {self._key_type.name.lower()} {group_id!r}{told}",
+            )
         nodes = self._core.cluster.nodes
         known = nodes.get(answer.node_id)
         if known is None or (known.host, known.port) != (answer.host, answer.port):
             nodes[answer.node_id] = Node(answer.node_id, answer.host, answer.port)
         self._known[group_id] = answer.node_id
+
+
+async def ask_coordinator(
+    core: Core,
+    coordinators: Coordinators,
+    key: str,
+    request: object,
+    expected: type[R],
+    refusal: Callable[[R], KafkaError | None],
+    *,
+    at_most: int | None = None,
+    timeout_ms: float | None = None,
+) -> R:
+    """Ask the coordinator of one key, wherever it moves, until it does not ask for patience.
+
+    `refusal` finds the error in an answer; one that a repeat does not cure is raised. The request
+    must be harmless to repeat: a lost answer leaves it unknown whether it was carried out.
+    """
+
+    async def attempt() -> R:
+        node_id = (await coordinators.find([key]))[key]
+        try:
+            response = await core.ask(node_id, request, expected, at_most=at_most)
+        except ClientError:
+            coordinators.forget(key)
+            raise
+        error = refusal(response)
+        if error is None:
+            return response
+        if error.code in _MOVED:
+            coordinators.forget(key)
+        raise error
+
+    return await core.repeat(attempt, timeout_ms=timeout_ms)
 
 
 async def ask_coordinators(

@@ -77,6 +77,8 @@ class Core:
         self._connecting: set[int] = set()
         self._bootstrap = {-2 - i: address for i, address in enumerate(settings.bootstrap)}
         self._metadata_at_ms: dict[str, float] = {}
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -180,6 +182,10 @@ class Core:
     async def api_versions(self, node_id: int) -> dict[int, range]:
         """API key to the versions this broker speaks."""
         return dict((await self._channel(node_id)).versions)
+
+    def feature_level(self, name: str) -> int:
+        """A feature's level in the cluster (KIP-584), as brokers told at connecting; 0: none."""
+        return self._features.get(name, 0)
 
     def in_flight(self, node_id: int) -> int:
         """Unanswered requests of one broker's connection."""
@@ -346,6 +352,11 @@ class Core:
             raise NotConnected(f"{address} ended the connection: {error}") from error
         if response.error_code != ErrorCode.NONE:
             raise error_of(response.error_code, f"ApiVersions at {address}")
+        if response.finalized_features_epoch > self._features_epoch:
+            self._features_epoch = response.finalized_features_epoch
+            self._features = {
+                feature.name: feature.max_version_level for feature in response.finalized_features
+            }
         return {
             key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys
         }

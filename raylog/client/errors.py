@@ -35,3 +35,22 @@ class DeliveryFailed(ClientError):
 
 class BufferExhausted(ClientError):
     """The producer's buffer stayed full for as long as a caller may be held."""
+
+
+class WrongTransactionState(ClientError):
+    """A transactional call out of turn; the message says which, and where the producer stands."""
+
+
+class AbortRequired(ClientError):
+    """The open transaction cannot be committed: abort it, then begin another.
+
+    `__cause__` is what made it so.
+    """
+
+
+class ProducerUnusable(ClientError):
+    """The transactional producer can only be closed; what it has open will be aborted.
+
+    `__cause__` says why: `ProducerFenced` or `InvalidProducerEpoch` if another producer has its
+    transactional id now.
+    """

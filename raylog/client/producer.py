@@ -1,14 +1,15 @@
 """Sending records: batches to requests, answers to repeats or reports.
 
 Produce v3-13: topics go by id from v13 on (KIP-516), refusals name the new leader from v10 on
-(KIP-951). `step` never waits for answers, so that one coroutine serves a caller that sends as it
-goes (blocking) as well as a background task (asyncio).
+(KIP-951). `step` never waits for answers to batches, so that one coroutine serves a caller that
+sends as it goes (blocking) as well as a background task (asyncio). Batches of a transaction leave
+once it holds their partitions, and are given up when it cannot be committed (transactional.py).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,9 +17,18 @@ from raylog.client.accumulator import Accumulator, Batch, Delivery, Headers, Pro
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
-from raylog.client.errors import BufferExhausted, ClientError, DeliveryFailed, RequestTimedOut
+from raylog.client.errors import (
+    BufferExhausted,
+    ClientError,
+    DeliveryFailed,
+    InvalidSetting,
+    RequestTimedOut,
+)
+from raylog.client.groups import CommittedOffset
+from raylog.client.membership import GroupMetadata
 from raylog.client.partitioner import next_sticky, partition_of_key
 from raylog.client.settings import ProducerSettings
+from raylog.client.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_of
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -43,6 +53,8 @@ _NO_HEADERS: list[tuple[str, bytes | None]] = []
 most of it in the garbage collector."""
 
 OnDelivery = Callable[[Delivery], None]
+Offsets = Mapping[TopicPartition, CommittedOffset | int]
+"""Next offsets to read, to be committed."""
 _partition_of_short_key = lru_cache(maxsize=16_384)(partition_of_key)
 
 
@@ -70,9 +82,18 @@ class Producer:
         self._accumulator = Accumulator(
             batch_bytes=settings.batch_bytes,
             buffer_bytes=settings.buffer_bytes,
-            idempotent=settings.idempotent,
+            idempotent=settings.is_idempotent,
             now_ms=core.io.now_ms,
         )
+        self._transactions: Transactions | None = None
+        if settings.transactional_id is not None:
+            self._transactions = Transactions(
+                core,
+                settings.transactional_id,
+                timeout_ms=settings.transaction_timeout_ms,
+                max_block_ms=settings.max_block_ms,
+                renew=self._accumulator.renew,
+            )
         self._sent: list[_Sent] = []
         self._sticky: dict[str, int] = {}
         self._last_sticky: dict[str, int] = {}
@@ -93,8 +114,11 @@ class Producer:
     ) -> bool:
         """Take a record; returns whether there is something to do (`step`, `make_room`).
 
-        Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`).
+        Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`), and
+        in a transactional producer what `begin_transaction` or `abort_transaction` must cure.
         """
+        if self._transactions is not None:
+            self._transactions.state.require_open("send")
         if timestamp_ms is None:
             timestamp_ms = int(time.time() * 1000)
         if partition is None:
@@ -145,12 +169,10 @@ class Producer:
         await self._core.io.wait(self._any_done, 0)
         self._collect()
         self._expire()
-        if self._accumulator.needs_identity:
-            if self._accumulator.in_flight:
-                return
-            await self._renew_identity()
-        await self._refresh_stale()
         linger_ms = 0.0 if everything else self.settings.linger_ms
+        if not await self._may_send(linger_ms):
+            return
+        await self._refresh_stale()
         ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
         for node_id, keys in self._by_leader(ready).items():
             if self._in_flight_at(node_id) < self.settings.in_flight_max:
@@ -158,17 +180,25 @@ class Producer:
 
     async def flush(self) -> None:
         """Send all and wait for every record's end; raises DeliveryFailed if one failed."""
+        await self._finish_all()
+        self.raise_failures()
+
+    async def _finish_all(self) -> None:
         while not self._accumulator.is_empty:
             await self.step(everything=True)
             if not self._accumulator.is_empty:
                 await self._wait(float("inf"), everything=True)
-        self.raise_failures()
 
     def raise_failures(self) -> None:
-        """Raise DeliveryFailed if batches failed since this was last asked."""
+        """Raise DeliveryFailed if batches failed since this was last asked.
+
+        In a transaction that is AbortRequired, or ProducerUnusable.
+        """
         first, count = self._first_failure, self._failed_count
         self._first_failure, self._failed_count = None, 0
-        if first is not None:
+        if self._transactions is not None:
+            self._transactions.state.check()
+        elif first is not None:
             assert first.failure is not None
             raise DeliveryFailed(
                 f"{count} records were not delivered; the first to "
@@ -188,7 +218,73 @@ class Producer:
         """End the producer's connections; what is not flushed is lost."""
         self._core.close()
 
+    # -- transactions --------------------------------------------------------------------------
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether there is a transaction that can be aborted."""
+        return self._transactions is not None and self._transactions.state.can_abort
+
+    async def init_transactions(self) -> None:
+        """Take the transactional id over, once, before all else."""
+        await self._transactional().initialize()
+
+    def begin_transaction(self) -> None:
+        """Begin a transaction; records of before and of other transactions are all delivered."""
+        self._transactional().begin()
+
+    async def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
+        """Commit a group's offsets if the transaction is committed, and not otherwise."""
+        await self._transactional().send_offsets(offsets, group)
+
+    async def commit_transaction(self) -> None:
+        """Deliver all records, then commit."""
+        self.prepare_end(commit=True)
+        await self._finish_all()
+        await self.end_transaction(commit=True)
+
+    async def abort_transaction(self) -> None:
+        """Give up what was not sent, wait for the answers to what was, then abort."""
+        self.prepare_end(commit=False)
+        await self._finish_all()
+        await self.end_transaction(commit=False)
+
+    def prepare_end(self, *, commit: bool) -> None:
+        """Take no more records; whoever steps this producer makes it idle next."""
+        self._transactional().state.begin_end(commit=commit)
+
+    async def end_transaction(self, *, commit: bool) -> None:
+        """End the transaction of a producer that is idle."""
+        assert self.is_idle, "records of a transaction are on their way"
+        self._first_failure, self._failed_count = None, 0
+        is_worn = self._accumulator.needs_identity
+        await self._transactional().end(commit=commit, is_worn=is_worn)
+
+    def _transactional(self) -> Transactions:
+        if self._transactions is None:
+            raise InvalidSetting("expected a producer with a transactional_id, found one without")
+        return self._transactions
+
     # -- inside --------------------------------------------------------------------------------
+
+    async def _may_send(self, linger_ms: float) -> bool:
+        """Whether batches may leave now; gets ready for it, or gives them up."""
+        if self._transactions is None:
+            if self._accumulator.needs_identity:
+                if self._accumulator.in_flight:
+                    return False
+                await self._renew_identity()
+            return True
+        if self._transactions.state.gives_up is None:
+            ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
+            if ready:
+                await self._transactions.add_partitions(ready)
+        reason = self._transactions.state.gives_up
+        if reason is None:
+            return True
+        for batch in self._accumulator.give_up():
+            self._report(batch, -1, reason)
+        return False
 
     def _choose(self, topic: str, key: bytes | None) -> int:
         """The partition of a record that names none."""
@@ -224,12 +320,12 @@ class Producer:
         """Send one request; what cannot be sent counts as refused."""
         acks = self.settings.acks
         try:
-            request, by_id = self._request(batches)
+            request, at_most = self._request(batches)
             pending = await self._core.submit(
                 node_id,
                 request,
                 ProduceResponse,
-                at_most=None if by_id else _BY_NAME_LAST,
+                at_most=at_most,
                 answered=acks != 0,
             )
         except (ClientError, KafkaError) as error:
@@ -249,8 +345,8 @@ class Producer:
             ] = batch
         self._sent.append(_Sent(pending, node_id, expected))
 
-    def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, bool]:
-        """One request of one batch a partition, and whether all topics' ids are known."""
+    def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, int | None]:
+        """One request of one batch a partition, and the newest version that it can have."""
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             name = batch.key.topic
@@ -261,11 +357,15 @@ class Producer:
                 PartitionProduceData(index=batch.key.partition, records=self._encoded(batch))
             )
         request = ProduceRequest(
+            transactional_id=self.settings.transactional_id,
             acks=self.settings.acks,
             timeout_ms=self._core.settings.request_timeout_ms,
             topic_data=list(topics.values()),
         )
-        return request, all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        if self._transactions is not None and not self._transactions.is_version_2:
+            return request, PRODUCE_OF_VERSION_1_LAST
+        is_by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        return request, None if is_by_id else _BY_NAME_LAST
 
     def _encoded(self, batch: Batch) -> bytes:
         """The batch's bytes; a repeat sends the very same."""
@@ -277,6 +377,7 @@ class Producer:
                 producer_id=batch.identity.producer_id,
                 producer_epoch=batch.identity.producer_epoch,
                 base_sequence=batch.sequence,
+                is_transactional=self._transactions is not None,
             )
         return batch.encoded
 
@@ -337,18 +438,26 @@ class Producer:
         """Send a batch again, or give it up."""
         now_ms = self._core.io.now_ms()
         again_ms = now_ms + self._backoff_ms(batch)
-        overdue = self._is_overdue(batch)
-        if isinstance(error, KafkaError) and error.code in _UNFIT_SEQUENCE and not overdue:
+        if self._is_overdue(batch) or batch.attempts > self.settings.retries:
+            self._fail(batch, error)
+        elif isinstance(error, KafkaError) and error.code in _UNFIT_SEQUENCE:
             if self._accumulator.follows_unsettled(batch):
                 self._accumulator.refused(batch, again_ms)
-            else:
+            elif self._transactions is None:
                 self._accumulator.resequence(batch, again_ms)
-        elif is_retriable(error) and not overdue:
+            else:
+                self._fail(batch, error)  # within a transaction there is no other identity
+        elif is_retriable(error):
             self._stale.add(batch.key.topic)
             self._accumulator.refused(batch, again_ms)
         else:
-            self._accumulator.failed(batch)
-            self._report(batch, -1, error)
+            self._fail(batch, error)
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        self._accumulator.failed(batch)
+        self._report(batch, -1, error)
+        if self._transactions is not None:
+            self._transactions.state.batch_failed(error)
 
     def _backoff_ms(self, batch: Batch) -> float:
         """Pause before a repeat; doubles with each."""
@@ -368,6 +477,8 @@ class Producer:
                 f"sent {batch.attempts} times"
             )
             self._report(batch, -1, error)
+            if self._transactions is not None:
+                self._transactions.state.batch_failed(error)
 
     async def _renew_identity(self) -> None:
         """Ask for a producer id; sequences start anew."""

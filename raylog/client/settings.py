@@ -52,30 +52,54 @@ class ProducerSettings:
     """From `send` to acknowledgement, repeats included; then the batch fails."""
     in_flight_max: int = 5
     """Unanswered requests per broker."""
-    idempotent: bool = True
-    """Repeats leave no duplicates and keep the order."""
+    retries: int = 2**31 - 1
+    """How often a batch is sent again before it fails, within `delivery_timeout_ms`."""
+    idempotent: bool | None = None
+    """Repeats leave no duplicates and keep the order; None: wherever the other settings allow."""
+    transactional_id: str | None = None
+    """Whose transactions these are: a second producer of the same id fences the first (KIP-98)."""
+    transaction_timeout_ms: int = 60_000
+    """After so long a coordinator aborts an open transaction by itself."""
 
     def __post_init__(self) -> None:
         if self.acks not in (0, 1, ACKS_ALL):
             raise InvalidSetting(f"expected acks 0, 1 or -1 (all), found {self.acks}")
-        if not self.idempotent:
+        if self.in_flight_max < 1:
+            raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
+        contradiction = self._contradiction()
+        if contradiction is None and self.idempotent is not False:
             return
+        if self.transactional_id is not None:
+            reason = contradiction or "idempotent=False"
+            raise InvalidSetting(f"a transactional producer is idempotent, found {reason}")
+        if self.idempotent:
+            raise InvalidSetting(
+                f"an idempotent producer needs {contradiction}; or set idempotent=False"
+            )
+
+    @property
+    def is_idempotent(self) -> bool:
+        """What `idempotent` comes to."""
+        return self.idempotent is not False and self._contradiction() is None
+
+    def _contradiction(self) -> str | None:
+        """What keeps a producer from being idempotent."""
         if self.acks != ACKS_ALL:
-            raise InvalidSetting(
-                f"an idempotent producer needs acks=-1 (all), found {self.acks}: "
-                "set acks=-1 or idempotent=False"
-            )
-        if not 1 <= self.in_flight_max <= _IN_FLIGHT_IDEMPOTENT_MAX:
-            raise InvalidSetting(
-                "an idempotent producer may have 1 to "
-                f"{_IN_FLIGHT_IDEMPOTENT_MAX} requests in flight, found {self.in_flight_max}"
-            )
+            return f"acks=-1 (all), found {self.acks}"
+        if self.retries < 1:
+            return f"retries of 1 or more, found {self.retries}"
+        if self.in_flight_max > _IN_FLIGHT_IDEMPOTENT_MAX:
+            found = f"found in_flight_max={self.in_flight_max}"
+            return f"1 to {_IN_FLIGHT_IDEMPOTENT_MAX} requests in flight, {found}"
+        return None
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
     """How records are fetched."""
 
+    group_id: str | None = None
+    """Whose offsets a transactional producer commits for this consumer (`group_metadata`)."""
     read_committed: bool = False
     """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
     max_wait_ms: int = 500

@@ -17,7 +17,11 @@ from raylog.client.errors import ConnectionLost, NotConnected
 from raylog.client.settings import ClientSettings
 from raylog.wire.api import VERSIONS, ApiKey
 from raylog.wire.frame import RequestHeader, decode_request, decode_request_header, encode_response
-from raylog.wire.messages.api_versions import ApiVersion, ApiVersionsResponse
+from raylog.wire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+)
 from raylog.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -58,6 +62,8 @@ class FakeCluster:
     versions: list[tuple[ApiKey, int]] = field(default_factory=list)
     epochs: dict[str, int] = field(default_factory=dict)
     """Leader epoch by topic."""
+    features: dict[str, int] = field(default_factory=dict)
+    """Levels that are finalized."""
 
     def requests(self, kind: type) -> list[object]:
         """The requests of one class."""
@@ -122,7 +128,12 @@ class FakeCluster:
                 )
                 for key, versions in VERSIONS.items()
                 if self.newest.get(key, versions.last) >= 0
-            ]
+            ],
+            finalized_features_epoch=1,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in self.features.items()
+            ],
         )
 
 

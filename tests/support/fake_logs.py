@@ -26,7 +26,7 @@ class Logs:
 
     cluster: FakeCluster
     values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
-    expected: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    expected: dict[tuple[str, int, int, int], int] = field(default_factory=dict)
     refuse: list[Answer] = field(default_factory=list)
     """Asked first, one for each batch; None lets the batch pass."""
     producer_ids: int = 0
@@ -73,7 +73,7 @@ class Logs:
         """Write a batch unless its sequence does not follow."""
         header = read_header(batch)
         if header.producer_id >= 0:
-            key = (topic, partition, header.producer_id)
+            key = (topic, partition, header.producer_id, header.producer_epoch)
             expected = self.expected.get(key, 0)
             if header.base_sequence < expected:
                 return refused(partition, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)

@@ -1,5 +1,8 @@
 """Settings say what they expected and found."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from raylog.client.errors import InvalidSetting
@@ -17,14 +20,50 @@ def test_bad_bootstrap_addresses_are_named(text: str) -> None:
         parse_bootstrap(text)
 
 
-def test_contradictions_of_idempotence_are_errors() -> None:
-    with pytest.raises(InvalidSetting, match="acks=-1"):
-        ProducerSettings(acks=1)
-    with pytest.raises(InvalidSetting, match="1 to 5 requests"):
-        ProducerSettings(in_flight_max=6)
+Settings = Callable[..., ProducerSettings]
+CONTRADICTIONS: list[tuple[Settings, str]] = [
+    (partial(ProducerSettings, acks=1), r"acks=-1 \(all\), found 1"),
+    (partial(ProducerSettings, retries=0), "retries of 1 or more, found 0"),
+    (
+        partial(ProducerSettings, in_flight_max=6),
+        "1 to 5 requests in flight, found in_flight_max=6",
+    ),
+]
+
+
+@pytest.mark.parametrize(("contradicting", "message"), CONTRADICTIONS)
+def test_a_contradiction_is_an_error_if_idempotence_was_asked_for(
+    contradicting: Settings, message: str
+) -> None:
+    """Idempotence needs acks=all, retries > 0, at most 5 in flight."""
+    with pytest.raises(InvalidSetting, match=message):
+        contradicting(idempotent=True)
+    with pytest.raises(InvalidSetting, match=message):
+        contradicting(transactional_id="id")
+
+
+@pytest.mark.parametrize(("contradicting", "message"), CONTRADICTIONS)
+def test_a_contradiction_turns_idempotence_off_otherwise(
+    contradicting: Settings, message: str
+) -> None:
+    assert not contradicting().is_idempotent, message
+    assert not contradicting(idempotent=False).is_idempotent
+    assert ProducerSettings().is_idempotent
+
+
+def test_transactions_need_a_transactional_id_and_idempotence() -> None:
+    settings = ProducerSettings(transactional_id="id")
+    assert settings.is_idempotent
+    assert settings.transaction_timeout_ms == 60_000
+    with pytest.raises(InvalidSetting, match="found idempotent=False"):
+        ProducerSettings(transactional_id="id", idempotent=False)
+
+
+def test_values_that_make_no_sense() -> None:
     with pytest.raises(InvalidSetting, match="acks 0, 1 or -1"):
         ProducerSettings(acks=2, idempotent=False)
-    assert ProducerSettings(acks=1, idempotent=False, in_flight_max=6).acks == 1
+    with pytest.raises(InvalidSetting, match="in_flight_max of 1 or more"):
+        ProducerSettings(in_flight_max=0)
 
 
 def test_reset_policies() -> None:
