@@ -186,7 +186,9 @@ class Killer:
         self._say = say
 
     def look(self) -> None:
-        """Kill somebody if it is time."""
+        """Kill somebody if it is time; the first once the job is under way."""
+        if not self._work.reader.seen:
+            self._next_at = time.monotonic() + self._every_s
         if time.monotonic() >= self._next_at:
             kind = self._draw()
             self._say(f"{self._work.progress()}; killed: {self._kill(kind)}")
