@@ -1,0 +1,223 @@
+"""One task's side of a transaction: the only writer of its partition.
+
+Batches leave in the order of their sequence numbers, from 0; at most five are unanswered, so that
+the leader knows each that is sent again. After a refusal for now, or a lost connection, all
+unanswered ones go again as they were. What a task holds is bounded: those batches and the one being
+filled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from raylog.client.accumulator import ProducerIdentity
+from raylog.client.cluster import TopicPartition
+from raylog.client.connection import Pending
+from raylog.client.core import Core, is_retriable
+from raylog.client.errors import ClientError, NotConnected
+from raylog.raydp_jobs.commit import TaskReport
+from raylog.raydp_jobs.protocol import Protocol
+from raylog.wire.compression import Codec
+from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from raylog.wire.records import Record, encode_batch
+
+IN_FLIGHT_MAX = 5
+"""Brokers remember that many batches of a producer and partition."""
+RECORD_OVERHEAD = 36
+"""Upper estimate of a record's own lengths, attributes and deltas."""
+HEADER_OVERHEAD = 10
+_SEQUENCE_MASK = 0x7FFFFFFF
+_WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_ROWS_FAULT = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals that the same rows would meet again."""
+
+
+class WriteRefused(Exception):
+    """The partition's leader will not take the rows under this identity."""
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message, is_final)
+        self.message = message
+        self.is_final = is_final
+        """Whether the same rows would be refused again."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """How a task writes."""
+
+    codec: Codec = Codec.NONE
+    codec_level: int | None = None
+    batch_bytes: int = 256 * 1024
+    """A batch is sent when it holds that much, estimated before compression."""
+    delivery_timeout_ms: int = 120_000
+    """How long one batch is repeated."""
+
+
+@dataclass(slots=True, eq=False)
+class _Unanswered:
+    """A batch that may be written or not."""
+
+    encoded: bytes
+    pending: Pending[ProduceResponse] | None
+    """None: it could not be sent."""
+
+
+def size_of(record: Record) -> int:
+    """Bytes of a record, estimated from above."""
+    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += HEADER_OVERHEAD + 4 * len(name) + len(value or b"")
+    return size
+
+
+@dataclass(slots=True)
+class PartitionWriter:
+    """Writes records to one partition under an identity that it shares with other partitions'."""
+
+    core: Core
+    protocol: Protocol
+    transactional_id: str
+    identity: ProducerIdentity
+    partition: TopicPartition
+    settings: WriterSettings = field(default_factory=WriterSettings)
+    count: int = 0
+    """Records taken."""
+    _records: list[Record] = field(default_factory=list)
+    _size: int = 0
+    _unanswered: deque[_Unanswered] = field(default_factory=deque)
+
+    async def write(self, records: Iterable[Record]) -> None:
+        """Take records; batches leave as they fill up. Raises WriteRefused."""
+        for record in records:
+            size = size_of(record)
+            if self._records and self._size + size > self.settings.batch_bytes:
+                await self._send()
+            self._records.append(record)
+            self._size += size
+            self.count += 1
+
+    async def finish(self) -> TaskReport:
+        """Send the rest and wait until all is written. Raises WriteRefused."""
+        if self._records:
+            await self._send()
+        while self._unanswered:
+            await self._settle()
+        last_sequence = (self.count - 1) & _SEQUENCE_MASK if self.count else -1
+        return TaskReport(self.partition, self.count, last_sequence)
+
+    async def _send(self) -> None:
+        """Close the batch that is being filled and send it, when there is room."""
+        while len(self._unanswered) >= IN_FLIGHT_MAX:
+            await self._settle()
+        encoded = encode_batch(
+            self._records,
+            codec=self.settings.codec,
+            level=self.settings.codec_level,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
+            base_sequence=(self.count - len(self._records)) & _SEQUENCE_MASK,
+            is_transactional=True,
+        )
+        self._records, self._size = [], 0
+        self._unanswered.append(_Unanswered(encoded, await self._submit(encoded)))
+
+    async def _submit(self, encoded: bytes) -> Pending[ProduceResponse] | None:
+        """Send one batch to the leader as it is known; None if that cannot be done now."""
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=self.core.settings.request_timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=self.partition.topic,
+                    partition_data=[
+                        PartitionProduceData(index=self.partition.partition, records=encoded)
+                    ],
+                )
+            ],
+        )
+        try:
+            (leader,) = await self.core.by_leader([self.partition])
+            at_most = await self.protocol.version_for(self.core, leader, request)
+            return await self.core.submit(leader, request, ProduceResponse, at_most=at_most)
+        except (KafkaError, ClientError) as error:
+            if not is_retriable(error):
+                raise WriteRefused(str(error)) from error
+            return None
+
+    async def _settle(self) -> None:
+        """Wait until the first unanswered batch is written."""
+        deadline_ms = self.core.io.now_ms() + self.settings.delivery_timeout_ms
+        backoff_ms = self.core.settings.retry_backoff_ms
+        while True:
+            refusal = await self._outcome(self._unanswered[0])
+            if refusal is None:
+                self._unanswered.popleft()
+                return
+            if not is_retriable(refusal):
+                self._give_up(refusal)
+            if self.core.io.now_ms() + backoff_ms >= deadline_ms:
+                raise WriteRefused(
+                    f"not written in {self.settings.delivery_timeout_ms} ms: {_describe(refusal)}"
+                )
+            await self.core.io.pause(backoff_ms)
+            backoff_ms = min(2 * backoff_ms, self.core.settings.retry_backoff_max_ms)
+            await self._send_again()
+
+    async def _outcome(self, batch: _Unanswered) -> Exception | None:
+        """Wait for one batch's answer; None: it is written."""
+        if batch.pending is None:
+            return NotConnected("the partition's leader could not be reached")
+        try:
+            response = await self.core.answer(batch.pending)
+        except ClientError as error:
+            return error
+        (answer,) = response.responses[0].partition_responses
+        if answer.error_code in _WRITTEN:
+            return None
+        text = answer.error_message or ""
+        for record in answer.record_errors:
+            text += f"; record {record.batch_index}: {record.batch_index_error_message}"
+        return error_of(answer.error_code, text)
+
+    async def _send_again(self) -> None:
+        """Look the leader up, and send all unanswered batches in their order."""
+        for batch in self._unanswered:
+            if batch.pending is not None:
+                await self._outcome(batch)  # else an old copy may overtake what goes first now
+        try:
+            await self.core.refresh([self.partition.topic])
+        except (KafkaError, ClientError) as error:
+            if not is_retriable(error):
+                raise WriteRefused(str(error)) from error
+        for batch in self._unanswered:
+            batch.pending = await self._submit(batch.encoded)
+
+    def _give_up(self, refusal: Exception) -> None:
+        is_final = isinstance(refusal, KafkaError) and refusal.code in _ROWS_FAULT
+        raise WriteRefused(_describe(refusal), is_final=is_final) from refusal
+
+
+def _describe(error: Exception) -> str:
+    """An error for a person: Kafka's name where it has one."""
+    name = error.code.name if isinstance(error, KafkaError) else type(error).__name__
+    return f"{name}: {error}" if str(error) else name
