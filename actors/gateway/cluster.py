@@ -177,11 +177,18 @@ class ClusterView:
             return route
         raise self._not_served(topic, partition)
 
+    def check_held(self, topic: Topic, partition: int) -> None:
+        """Raise UnknownTopicOrPartition where this broker has no replica of it, or nobody has."""
+        if not 0 <= partition < len(topic.partitions):
+            raise _no_partition(topic, partition)
+        if self.broker_id not in topic.partitions[partition].replicas:
+            raise UnknownTopicOrPartition(
+                f"broker {self.broker_id} has no replica of {topic.name}-{partition}"
+            )
+
     def _not_served(self, topic: Topic, partition: int) -> KafkaError:
         if not 0 <= partition < len(topic.partitions):
-            return UnknownTopicOrPartition(
-                f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
-            )
+            return _no_partition(topic, partition)
         leader = topic.partitions[partition].leader
         refusal = LeaderStarting if leader == self.broker_id else NotLeaderOrFollower
         return refusal(
@@ -208,3 +215,9 @@ class ClusterView:
         """Close all links."""
         self._closed = True
         self._links.close()
+
+
+def _no_partition(topic: Topic, partition: int) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(
+        f"{topic.name} has partitions 0 to {len(topic.partitions) - 1}, not {partition}"
+    )

@@ -2,7 +2,8 @@
 
 v1 is flexible, v2 tells the transaction version (KIP-1228). Our coordinators ask over links; this
 is for tools that end a transaction whose coordinator has forgotten it (KIP-664). A partition of
-`__consumer_offsets` is for this broker's GroupCoordinator, any other for its Replica.
+`__consumer_offsets` is for this broker's GroupCoordinator, any other for its Replica; one that has
+no replica here is unknown, as in Kafka, whoever leads it.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class _One(NamedTuple):
         gateway = self.context.gateway
         topic = gateway.cluster.topic_named(self.topic)
         index = self.answer.partition_index
+        gateway.cluster.check_held(topic, index)
         link, kind = gateway.cluster.route(topic, index).link, WRITE_MARKERS
         if self.topic == OFFSETS_TOPIC:
             coordinator = gateway.coordinators.link(GROUP)

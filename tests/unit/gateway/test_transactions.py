@@ -322,6 +322,26 @@ def test_markers_go_to_the_leaders_and_to_the_group_coordinator(version: int) ->
     run(scenario)
 
 
+def test_markers_for_what_others_lead_or_only_others_hold() -> None:
+    """Kafka looks for the partition first, and then for its leader."""
+
+    async def scenario(world: World) -> None:
+        await world.brokers(HERE, HERE + 1)
+        await world.topic("theirs", leader=HERE + 1, replicas=(HERE + 1,))
+        await world.topic("followed", leader=HERE + 1, replicas=(HERE + 1, HERE))
+        await world.topic(OFFSETS_TOPIC, leader=HERE + 1, replicas=(HERE + 1,))
+        client = world.client()
+        client.send(markers(("theirs", [0]), ("followed", [0]), (OFFSETS_TOPIC, [0])), 1)
+        (answer,) = client.received()
+        assert codes_of(answer) == {
+            ("theirs", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            ("followed", 0): ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            (OFFSETS_TOPIC, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+
+    run(scenario)
+
+
 def test_markers_that_nobody_takes() -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1)
