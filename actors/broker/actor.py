@@ -193,6 +193,7 @@ class BrokerActor:
         self._last = self._data.last
         self._kept_running = self._data.kept_running
         self._previous_epoch = self._last.broker_epoch
+        self._unanswered = self._last.asking
         await note_start(self._runtime, self._data)
         self._make_family()
         survivors = await self._family.survivors()
@@ -379,7 +380,9 @@ class BrokerActor:
             previous_broker_epoch=self._previous_epoch,
             kept_running=self._kept_running,
             clean_shutdown=self._last.clean,
+            unanswered=self._unanswered,
         )
+        self._data.note_asking(self._incarnation)
         self._broker_epoch = await self._controller.insist(
             "register_broker", asked, timeout_ms=CALL_TIMEOUT_MS
         )
@@ -390,6 +393,7 @@ class BrokerActor:
     async def _register_anew(self) -> None:
         """The controller does not know the broker epoch any more."""
         self._previous_epoch, self._kept_running = self._broker_epoch, False
+        self._unanswered = ()
         self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
         await self._register()
         self._family.carry_out(self._machine.registered())

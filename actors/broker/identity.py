@@ -3,7 +3,8 @@
 | path           | contents                                                                  |
 |----------------|---------------------------------------------------------------------------|
 | `meta.json`    | cluster id, broker id, directory id, metadata voters; synced               |
-| `state.json`   | the last process: broker epoch, kernel boot, children, how it ended        |
+| `state.json`   | the last process: broker epoch, kernel boot, children, how it ended, and   |
+|                | which ones asked for a broker epoch and have not noted any                |
 | `.lock`        | locked by the process that has the directory open                          |
 | `metadata/`    | the metadata log, if this broker is a voter                                |
 | `topics/`      | one directory for each partition replica                                   |
@@ -24,6 +25,8 @@ from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorag
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
+ASKING_MAX = 16
+"""Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
 _OS_DISK = OsDisk()
 
 
@@ -60,6 +63,9 @@ class LastProcess:
     """Where it listened."""
     children: dict[str, str] = field(default_factory=dict)
     """Names of children to the build they run."""
+    asking: tuple[str, ...] = ()
+    """Incarnations of processes that lost nothing and have asked for a broker epoch since this one
+    was noted: whichever of them the controller knows, that was here."""
 
 
 def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
@@ -180,10 +186,22 @@ class DataDirectory:
         clean = replace(self.last, clean=self.kept_running, starts=0, children={})
         self._remember_if_possible(clean, durable=True)
 
+    def note_asking(self, incarnation: str) -> None:
+        """Note that this process is about to ask for a broker epoch: it may end before it has it.
+
+        Not of a process that lost something. The controller heard so from it, and the next one has
+        to say so again.
+        """
+        if self.kept_running:
+            asking = (*self.last.asking, incarnation)[-ASKING_MAX:]
+            self._remember_if_possible(replace(self.last, asking=asking))
+
     def remember_epoch(self, broker_epoch: int) -> None:
         """Note the broker epoch of this process: the controller knows now what was lost."""
-        boot_id = self._disk.boot_id()
-        self._remember_if_possible(replace(self.last, broker_epoch=broker_epoch, boot_id=boot_id))
+        last = replace(
+            self.last, broker_epoch=broker_epoch, boot_id=self._disk.boot_id(), asking=()
+        )
+        self._remember_if_possible(last)
 
     def remember_children(self, children: dict[str, str]) -> None:
         """Note the children, so that the next process finds those that live.
@@ -259,6 +277,7 @@ def _last_process(values: Any) -> LastProcess:
         next_child=_as(int, values["next_child"]),
         port=_as(int, values["port"]),
         children={_as(str, k): _as(str, v) for k, v in values["children"].items()},
+        asking=tuple(_as(str, one) for one in values.get("asking", ())),
     )
 
 

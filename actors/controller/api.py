@@ -71,6 +71,9 @@ class RegisterBroker(NamedTuple):
     is still there."""
     clean_shutdown: bool = False
     """Whether that last process shut down cleanly."""
+    unanswered: tuple[str, ...] = ()
+    """Incarnations of later processes on this directory that lost nothing either, and ended before
+    they knew whether they were registered."""
 
 
 @distinct

@@ -204,8 +204,8 @@ class BrokerControl:
 
 def _kept_everything(known: BrokerRegistration, asked: RegisterBroker) -> bool:
     """Whether a broker comes back with all that it had written."""
-    same = (known.broker_epoch, known.directory_id) == (
-        asked.previous_broker_epoch,
-        asked.directory_id,
+    its_own = (
+        known.broker_epoch == asked.previous_broker_epoch or known.incarnation in asked.unanswered
     )
+    same = its_own and known.directory_id == asked.directory_id
     return same and (asked.clean_shutdown or asked.kept_running)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.broker.identity import (
+    ASKING_MAX,
     DataDirectory,
     Identity,
     LastProcess,
@@ -173,6 +174,43 @@ def test_a_crash_stays_known_until_the_broker_has_registered(tmp_path: Path) -> 
     again = start()
     assert again.kept_running
     assert (again.last.broker_epoch, again.last.starts) == (8, 8)
+
+
+def test_who_asked_for_an_epoch_and_had_no_answer_is_known_to_the_next_process(
+    tmp_path: Path,
+) -> None:
+    """Their registrations may be what the controller knows; of those that lost nothing, that is."""
+    disk = RebootedDisk()
+
+    def start() -> DataDirectory:
+        data = DataDirectory(tmp_path, WANTED, fsync=False, disk=disk)
+        data.note_start()
+        data.close()
+        return data
+
+    first = start()
+    first.note_asking("lost something: nothing is known of the process before")
+    assert first.last.asking == ()
+    first.remember_epoch(7)
+    for number in range(ASKING_MAX + 2):
+        start().note_asking(f"process {number}")
+    assert start().last.asking == tuple(f"process {2 + number}" for number in range(ASKING_MAX))
+    disk.boot = "second"
+    crashed = start()
+    crashed.note_asking("crashed")
+    assert "crashed" not in crashed.last.asking
+    crashed.remember_epoch(8)
+    assert start().last.asking == ()
+
+
+def test_notes_of_before_the_asking_was_noted_are_read(tmp_path: Path) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    notes = json.loads(noted())
+    del notes["asking"]
+    (tmp_path / "state.json").write_text(json.dumps(notes))
+    again = DataDirectory(tmp_path, WANTED, fsync=False)
+    assert again.last == LastProcess(broker_epoch=4, clean=True)
+    again.close()
 
 
 def test_nothing_is_lost_by_a_clean_shutdown_before_a_reboot(tmp_path: Path) -> None:

@@ -344,6 +344,34 @@ def test_a_broker_that_lost_nothing_stays_eligible(changes: dict[str, object], s
     assert (partition.isr, partition.elr) == ((2,), (1,) if stays else ())
 
 
+@pytest.mark.parametrize(
+    ("unanswered", "kept_running", "stays"),
+    [
+        (("unheard",), True, True),
+        (("an older one", "unheard", "never registered"), True, True),
+        (("unheard",), False, False),
+        (("never registered",), True, False),
+        ((), True, False),
+    ],
+)
+def test_a_process_that_ended_before_it_knew_its_epoch_lost_nothing(
+    unanswered: tuple[str, ...], kept_running: bool, stays: bool
+) -> None:
+    """The next one does not know the epoch that the controller does, but who has asked for it."""
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1), configs={"min.insync.replicas": "2"})
+    world.pass_time(6_001, 0)
+    world.expire()
+    partition = world.image.topics[topic_id].partitions[0]
+    assert (partition.isr, partition.elr) == ((0,), (1,))
+    asked = {"previous_broker_epoch": world.epochs[1], "kept_running": True}
+    world.register(1, incarnation="unheard", **asked)
+    world.register(
+        1, **{**asked, "incarnation": "next", "kept_running": kept_running}, unanswered=unanswered
+    )
+    assert partition.elr == ((1,) if stays else ())
+
+
 def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:
     world = Controlled(brokers=1)
     assert world.heartbeat(0, leave=True) == Decision(
