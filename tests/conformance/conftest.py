@@ -13,6 +13,9 @@ pytest.register_assert_rewrite("tests.conformance.suite", "tests.conformance.cli
 EXTERNAL = os.environ.get("RAYLOG_CONFORMANCE_BOOTSTRAP", "")
 """Addresses of any broker, such as an Apache Kafka; without it Raylog is started embedded."""
 
+LARGEST = "external" if EXTERNAL else "raylog-3"
+"""The one cluster for tests whose clients take seconds to start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

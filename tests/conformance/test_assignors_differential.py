@@ -22,7 +22,7 @@ from raylog.assignors.range import RangeAssignor
 from raylog.assignors.roundrobin import RoundRobinAssignor
 from raylog.assignors.sticky import StickyAssignor
 from raylog.assignors.uniform import UniformAssignor
-from tests.conformance.tools import java_tools
+from tests.conformance.tools import CLIENTS, java_tools
 from tests.support.assigning import AssignorOracle, Owned, having
 
 pytestmark = pytest.mark.java
@@ -34,7 +34,7 @@ RACKS = ("a", "b", "c")
 def kafka() -> Iterator[AssignorOracle]:
     if shutil.which("javac") is None:
         pytest.skip("javac is not installed")
-    with AssignorOracle(java_tools().libs) as oracle:
+    with AssignorOracle(java_tools(CLIENTS)) as oracle:
         yield oracle
 
 

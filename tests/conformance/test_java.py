@@ -6,7 +6,7 @@ import pytest
 
 from tests.conformance.clients.aio import AiokafkaClient
 from tests.conformance.clients.confluent import ConfluentClient
-from tests.conformance.conftest import Target
+from tests.conformance.conftest import LARGEST, Target
 from tests.conformance.scenarios import (
     CODECS,
     EVENT_TIME_MS,
@@ -15,7 +15,10 @@ from tests.conformance.scenarios import (
 )
 from tests.conformance.tools import TOOLS, has_groups, java
 
-pytestmark = pytest.mark.java
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.parametrize("target", [LARGEST], indirect=True),
+]
 
 reader = AiokafkaClient()
 writer = ConfluentClient()

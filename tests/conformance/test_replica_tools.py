@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, Resource, ResourceType, TopicPartition
-from tests.conformance.conftest import EXTERNAL, Target
+from tests.conformance.conftest import LARGEST, Target
 from tests.conformance.tools import TOOLS, java
 
 pytestmark = pytest.mark.java
@@ -20,7 +20,7 @@ REASSIGN = "reassign.ReassignPartitionsCommand"
 @pytest.fixture
 def target(targets: Callable[[str], Target]) -> Target:
     """A cluster of three brokers."""
-    return targets("external" if EXTERNAL else "raylog-3")
+    return targets(LARGEST)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from raylog.client import BlockingClient, NewTopic
 from raylog.testing import EmbeddedBroker
 from tests.conformance import conftest
-from tests.conformance.conftest import EXTERNAL, Target
-from tests.conformance.tools import TOOLS, java
+from tests.conformance.conftest import LARGEST, Target
+from tests.conformance.tools import CLIENTS, TOOLS, java
 
 with warnings.catch_warnings():
     # Its import reads resources through a function that newer Pythons deprecate.
@@ -29,7 +28,6 @@ with warnings.catch_warnings():
     from kafka.structs import ConsumerGroupMetadata, OffsetAndMetadata
 
 TIMEOUT_S = 20
-TRANSACTIONS = Path(__file__).parents[1] / "support" / "java" / "Transactions.java"
 KEPT = [b"kept 0", b"kept 1", b"kept 2", b"kept 3"]
 Read = Callable[[str, str], list[bytes]]
 
@@ -323,13 +321,14 @@ def java_cluster(request: pytest.FixtureRequest) -> Iterator[str]:
 def test_javas_producer_under_either_version(java_cluster: str, topic: str) -> None:
     with BlockingClient(java_cluster) as client:
         client.create_topics([NewTopic(topic, 2, 1)])
-    said = java(str(TRANSACTIONS), java_cluster, topic, "java-id", "6").splitlines()
+    asked = (java_cluster, topic, "java-id", "6")
+    said = java("Transactions", *asked, sources=CLIENTS).splitlines()
     kept = sorted(["kept-last", *(f"kept-{r}-{n}" for r in (0, 1, 3, 4) for n in range(5))])
     assert said == ["fenced", f"read 21 [{', '.join(kept)}]", "offset 4"]
 
 
 @pytest.mark.java  # each call is a virtual machine: one cluster is enough
-@pytest.mark.parametrize("target", ["external" if EXTERNAL else "raylog-3"], indirect=True)
+@pytest.mark.parametrize("target", [LARGEST], indirect=True)
 def test_kafkas_own_tool_lists_describes_and_aborts(target: Target, made: str) -> None:
     def tool(*arguments: str) -> str:
         command = ("--bootstrap-server", target.bootstrap, *arguments)

@@ -2,6 +2,8 @@
 
 import shutil
 import subprocess
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -9,13 +11,16 @@ from bench import jars
 from bench.wireprobe import JOIN_GROUP, api_versions
 
 TOOLS = "org.apache.kafka.tools"
+CLIENTS = Path(__file__).parents[1] / "support" / "java"
+"""Sources of Java programs that tests run."""
 DEADLINE_S = 60
 
 
-def java_tools() -> jars.KafkaJars:
-    """Apache Kafka's jars; the test is skipped, saying why, where they cannot be had."""
+@cache
+def java_tools(sources: Path = jars.SOURCES) -> jars.KafkaJars:
+    """Apache Kafka's jars and our own classes; the test is skipped, saying why, without them."""
     try:
-        return jars.fetch()
+        return jars.fetch(sources)
     except jars.MissingToolError as missing:
         pytest.skip(f"Java tools: {missing}")
 
@@ -44,7 +49,13 @@ def run(*command: str, given: bytes = b"", accept_failure: bool = False) -> byte
     return done.stdout
 
 
-def java(main: str, *arguments: str, given: bytes = b"", accept_failure: bool = False) -> str:
-    """Run a main class of Apache Kafka's tools, or one of ours, with a small heap."""
-    command = java_tools().command(main, *arguments, heap="256M")
+def java(
+    main: str,
+    *arguments: str,
+    given: bytes = b"",
+    accept_failure: bool = False,
+    sources: Path = jars.SOURCES,
+) -> str:
+    """Run a main class of Apache Kafka's tools, or one of the sources, with a small heap."""
+    command = java_tools(sources).brief(main, *arguments)
     return run(*command, given=given, accept_failure=accept_failure).decode()

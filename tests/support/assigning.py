@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bench.jars import KafkaJars
 from raylog.assignors.api import Member, MemberAssignment, Topic
 
 Owned = dict[str, list[int]]
-SOURCE = Path(__file__).parent / "java" / "AssignorOracle.java"
 
 
 def topics(**partitions: int) -> dict[str, Topic]:
@@ -61,15 +57,11 @@ def having(
 
 
 class AssignorOracle:
-    """A Java process that calls Apache Kafka's assignors. Needs its jars and a JDK."""
+    """A Java process that calls Apache Kafka's assignors."""
 
-    def __init__(self, libs: Path) -> None:
-        self._classes = Path(tempfile.mkdtemp(prefix="assignor-oracle-"))
-        classpath = f"{self._classes}{os.pathsep}{libs}{os.sep}*"
-        compile_ = ["javac", "-d", str(self._classes), "-cp", classpath, str(SOURCE)]
-        subprocess.run(compile_, check=True, capture_output=True)
+    def __init__(self, java: KafkaJars) -> None:
         self._process = subprocess.Popen(
-            ["java", "-Xmx256m", "-cp", classpath, "AssignorOracle"],
+            java.brief("AssignorOracle"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -86,7 +78,6 @@ class AssignorOracle:
         trace: TracebackType | None,
     ) -> None:
         self._process.communicate(timeout=10)
-        shutil.rmtree(self._classes)
 
     def assign(
         self, name: str, members: Sequence[Member], topics: Mapping[str, Topic]
