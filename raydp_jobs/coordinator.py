@@ -1,7 +1,6 @@
 """The requests of a transaction, one attempt each: what comes back is an event of the machine.
 
-FindCoordinator finds the coordinators of transactional ids and of groups; one that moved is looked
-for again by the next attempt.
+A coordinator that moved is looked for again by the next attempt.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from raylog.client.accumulator import ProducerIdentity
-from raylog.client.cluster import Node, TopicPartition
+from raylog.client.cluster import TopicPartition
+from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, ConnectionLost, NotSupported
 from raylog.client.groups import CommittedOffset, GroupAdmin
@@ -35,7 +35,6 @@ from raylog.raydp_jobs.commit import (
     TakeIdentity,
 )
 from raylog.raydp_jobs.protocol import Protocol
-from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -52,10 +51,6 @@ from raylog.wire.messages.describe_producers import (
     TopicRequest,
 )
 from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from raylog.wire.messages.find_coordinator import (
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raylog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -67,10 +62,6 @@ from raylog.wire.messages.txn_offset_commit import (
 R = TypeVar("R")
 
 REQUEST_TIMEOUT_MS = 30_000.0
-_GROUP, _TRANSACTION = 0, 1
-"""Kinds of keys in FindCoordinator."""
-_BATCHES_SINCE = 4
-"""FindCoordinator version that takes several keys (KIP-699)."""
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
@@ -82,8 +73,7 @@ class Transactions:
     protocol: Protocol
     transactional_id: str
     group_id: str
-    _coordinators: dict[int, int] = field(default_factory=dict)
-    """Broker id by kind of key."""
+    _coordinators: dict[KeyType, Coordinators] = field(default_factory=dict)
 
     async def carry_out(
         self, effect: Effect, offsets: Mapping[TopicPartition, CommittedOffset]
@@ -149,7 +139,7 @@ class Transactions:
 
         async def attempt() -> None:
             try:
-                response = await self._ask(_TRANSACTION, request, AddPartitionsToTxnResponse)
+                response = await self._ask(KeyType.TRANSACTION, request, AddPartitionsToTxnResponse)
                 for topic in response.results_by_topic_v3_and_below:
                     for answer in topic.results_by_partition:
                         _check(answer.partition_error_code, f"AddPartitionsToTxn of {key}")
@@ -163,7 +153,7 @@ class Transactions:
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id, transaction_timeout_ms=timeout_ms
         )
-        response = await self._ask(_TRANSACTION, request, InitProducerIdResponse)
+        response = await self._ask(KeyType.TRANSACTION, request, InitProducerIdResponse)
         _check(response.error_code, self.transactional_id)
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
@@ -202,7 +192,7 @@ class Transactions:
             producer_epoch=identity.producer_epoch,
             group_id=self.group_id,
         )
-        response = await self._ask(_TRANSACTION, request, AddOffsetsToTxnResponse)
+        response = await self._ask(KeyType.TRANSACTION, request, AddOffsetsToTxnResponse)
         _check(response.error_code, f"group {self.group_id!r}")
 
     async def _commit_offsets(
@@ -220,7 +210,7 @@ class Transactions:
                 for topic, keys in by_topic(offsets).items()
             ],
         )
-        response = await self._ask(_GROUP, request, TxnOffsetCommitResponse)
+        response = await self._ask(KeyType.GROUP, request, TxnOffsetCommitResponse)
         for topic in response.topics:
             for partition in topic.partitions:
                 _check(partition.error_code, f"{topic.name}-{partition.partition_index}")
@@ -233,31 +223,16 @@ class Transactions:
             producer_epoch=identity.producer_epoch,
             committed=True,
         )
-        response = await self._ask(_TRANSACTION, request, EndTxnResponse)
+        response = await self._ask(KeyType.TRANSACTION, request, EndTxnResponse)
         _check(response.error_code, self.transactional_id)
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
-    async def _ask(self, kind: int, request: object, expected: type[R]) -> R:
+    async def _ask(self, kind: KeyType, request: object, expected: type[R]) -> R:
         """Ask a coordinator in the sink's version."""
-        node_id = self._coordinators.get(kind)
-        if node_id is None:
-            node_id = self._coordinators[kind] = await self._find(kind)
+        coordinators = self._coordinators.setdefault(kind, Coordinators(self.core, kind))
+        key = self.group_id if kind is KeyType.GROUP else self.transactional_id
+        node_id = (await coordinators.find([key]))[key]
         return await self.protocol.ask(self.core, node_id, request, expected, REQUEST_TIMEOUT_MS)
-
-    async def _find(self, kind: int) -> int:
-        """FindCoordinator; the broker's address too, which metadata may not have yet."""
-        core = self.core
-        key = self.group_id if kind == _GROUP else self.transactional_id
-        node_id = await core.any_node()
-        if await core.version_on(node_id, ApiKey.FIND_COORDINATOR) < _BATCHES_SINCE:
-            request = FindCoordinatorRequest(key=key, key_type=kind)
-        else:
-            request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-        response = await core.ask(node_id, request, FindCoordinatorResponse)
-        found = response.coordinators[0] if response.coordinators else response
-        _check(found.error_code, f"coordinator of {key!r}")
-        core.cluster.nodes[found.node_id] = Node(found.node_id, found.host, found.port)
-        return found.node_id
 
 
 def _offset(key: TopicPartition, offset: CommittedOffset) -> TxnOffsetCommitRequestPartition:

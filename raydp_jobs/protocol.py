@@ -15,26 +15,19 @@ that was made anew under its old name is then another topic to it, so 12 it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
 from raylog.wire.api import ApiKey
-from raylog.wire.messages.api_versions import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    FinalizedFeatureKey,
-)
 from raylog.wire.schema import layout_of
 
 R = TypeVar("R")
 
 FEATURE = "transaction.version"
 _SECOND = 2
-_API_VERSIONS_SINCE = 3
-"""First version of ApiVersions that tells features (KIP-584)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +86,12 @@ SECOND = Protocol(
 )
 
 
-def protocol_for(features: Iterable[FinalizedFeatureKey]) -> Protocol:
-    """The kind that a cluster with these finalized features has agreed on."""
-    levels = {feature.name: feature.max_version_level for feature in features}
-    return SECOND if levels.get(FEATURE, 0) >= _SECOND else FIRST
+def protocol_for(level: int) -> Protocol:
+    """The kind of a cluster whose finalized feature `transaction.version` is at `level`."""
+    return SECOND if level >= _SECOND else FIRST
 
 
 async def choose_protocol(core: Core) -> Protocol:
     """Ask any broker what the cluster has agreed on."""
-
-    async def attempt() -> ApiVersionsResponse:
-        node_id = await core.any_node()
-        request = ApiVersionsRequest(
-            client_software_name="raylog", client_software_version="spark-sink"
-        )
-        if await core.version_on(node_id, ApiKey.API_VERSIONS) < _API_VERSIONS_SINCE:
-            raise NotSupported("the broker is too old to tell whether it has transactions")
-        return await core.ask(node_id, request, ApiVersionsResponse)
-
-    return protocol_for((await core.repeat(attempt)).finalized_features)
+    await core.repeat(lambda: core.refresh([]))
+    return protocol_for(core.feature_level(FEATURE))

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 
 from raylog.client.errors import NotSupported
-from raylog.raydp_jobs.protocol import FEATURE, FIRST, SECOND, Protocol, protocol_for
+from raylog.raydp_jobs.protocol import FIRST, SECOND, Protocol, protocol_for
 from raylog.wire.api import ApiKey
-from raylog.wire.messages.api_versions import FinalizedFeatureKey
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from raylog.wire.messages.produce import ProduceRequest
@@ -41,17 +40,9 @@ def version(protocol: Protocol, api_key: ApiKey, newest: int) -> int | None:
     return asyncio.run(asked)
 
 
-def feature(name: str, level: int) -> FinalizedFeatureKey:
-    return FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-
-
 @pytest.mark.parametrize(("level", "protocol"), [(0, FIRST), (1, FIRST), (2, SECOND), (3, SECOND)])
 def test_the_finalized_feature_decides(level: int, protocol: Protocol) -> None:
-    assert protocol_for([feature("metadata.version", 25), feature(FEATURE, level)]) is protocol
-
-
-def test_a_cluster_without_the_feature_has_version_1() -> None:
-    assert protocol_for([]) is FIRST
+    assert protocol_for(level) is protocol
 
 
 @pytest.mark.parametrize(

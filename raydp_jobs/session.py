@@ -1,0 +1,165 @@
+"""A Spark session whose executors are Ray actors on the cluster that runs the brokers.
+
+    with spark_session(Path("raylog-data"), SparkSettings(executors=2)) as spark: ...
+
+RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be said to them is here:
+- Python workers take the driver's interpreter, where raylog and the pinned packages are.
+- Each session has a Ray namespace of its own: RayDP names its actors alike in all of them.
+- On loopback Spark listens on loopback too.
+- The end of a session takes RayDP's actors, our place in Ray and the driver's JVM with it, and
+  waits for none of them longer than `STOP_S`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raylog.actors.runtime.ray_node import disconnect, prepare_environment
+from raylog.cli.cluster_record import ClusterRecord, read_record
+from raylog.raydp_jobs.jars import connector_jars
+from raylog.raydp_jobs.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+STOP_S = 30.0
+
+
+class NoCluster(Exception):
+    """There is no running cluster to put Spark on."""
+
+
+class SessionOpen(Exception):
+    """This process has a Spark session or a Ray connection already."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What a session takes of the cluster."""
+
+    app_name: str = "raylog"
+    executors: int = 1
+    executor_cores: int = 1
+    executor_memory: str = "1g"
+    """Of each executor's heap, as Spark writes sizes."""
+    placement: str | None = None
+    """How Ray spreads executors: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD; None: as it likes."""
+    jars: Path | None = None
+    """A folder with the Kafka connector's jars; None: they are looked for and fetched."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+    """Spark's own settings; they win."""
+
+
+@contextmanager
+def spark_session(data: Path, settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """A session on the cluster that `raylog up --data DATA` started.
+
+    Raises JavaMissing, JarsMissing, NoCluster, SessionOpen.
+    """
+    settings = settings or SparkSettings()
+    record = read_record(data.absolute() / "run")
+    if record is None:
+        raise NoCluster(f"no cluster is up on {data}: start one with `raylog up --data {data}`")
+    find_java()
+    configs = spark_configs(settings, connector_jars(settings.jars), record.ray_address)
+    _connect(record)
+    try:
+        import raydp
+
+        yield raydp.init_spark(
+            app_name=f"{settings.app_name}-{secrets.token_hex(4)}",
+            num_executors=settings.executors,
+            executor_cores=settings.executor_cores,
+            executor_memory=settings.executor_memory,
+            fault_tolerant_mode=False,
+            placement_group_strategy=settings.placement,
+            configs=configs,
+        )
+    finally:
+        _stop()
+
+
+def spark_configs(settings: SparkSettings, jars: list[Path], ray_address: str) -> dict[str, str]:
+    """Spark's settings of a session."""
+    configs = {
+        "spark.jars": ",".join(str(path) for path in jars),
+        "spark.ui.enabled": "false",
+    }
+    host = ray_address.rpartition(":")[0]
+    if host.startswith("127."):
+        configs |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
+    return configs | dict(settings.configs)
+
+
+def _connect(record: ClusterRecord) -> None:
+    """Make this process a driver of the cluster's Ray, in a namespace of the session's own."""
+    if "raydp" in sys.modules and _has_session():
+        raise SessionOpen("this process has a Spark session: end it first")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    host = record.ray_address.rpartition(":")[0]
+    if host.startswith("127."):
+        os.environ["SPARK_LOCAL_IP"] = host
+    if record.token_path is not None:
+        prepare_environment(Path(record.token_path), metrics=False)
+    import ray
+
+    if ray.is_initialized():
+        raise SessionOpen("this process is connected to Ray: end that first")
+    ray.init(
+        address=record.ray_address,
+        namespace=f"raylog-spark-{secrets.token_hex(4)}",
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        configure_logging=False,
+    )
+
+
+def _has_session() -> bool:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None
+
+
+def _stop() -> None:
+    """End RayDP's actors, the driver's JVM and the connection to Ray."""
+    import raydp
+
+    _within_deadline("RayDP", raydp.stop_spark)
+    _within_deadline("the driver's JVM", _stop_jvm)
+    disconnect()
+
+
+def _stop_jvm() -> None:
+    """End the JVM that pyspark keeps for later sessions: those may want other jars."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    if process.stdin is not None:
+        process.stdin.close()  # its sign to leave
+    process.wait(STOP_S)
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+
+
+def _within_deadline(what: str, stop: Callable[[], object]) -> None:
+    """Call something that may hang, and leave it behind if it does."""
+    thread = threading.Thread(target=stop, name=f"stop {what}", daemon=True)
+    thread.start()
+    thread.join(STOP_S)
+    if thread.is_alive():
+        log.warning("%s did not end in %g s", what, STOP_S)
