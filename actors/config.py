@@ -279,6 +279,10 @@ class BrokerConfigs:
         """A broker key's value in force; None when unset."""
         return next((layer.value for layer in self.layers(name)), BROKER_KEYS[name].default)
 
+    def flag(self, name: str) -> bool:
+        """A BOOLEAN broker key's value in force."""
+        return (self.effective(name) or "").lower() == "true"
+
 
 def resolve_topic(configs: Configs, broker: BrokerConfigs) -> dict[str, str]:
     """Every topic key with the value in force for a topic with these settings of its own.

@@ -22,6 +22,7 @@ from raylog.actors.group.gathering import KINDS, Gathering, names_several
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
+from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC, broker_name
@@ -57,7 +58,9 @@ class GroupCoordinatorActor:
     ) -> None:
         self._runtime = runtime
         self._name = name
-        self._settings = group_settings(BrokerSettings(settings))
+        self._broker_id = broker_id
+        self._start_up = BrokerSettings(settings)
+        self._settings = group_settings(self._start_up)
         self._image = MetadataImage()
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
@@ -74,7 +77,13 @@ class GroupCoordinatorActor:
             self._assigning,
             self._begin_assigning,
             self._transactions,
+            self._is_verified,
         )
+
+    def _is_verified(self) -> bool:
+        """Whether transactional offsets of older clients wait for their coordinator's word."""
+        configs = broker_configs(self._image, self._start_up, self._broker_id)
+        return configs.flag("transaction.partition.verification.enable")
 
     async def start(self) -> None:
         """Ready at once: what there is to coordinate comes with the routes."""

@@ -39,7 +39,8 @@ Marked = Callable[[ErrorCode], None]
 class ShardHost(Host[Shard, Step]):
     """One led partition: loading, then active, in the end closed.
 
-    `stepped` is called after each step: the shard may have given assignors work.
+    `stepped` is called after each step: the shard may have given assignors work. `verified` tells
+    whether older clients' transactions must hold the partition that their offsets go to (KIP-890).
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ShardHost(Host[Shard, Step]):
         assigning: Assigning,
         stepped: Callable[[], None],
         transactions: TransactionsPort,
+        verified: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._assigning = assigning
@@ -60,9 +62,7 @@ class ShardHost(Host[Shard, Step]):
         """Who waits for a marker, by token."""
         self._in_groups: set[int] = set()
         """Tokens of who waited in a group when the shard was left."""
-        self._verifying = Verifying(
-            transactions, route.partition, needed=settings.transactions_verified
-        )
+        self._verifying = Verifying(transactions, route.partition, verified)
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
         super().__init__(runtime, link, route, image, settings.offsets_commit_timeout_ms)

@@ -34,8 +34,6 @@ class GroupSettings:
     offset_metadata_bytes_max: int = 4_096
     offsets_retention_ms: int = 10_080 * _MINUTE_MS
     offsets_retention_check_interval_ms: int = 600_000
-    transactions_verified: bool = True
-    """Whether offsets of older clients' transactions wait for the coordinator's word (KIP-890)."""
     offsets_commit_timeout_ms: int = 5_000
     """Time limit of one append to the log."""
 
@@ -84,6 +82,5 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         offset_metadata_bytes_max=number("offset.metadata.max.bytes"),
         offsets_retention_ms=number("offsets.retention.minutes") * _MINUTE_MS,
         offsets_retention_check_interval_ms=number("offsets.retention.check.interval.ms"),
-        transactions_verified=settings.flag("transaction.partition.verification.enable"),
         offsets_commit_timeout_ms=number("offsets.commit.timeout.ms"),
     )

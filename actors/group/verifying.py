@@ -32,9 +32,11 @@ class TransactionsPort(Protocol):
 
 
 class Verifying:
-    """Of one partition's shard. `needed` is whether earlier versions are verified, too."""
+    """Of one partition's shard. `needed` tells whether earlier versions are verified, too."""
 
-    def __init__(self, transactions: TransactionsPort, partition: int, *, needed: bool) -> None:
+    def __init__(
+        self, transactions: TransactionsPort, partition: int, needed: Callable[[], bool]
+    ) -> None:
         self._transactions = transactions
         self._partition = partition
         self._needed = needed
@@ -45,7 +47,7 @@ class Verifying:
         """Call `verified` at once, or when the transaction's coordinator has answered."""
         request, version = asked.request, asked.version
         adds = version >= ADDS_PARTITIONS_SINCE
-        if not adds and not self._needed:
+        if not adds and not self._needed():
             verified(None)
             return
         mark = object()

@@ -31,4 +31,5 @@ _BROKER_KEYS_OF_REPLICAS = (
     "producer.id.expiration.ms",
     "leader.replication.throttled.rate",
     "follower.replication.throttled.rate",
+    "transaction.partition.verification.enable",
 )

@@ -106,11 +106,7 @@ class ReplicaActor:
         )
         self._alterations = Alterations(runtime, cluster_id, broker_id)
         self._transactions = TransactionCoordinators(runtime, self._broker)
-        self._verifying = Verifying(
-            self._transactions,
-            self._produce_verified,
-            needed=self._replication.transactions_verified,
-        )
+        self._verifying = Verifying(self._transactions, self._produce_verified)
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
             api.PRODUCE_IN_TRANSACTION: self._produce_in_transaction,
@@ -386,7 +382,6 @@ class ReplicaActor:
     def _producers(self, request: LinkRequest) -> None:
         topic_id, index = request.header
         partition = self.partition(topic_id, index)
-        partition.machine.require_leader()
         request.reply([list(state) for state in partition.log.producers.describe()])
 
     # ---- fetch ---------------------------------------------------------------------------

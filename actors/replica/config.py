@@ -30,6 +30,9 @@ class PartitionConfig:
     """What followers fetch throttled (leader.replication.throttled.replicas)."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
     """What fetches throttled (follower.replication.throttled.replicas)."""
+    transactions_verified: bool = True
+    """Whether transactions must hold the partition before their producer, of an older version,
+    writes to it (KIP-890, transaction.partition.verification.enable)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,6 @@ class ReplicationSettings:
     """What the rate of throttled replicas allows in this time may move at once (KIP-73)."""
     quota_windows: int = 11
     """For as many windows at most is waited after more has moved than that."""
-    transactions_verified: bool = True
-    """Whether transactions must hold a partition that their producer writes to (KIP-890)."""
 
 
 def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
@@ -77,7 +78,6 @@ def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
         backoff_ms=broker.number("replica.fetch.backoff.ms"),
         quota_window_ms=1_000 * broker.number("replication.quota.window.size.seconds"),
         quota_windows=broker.number("replication.quota.window.num"),
-        transactions_verified=broker.flag("transaction.partition.verification.enable"),
     )
 
 
@@ -123,4 +123,5 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
         min_isr=int(config["min.insync.replicas"]),
         leader_throttled=throttled_replicas(config["leader.replication.throttled.replicas"]),
         follower_throttled=throttled_replicas(config["follower.replication.throttled.replicas"]),
+        transactions_verified=config["transaction.partition.verification.enable"].lower() == "true",
     )

@@ -105,21 +105,13 @@ class Verification:
 
 
 class Verifying:
-    """Of all partitions of one process; those of one request are asked about together.
-
-    `needed` is whether writes of clients that add partitions themselves are verified.
-    """
+    """Of all partitions of one process; those of one request are asked about together."""
 
     def __init__(
-        self,
-        transactions: TransactionsPort,
-        append: Callable[[Partition, Held], None],
-        *,
-        needed: bool,
+        self, transactions: TransactionsPort, append: Callable[[Partition, Held], None]
     ) -> None:
         self._transactions = transactions
         self._append = append
-        self._needed = needed
         self._fresh: list[Verification] = []
 
     def produce(self, partition: Partition, held: Held) -> None:
@@ -137,7 +129,7 @@ class Verifying:
     def _must_ask(self, partition: Partition, header: BatchHeader, held: Held) -> bool:
         if not header.is_transactional or header.producer_id < 0:
             return False
-        if not (held.transaction.adds or self._needed):
+        if not (held.transaction.adds or partition.config.transactions_verified):
             return False
         producers = partition.log.producers
         return (

@@ -34,6 +34,7 @@ CONFIG = {
     "producer.id.expiration.ms": "86400000",
     "leader.replication.throttled.rate": NO_RATE,
     "follower.replication.throttled.rate": NO_RATE,
+    "transaction.partition.verification.enable": "true",
 }
 R0, R1, R2 = "c/replica/0/0", "c/replica/0/1", "c/replica/0/2"
 

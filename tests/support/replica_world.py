@@ -135,7 +135,8 @@ class ReplicaWorld:
         self.clock = Clock()
         self.keys: list[PartitionKey] = [(TOPIC_ID, index) for index in range(partitions)]
         self.config = resolve_topic(config or {}, BrokerConfigs()) | {
-            "producer.id.expiration.ms": "86400000"
+            "producer.id.expiration.ms": "86400000",
+            "transaction.partition.verification.enable": "true",
         }
         self.settings = settings
         self.brokers = tuple(range(1, brokers + 1))

@@ -1,4 +1,7 @@
-"""DescribeProducers 0: who writes to a partition, with idempotence or in transactions (KIP-664)."""
+"""DescribeProducers 0: who writes to a partition, with idempotence or in transactions (KIP-664).
+
+Followers answer as well: a producer that only one replica remembers is what such questions find.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from raylog.wire.messages.describe_producers import (
 
 
 def describe_producers(context: RequestContext, request: DescribeProducersRequest) -> None:
-    """Ask the leader of each partition; each succeeds or fails on its own."""
+    """Ask the replica of each partition here; each succeeds or fails on its own."""
     response = DescribeProducersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
     for topic in request.topics:
@@ -34,7 +37,7 @@ def _ask(
     def question() -> Question:
         cluster = context.gateway.cluster
         topic = cluster.topic_named(name)
-        route = cluster.route(topic, answer.partition_index)
+        route = cluster.any_route(topic, answer.partition_index)
         return Question(route.link, PRODUCERS, (topic.topic_id, answer.partition_index))
 
     def found(producers: list[list[int]]) -> None:

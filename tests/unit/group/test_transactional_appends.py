@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from raylog.actors.config import ResourceType
+from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
@@ -31,6 +33,7 @@ from tests.unit.group.test_offsets import committing, deleting
 LATEST = 5
 OTHER = PRODUCER_ID + 1
 ADDED_BEFORE = 4
+VERIFIED = "transaction.partition.verification.enable"
 """The last version whose clients add the partition themselves."""
 
 
@@ -360,6 +363,18 @@ def test_older_clients_need_not_be_verified(tmp_path: Path) -> None:
         assert len(world.transactions.asked) == 1, "what adds is asked all the same"
 
     run(scenario, tmp_path, transaction_partition_verification_enable="false")
+
+
+def test_whether_older_clients_are_verified_changes_at_once(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        changes = (("false", 0), ("true", 1), (None, 2), ("FALSE", 2))
+        for number, (value, asked) in enumerate(changes):
+            await world.apply(ConfigChanged(ResourceType.BROKER, "", VERIFIED, value))
+            assert await commit_in(world, ADDED_BEFORE, producer_id=OTHER + number) == "NONE"
+            assert len(world.transactions.asked) == asked
+
+    run(scenario, tmp_path)
 
 
 def test_nobody_is_asked_about_what_cannot_be_committed(tmp_path: Path) -> None:

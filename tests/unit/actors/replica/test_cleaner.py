@@ -26,6 +26,12 @@ CLEANED = [2, 3]
 """Offsets that stay of `partition`'s."""
 
 
+BROKER_KEYS = {
+    "producer.id.expiration.ms": "1000",
+    "transaction.partition.verification.enable": "true",
+}
+
+
 def partition(disk: FaultyDisk, number: int, policy: str = "compact") -> Partition:
     """A leader of four records of one key, of which the last may not be cleaned."""
     topic = {
@@ -33,9 +39,7 @@ def partition(disk: FaultyDisk, number: int, policy: str = "compact") -> Partiti
         "internal.segment.bytes": "10",
         "min.cleanable.dirty.ratio": "0",
     }
-    config = partition_config(
-        resolve_topic(topic, BrokerConfigs()) | {"producer.id.expiration.ms": "1000"}
-    )
+    config = partition_config(resolve_topic(topic, BrokerConfigs()) | BROKER_KEYS)
     log = Log.open(Path(f"/p{number}"), config.log, disk, now_ms=0)
     for value in range(4):
         append(log, keyed([(b"k", b"%d" % value)]))
@@ -151,5 +155,5 @@ def test_compacted_segments_are_closed_before_records_wait_too_long(
     policy: str, expected: int
 ) -> None:
     topic = {"cleanup.policy": policy, "segment.ms": "100", "max.compaction.lag.ms": "50"}
-    resolved = resolve_topic(topic, BrokerConfigs()) | {"producer.id.expiration.ms": "1000"}
+    resolved = resolve_topic(topic, BrokerConfigs()) | BROKER_KEYS
     assert partition_config(resolved).log.segment_ms == expected

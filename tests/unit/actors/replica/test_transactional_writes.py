@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from raylog.actors.transaction.client import DEADLINE_MS
 from raylog.wire.errors import ErrorCode
 from tests.support.logs import batch
 from tests.support.played_transactions import ended
-from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+from tests.support.replica_world import ReplicaWorld, run_world
 
 PRODUCER = 7
 
@@ -116,14 +115,15 @@ def test_nothing_is_asked_for_batches_without_a_transaction() -> None:
 
 
 @pytest.mark.parametrize("needed", [True, False])
-def test_earlier_versions_are_verified_if_that_is_set(needed: bool) -> None:
+def test_earlier_versions_are_verified_as_long_as_that_is_set(needed: bool) -> None:
     async def scenario(world: ReplicaWorld) -> None:
+        await world.configure(transaction_partition_verification_enable=str(needed).lower())
         answer = world.produce_in_transaction(1, written(), adds=False)
         await world.pass_ms(1)
         assert told(await answer) == [0]
         assert [one.verify_only for one in world.transactions.asked] == [True] * needed
 
-    run_world(scenario, settings=replace(SETTINGS, transactions_verified=needed))
+    run_world(scenario)
 
 
 NONE, ABORTABLE = ErrorCode.NONE, ErrorCode.TRANSACTION_ABORTABLE
