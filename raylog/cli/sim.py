@@ -16,7 +16,11 @@ def sim(
         0.0, help="Seconds to spend on one seed after the other, instead of one simulation."
     ),
     state: str = typer.Option(
-        ".cache/simulation.json", help="Where a campaign notes what it did, to go on later."
+        "",
+        help="Where a campaign notes what it did, to go on later; by default in .cache/.",
+    ),
+    transactions: bool = typer.Option(
+        False, help="Clients write in transactions: other seeds, with faults of coordinators."
     ),
 ) -> None:
     """Run a cluster, clients and faults from one seed and check what must hold.
@@ -25,19 +29,22 @@ def sim(
     Exit code 1 if a property did not hold.
     """
     if campaign > 0:
-        _run_campaign(campaign, Path(state))
+        name = "simulation-transactions" if transactions else "simulation"
+        path = Path(state or f".cache/{name}.json")
+        _run_campaign(campaign, path, transactions=transactions)
     else:
-        _run_one(seed, verbose=verbose)
+        _run_one(seed, verbose=verbose, transactions=transactions)
 
 
-def _run_one(seed: int, *, verbose: bool) -> None:
+def _run_one(seed: int, *, verbose: bool, transactions: bool) -> None:
     import logging
 
     from raylog.actors.simulation.run import run_seed
+    from raylog.actors.simulation.scenario import Plan
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-    report = run_seed(seed, quiet=not verbose)
+    report = run_seed(seed, Plan(transactions=transactions), quiet=not verbose)
     for line in report.timeline:
         typer.echo(line)
     checks = sum(report.counts.values())
@@ -52,10 +59,10 @@ def _run_one(seed: int, *, verbose: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run_campaign(seconds: float, state: Path) -> None:
+def _run_campaign(seconds: float, state: Path, *, transactions: bool) -> None:
     from raylog.actors.simulation.campaign import campaign
 
-    tally = campaign(state, seconds, typer.echo)
+    tally = campaign(state, seconds, typer.echo, transactions=transactions)
     for line in tally.lines():
         typer.echo(line)
     if tally.failures:

@@ -1,4 +1,4 @@
-"""`raylog transactions`: list, describe."""
+"""`raylog transactions`: list, describe, describe-producers, hanging, abort."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Annotated
 
 import typer
 
+from raylog.cli.abort_transaction import abort
+from raylog.cli.hanging_transactions import describe_producers, hanging
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, help="List and describe transactions.")
+app = typer.Typer(no_args_is_help=True, help="List and describe transactions, abort hanging ones.")
 
 
 @app.command(name="list")
@@ -69,3 +71,8 @@ def describe(
         print_json(row)
         return
     print_table(None, ["what", "value"], list(row.items()))
+
+
+app.command(name="describe-producers")(describe_producers)
+app.command(name="hanging")(hanging)
+app.command(name="abort")(abort)

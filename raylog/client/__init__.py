@@ -52,7 +52,12 @@ if TYPE_CHECKING:
         ProducerSettings,
         parse_bootstrap,
     )
-    from raylog.client.transactions import TransactionDescription, TransactionListing
+    from raylog.client.transactions import (
+        ActiveProducer,
+        HangingTransaction,
+        TransactionDescription,
+        TransactionListing,
+    )
     from raylog.wire.compression import Codec
     from raylog.wire.records import Record
 
@@ -108,7 +113,12 @@ _HOMES = {
         "ProducerSettings",
         "parse_bootstrap",
     ),
-    "raylog.client.transactions": ("TransactionDescription", "TransactionListing"),
+    "raylog.client.transactions": (
+        "ActiveProducer",
+        "HangingTransaction",
+        "TransactionDescription",
+        "TransactionListing",
+    ),
     "raylog.wire.compression": ("Codec",),
     "raylog.wire.records": ("Record",),
 }
@@ -120,6 +130,7 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "AbortRequired",
+    "ActiveProducer",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncProducer",
@@ -145,6 +156,7 @@ __all__ = [
     "GroupListing",
     "GroupMember",
     "GroupMetadata",
+    "HangingTransaction",
     "InvalidSetting",
     "LogDir",
     "NewTopic",

@@ -40,6 +40,8 @@ from raylog.client.settings import (
 )
 from raylog.client.sockets import BlockingIo
 from raylog.client.transactions import (
+    ActiveProducer,
+    HangingTransaction,
     TransactionAdmin,
     TransactionDescription,
     TransactionListing,
@@ -213,13 +215,47 @@ class BlockingClient:
         """Delete groups without members and their offsets; raises the first refusal."""
         run_blocking(self._groups.delete_groups(group_ids))
 
-    def list_transactions(self, *, states: Collection[str] = ()) -> list[TransactionListing]:
+    def list_transactions(
+        self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
+    ) -> list[TransactionListing]:
         """Transactional ids of all brokers by name; an empty filter lets all pass."""
-        return run_blocking(self._transactions.list_transactions(states=states))
+        return run_blocking(
+            self._transactions.list_transactions(states=states, producer_ids=producer_ids)
+        )
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """A transactional id and its open transaction; raises TransactionalIdNotFound."""
         return run_blocking(self._transactions.describe_transaction(transactional_id))
+
+    def describe_producers(
+        self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """Who writes to partitions, as their leaders know, or one broker that has replicas."""
+        return run_blocking(self._transactions.describe_producers(keys, broker_id=broker_id))
+
+    def find_hanging_transactions(
+        self, keys: Iterable[TopicPartition], *, max_timeout_ms: int, broker_id: int | None = None
+    ) -> list[HangingTransaction]:
+        """Open transactions, silent for longer than any may be, that no coordinator will end."""
+        return run_blocking(
+            self._transactions.find_hanging_transactions(
+                keys, max_timeout_ms=max_timeout_ms, broker_id=broker_id
+            )
+        )
+
+    def abort_in_partition(
+        self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Have a partition's leader end a producer's transaction there, and nowhere else."""
+        run_blocking(
+            self._transactions.abort_in_partition(
+                key, producer_id, producer_epoch, coordinator_epoch
+            )
+        )
+
+    def fence_transactional_id(self, transactional_id: str) -> None:
+        """Fence the producers of a transactional id and abort what is open, even if prepared."""
+        run_blocking(self._transactions.fence_transactional_id(transactional_id))
 
     def close(self) -> None:
         """End all connections; flush producers before."""

@@ -1,24 +1,48 @@
-"""Looking at transactions: those that coordinators know (KIP-664, KIP-994)."""
+"""Looking at transactions, and ending those that nobody else will (KIP-664, KIP-994).
+
+A transaction *hangs* when its records are in a partition and no coordinator knows that it has to
+write a marker there: committed readers stop in front of it for ever. Changes are not repeated once
+they were sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import time
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core
-from raylog.wire.errors import ErrorCode, TransactionalIdNotFound, error_of
+from raylog.client.offsets import Answers, ask_leaders, by_topic
+from raylog.wire.errors import ErrorCode, KafkaError, TransactionalIdNotFound, error_of
+from raylog.wire.messages.describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ProducerState,
+    TopicRequest,
+)
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from raylog.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from raylog.wire.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 NEVER = -1
 """The start of a transaction that is not open."""
+_PARTITIONS_AT_ONCE = 500
+_FENCING_TIMEOUT_MS = 1
+"""For a producer that will write nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +70,45 @@ class TransactionDescription:
     partitions: list[TopicPartition]
 
 
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer that a partition remembers, idempotent or transactional."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    """-1: none."""
+    last_timestamp_ms: int
+    """Of its last records or marker; Unix time, -1: unknown."""
+    coordinator_epoch: int
+    """Of its last marker; -1: it never had one."""
+    start_offset: int
+    """Where its open transaction starts; NEVER: none is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """An open transaction in a partition for which no coordinator will write a marker."""
+
+    key: TopicPartition
+    producer: ActiveProducer
+
+
 class TransactionAdmin:
     """The operations; each is one call of the blocking client."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def list_transactions(self, *, states: Collection[str] = ()) -> list[TransactionListing]:
+    async def list_transactions(
+        self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
+    ) -> list[TransactionListing]:
         """Transactional ids of all brokers by name; an empty filter lets all pass."""
         found = []
         for broker_id in await self._brokers():
-            request = ListTransactionsRequest(state_filters=list(states))
+            request = ListTransactionsRequest(
+                state_filters=list(states), producer_id_filters=list(producer_ids)
+            )
             response = await self._core.ask(broker_id, request, ListTransactionsResponse)
             if response.error_code != ErrorCode.NONE:
                 raise error_of(response.error_code, f"broker {broker_id}")
@@ -94,6 +146,145 @@ class TransactionAdmin:
             )
         raise TransactionalIdNotFound(f"nobody coordinates {transactional_id!r}")
 
+    async def describe_producers(
+        self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
+    ) -> dict[TopicPartition, list[ActiveProducer]]:
+        """Who writes to partitions, as their leaders know, or one broker that has replicas."""
+        keys = sorted(keys)
+        if broker_id is None:
+            return await ask_leaders(
+                self._core,
+                keys,
+                _describe_producers,
+                DescribeProducersResponse,
+                _active_producers,
+            )
+        await self._core.repeat(lambda: self._core.refresh([]))
+        request = _describe_producers(keys)
+        response = await self._core.ask(broker_id, request, DescribeProducersResponse)
+        found = {}
+        for key, answer in _active_producers(response):
+            if isinstance(answer, KafkaError):
+                raise answer
+            found[key] = answer
+        return found
+
+    async def find_hanging_transactions(
+        self,
+        keys: Iterable[TopicPartition],
+        *,
+        max_timeout_ms: int,
+        broker_id: int | None = None,
+    ) -> list[HangingTransaction]:
+        """Open transactions, silent for longer than any may be, without a coordinator to end them.
+
+        That is so where no transactional id has the producer, or its transaction does not hold the
+        partition.
+        """
+        keys = sorted(keys)
+        silent: list[HangingTransaction] = []
+        for first in range(0, len(keys), _PARTITIONS_AT_ONCE):
+            some = keys[first : first + _PARTITIONS_AT_ONCE]
+            found = await self.describe_producers(some, broker_id=broker_id)
+            oldest_ms = time.time() * 1_000 - max_timeout_ms
+            silent += [
+                HangingTransaction(key, producer)
+                for key, producers in sorted(found.items())
+                for producer in producers
+                if producer.start_offset != NEVER and producer.last_timestamp_ms < oldest_ms
+            ]
+        if not silent:
+            return []
+        held = await self._held_by({one.producer.producer_id for one in silent})
+        return [one for one in silent if one.key not in held.get(one.producer.producer_id, ())]
+
+    async def abort_in_partition(
+        self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
+    ) -> None:
+        """Have a partition's leader end a producer's transaction there, whoever coordinates it.
+
+        An older epoch than the producer's or its last coordinator's raises InvalidProducerEpoch
+        or TransactionCoordinatorFenced.
+        """
+        marker = WritableTxnMarker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            coordinator_epoch=max(0, coordinator_epoch),
+            transaction_result=False,
+            topics=[WritableTxnMarkerTopic(name=key.topic, partition_indexes=[key.partition])],
+        )
+        (node_id,) = await self._core.look(lambda: self._core.by_leader([key]))
+        request = WriteTxnMarkersRequest(markers=[marker])
+        response = await self._core.ask(node_id, request, WriteTxnMarkersResponse)
+        (code,) = (
+            answer.error_code
+            for result in response.markers
+            for topic in result.topics
+            for answer in topic.partitions
+        )
+        if code != ErrorCode.NONE:
+            raise error_of(code, f"{key} at producer {producer_id}")
+
+    async def fence_transactional_id(self, transactional_id: str) -> None:
+        """Fence the producers of a transactional id, and wait for its transaction to be aborted.
+
+        That may be one that was prepared for somebody else's commit (KIP-939).
+        """
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
+        )
+
+        def refusal(response: InitProducerIdResponse) -> KafkaError | None:
+            if response.error_code == ErrorCode.NONE:
+                return None
+            return error_of(response.error_code, f"transactional id {transactional_id!r}")
+
+        coordinators = Coordinators(self._core, KeyType.TRANSACTION)
+        await ask_coordinator(
+            self._core, coordinators, transactional_id, request, InitProducerIdResponse, refusal
+        )
+
+    async def _held_by(self, producer_ids: Collection[int]) -> dict[int, list[TopicPartition]]:
+        """Producer id to the partitions of its transaction, of those that coordinators know."""
+        held = {}
+        for listed in await self.list_transactions(producer_ids=producer_ids):
+            try:
+                described = await self.describe_transaction(listed.transactional_id)
+            except TransactionalIdNotFound:
+                continue  # forgotten since
+            held[listed.producer_id] = described.partitions
+        return held
+
     async def _brokers(self) -> list[int]:
         await self._core.repeat(lambda: self._core.refresh([]))
         return sorted(self._core.cluster.nodes)
+
+
+def _describe_producers(keys: Sequence[TopicPartition]) -> DescribeProducersRequest:
+    return DescribeProducersRequest(
+        topics=[
+            TopicRequest(name=topic, partition_indexes=[key.partition for key in of_topic])
+            for topic, of_topic in by_topic(keys).items()
+        ]
+    )
+
+
+def _active_producers(response: DescribeProducersResponse) -> Answers[list[ActiveProducer]]:
+    for topic in response.topics:
+        for answer in topic.partitions:
+            key = TopicPartition(topic.name, answer.partition_index)
+            if answer.error_code != ErrorCode.NONE:
+                yield key, error_of(answer.error_code, answer.error_message or str(key))
+            else:
+                yield key, [_producer(state) for state in answer.active_producers]
+
+
+def _producer(state: ProducerState) -> ActiveProducer:
+    return ActiveProducer(
+        state.producer_id,
+        state.producer_epoch,
+        state.last_sequence,
+        state.last_timestamp,
+        state.coordinator_epoch,
+        state.current_txn_start_offset,
+    )

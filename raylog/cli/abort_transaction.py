@@ -1,0 +1,119 @@
+"""`raylog transactions abort`: end a transaction that its own producer does not."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.completion import complete_topics
+from raylog.cli.failures import CommandFailed
+from raylog.cli.hanging_transactions import require_partition
+from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from raylog.cli.output import print_done
+
+if TYPE_CHECKING:
+    from raylog.client import BlockingClient, TopicPartition
+
+_OF_PRODUCERS = "See them with: raylog transactions describe-producers TOPIC PARTITION"
+_PRODUCER_OPTIONS = "--producer-id, --producer-epoch and --coordinator-epoch"
+
+
+def abort(
+    transactional_id: Annotated[
+        str | None,
+        typer.Option(
+            "--transactional-id",
+            metavar="ID",
+            help="The open transaction of this id, prepared or not; its producers are fenced.",
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", "-t", help="Where it hangs.", autocompletion=complete_topics),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Where in the topic.")
+    ] = None,
+    start_offset: Annotated[
+        int | None, typer.Option("--start-offset", min=0, help="Where it starts in there.")
+    ] = None,
+    producer_id: Annotated[
+        int | None, typer.Option("--producer-id", min=0, help="Instead of the offset: whose it is.")
+    ] = None,
+    producer_epoch: Annotated[
+        int | None, typer.Option("--producer-epoch", min=0, help="With --producer-id.")
+    ] = None,
+    coordinator_epoch: Annotated[
+        int | None,
+        typer.Option(
+            "--coordinator-epoch", min=-1, help="With --producer-id; -1: it never had a marker."
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Abort a transaction that nobody ends: one that hangs, or one that was left prepared.
+
+    With --transactional-id its coordinator aborts it everywhere, as if a new
+    producer had taken the id over. What hangs has no coordinator: name one
+    partition and where the transaction starts there, as "raylog transactions
+    hanging" tells, and that partition's leader ends it there alone. An old
+    broker that does not tell needs the producer and the epochs.
+    """
+    from raylog.client import BlockingClient, TopicPartition
+
+    explicit = (producer_id, producer_epoch, coordinator_epoch)
+    in_partition = (topic, partition, start_offset, *explicit)
+    if transactional_id is not None:
+        if any(option is not None for option in in_partition):
+            raise typer.BadParameter("--transactional-id stands alone")
+        with BlockingClient(bootstrap) as client:
+            _abort_everywhere(client, transactional_id, yes=yes)
+        return
+    if topic is None or partition is None:
+        raise typer.BadParameter("give --transactional-id, or --topic and --partition")
+    given = sum(option is not None for option in explicit)
+    if given not in (0, len(explicit)) or (start_offset is None) == (given == 0):
+        raise typer.BadParameter(f"give --start-offset, or {_PRODUCER_OPTIONS}")
+    key = TopicPartition(topic, partition)
+    with BlockingClient(bootstrap) as client:
+        require_partition(client, key)
+        producer = _producer_at(client, key, start_offset) if start_offset is not None else explicit
+        _confirm(f"Abort the transaction of producer {producer[0]} in {key}?", yes=yes)
+        client.abort_in_partition(key, *(number or 0 for number in producer))
+    print_done(f"aborted the transaction of producer {producer[0]} in {key}")
+
+
+def _producer_at(
+    client: BlockingClient, key: TopicPartition, start_offset: int
+) -> tuple[int, int, int]:
+    """Producer id, its epoch and its coordinator's; raises CommandFailed."""
+    for one in client.describe_producers([key])[key]:
+        if one.start_offset == start_offset:
+            return one.producer_id, one.producer_epoch, one.coordinator_epoch
+    raise CommandFailed(
+        f"no open transaction starts at offset {start_offset} of {key}", _OF_PRODUCERS
+    )
+
+
+def _abort_everywhere(client: BlockingClient, transactional_id: str, *, yes: bool) -> None:
+    before = client.describe_transaction(transactional_id)
+    _confirm(
+        f"Fence the producers of {transactional_id} (its transaction is: {before.state})?", yes=yes
+    )
+    client.fence_transactional_id(transactional_id)
+    match before.state:
+        case "Ongoing":
+            what = f"aborted the transaction of {transactional_id}"
+        case "PrepareCommit":
+            what = f"the transaction of {transactional_id} was committed before"
+        case _:
+            what = f"{transactional_id} had no open transaction"
+    print_done(f"{what}; its producers are fenced")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    if not yes and sys.stdin.isatty():
+        typer.confirm(question, abort=True)
