@@ -73,6 +73,8 @@ class Transactions:
     protocol: Protocol
     transactional_id: str
     group_id: str
+    marked: TopicPartition
+    """Carries the mark: every transaction commits an offset of it."""
     _coordinators: dict[KeyType, Coordinators] = field(default_factory=dict)
 
     async def carry_out(
@@ -158,7 +160,14 @@ class Transactions:
         return ProducerIdentity(response.producer_id, response.producer_epoch)
 
     async def _read_offsets(self) -> dict[TopicPartition, CommittedOffset]:
-        return await GroupAdmin(self.core).group_offsets(self.group_id, require_stable=True)
+        """All offsets, once no transaction is about to change them.
+
+        Who asks for all is told nothing of partitions that only have pending offsets; so the
+        partition that is in every transaction is asked for by name first.
+        """
+        groups = GroupAdmin(self.core)
+        await groups.group_offsets(self.group_id, [self.marked], require_stable=True)
+        return await groups.group_offsets(self.group_id, require_stable=True)
 
     async def _last_sequences(
         self, identity: ProducerIdentity, partitions: Sequence[TopicPartition]

@@ -110,6 +110,7 @@ class ExactlyOnceSink:
         self._io = BlockingIo()
         self._core = Core(self._io, self._client)
         self._known: Transactions | None = None
+        self._marked = TopicPartition(self._topics[0], 0)
         self._identity: ProducerIdentity | None = None
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -172,7 +173,7 @@ class ExactlyOnceSink:
         committed = {
             key: offset.offset
             for key, offset in found.offsets.items()
-            if key != (self._topics[0], 0) and read_mark(offset.metadata) is not None
+            if key != self._marked and read_mark(offset.metadata) is not None
         }
         if not committed:
             return otherwise
@@ -203,7 +204,7 @@ class ExactlyOnceSink:
         if self._known is None:
             protocol = run_blocking(choose_protocol(self._core))
             name = f"raylog-sink-{self.sink_id}"
-            self._known = Transactions(self._core, protocol, name, name)
+            self._known = Transactions(self._core, protocol, name, name, self._marked)
         return self._known
 
     def _find_topics(self) -> Topics:

@@ -76,7 +76,7 @@ class WriteRun:
     ) -> TaskReport:
         """Write all blocks."""
         if self.protocol.registers:
-            transactions = Transactions(core, self.protocol, self.transactional_id, "")
+            transactions = Transactions(core, self.protocol, self.transactional_id, "", key)
             await transactions.add_partition(self.identity, key)
         writer = PartitionWriter(
             core, self.protocol, self.transactional_id, self.identity, key, self.settings

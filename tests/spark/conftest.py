@@ -1,0 +1,153 @@
+"""Clusters, of Raylog and of Apache Kafka, in both versions of transactions, and one Spark session.
+
+`RAYLOG_SPARK_PEERS=1` (make spark-peers) runs all that is about transactions on Apache Kafka too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.peers import ApacheKafka
+from raylog.client import BlockingClient, NewTopic
+from raylog.client.core import Core
+from raylog.client.io import run_blocking
+from raylog.client.settings import ClientSettings, parse_bootstrap
+from raylog.client.sockets import BlockingIo
+from raylog.raydp_jobs.java import JavaMissing, find_java
+from raylog.raydp_jobs.protocol import FEATURE
+from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.update_features import (
+    FeatureUpdateKey,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+PEERS = ["raylog", "kafka"] if os.environ.get("RAYLOG_SPARK_PEERS") else ["raylog"]
+_UPGRADE, _DOWNGRADE = 1, 2
+_numbers = itertools.count()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A JVM and an Apache Kafka start within the first test's time."""
+    for item in items:
+        item.add_marker(pytest.mark.timeout(600))
+
+
+@pytest.fixture(scope="session")
+def started() -> Iterator[Callable[[str], str]]:
+    """Clusters by kind, each started once."""
+    found: dict[str, str] = {}
+    with ExitStack() as running:
+
+        def get(kind: str) -> str:
+            if kind not in found and kind == "kafka":
+                found[kind] = running.enter_context(ApacheKafka().run()).address
+            elif kind not in found:
+                found[kind] = running.enter_context(EmbeddedBroker(brokers=2)).bootstrap
+            return found[kind]
+
+        yield get
+
+
+@pytest.fixture(params=[(peer, version) for peer in PEERS for version in (2, 1)], ids=str)
+def bootstrap(request: pytest.FixtureRequest, started: Callable[[str], str]) -> str:
+    """A cluster with transactions of one version or the other."""
+    kind, version = request.param
+    address = started(kind)
+    set_level(address, version)
+    return address
+
+
+@pytest.fixture
+def raylog(started: Callable[[str], str]) -> str:
+    """Raylog as it is by default."""
+    address = started("raylog")
+    set_level(address, 2)
+    return address
+
+
+def level(bootstrap: str) -> int:
+    """The version of transactions that a client finds when it connects."""
+    io = BlockingIo()
+    core = Core(io, ClientSettings(parse_bootstrap(bootstrap)))
+    run_blocking(core.refresh([]))
+    found = core.feature_level(FEATURE)
+    core.close()
+    io.close()
+    return found
+
+
+def set_level(bootstrap: str, wanted: int) -> None:
+    """Change it, and wait until clients find it."""
+    found = level(bootstrap)
+    if found == wanted:
+        return
+    kind = _UPGRADE if wanted > found else _DOWNGRADE
+    update = FeatureUpdateKey(feature=FEATURE, max_version_level=wanted, upgrade_type=kind)
+    io = BlockingIo()
+    core = Core(io, ClientSettings(parse_bootstrap(bootstrap)))
+    request = UpdateFeaturesRequest(feature_updates=[update])
+    answer = run_blocking(core.ask_controller(request, UpdateFeaturesResponse))
+    core.close()
+    io.close()
+    assert answer.error_code == ErrorCode.NONE, answer
+    assert any(level(bootstrap) == wanted for _ in range(1_000))
+
+
+@pytest.fixture
+def name() -> str:
+    """A name no other test or run uses."""
+    return f"spark-{os.getpid()}-{os.urandom(3).hex()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def topic(bootstrap: str, name: str) -> str:
+    """A topic of three partitions."""
+    with BlockingClient(bootstrap) as client:
+        client.create_topics([NewTopic(name, 3)])
+    return name
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Spark in this process's JVM: two tasks at a time, each tried up to four times."""
+    try:
+        find_java()
+    except JavaMissing as missing:
+        pytest.skip(str(missing))
+    from pyspark.sql import SparkSession
+
+    from raylog.raydp_jobs.jars import connector_jars
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(ROOT)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    folder = tmp_path_factory.mktemp("spark")
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.jars", ",".join(map(str, connector_jars())))
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.local.dir", str(folder / "local"))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
