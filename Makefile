@@ -16,7 +16,7 @@ BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
         differential malformed loadtest checker bench replicated transactions-bench copying groups-load micro golden lock clean install
 
 help: ## this list
@@ -70,6 +70,10 @@ sim-planted: $(STAMP) ## every planted mistake must be found; an hour or so
 
 sim-campaign: $(STAMP) ## new seeds for SECONDS=600, summed up over runs in STATE=.cache/simulation.json
 	$(VENV)/bin/raylog sim --campaign $(or $(SECONDS),600) --state $(or $(STATE),.cache/simulation.json)
+
+sim-transactions: $(STAMP) ## the same with transactional clients; sums up in STATE=.cache/simulation-transactions.json
+	$(VENV)/bin/raylog sim --transactions --campaign $(or $(SECONDS),600) \
+	  --state $(or $(STATE),.cache/simulation-transactions.json)
 
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from raylog.actors.simulation.run import Report, run_seed
+from raylog.actors.simulation.scenario import Plan
 
 FAILURES_MAX = 200
 """Failures of which the first violation is kept."""
@@ -27,6 +28,10 @@ class Tally:
     simulated_s: float = 0.0
     steps: int = 0
     acknowledged: int = 0
+    transactions: bool = False
+    """Which kind of seeds they are."""
+    committed: int = 0
+    aborted: int = 0
     checks: dict[str, int] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     """Seed to the first violation."""
@@ -39,6 +44,8 @@ class Tally:
         self.simulated_s += report.simulated_s
         self.steps += report.steps
         self.acknowledged += report.acknowledged
+        self.committed += report.committed
+        self.aborted += report.aborted
         self.checks = dict(Counter(self.checks) + Counter(report.counts))
         if not report.passed and len(self.failures) < FAILURES_MAX:
             self.failures[str(report.seed)] = report.violations[0][:300]
@@ -51,20 +58,25 @@ class Tally:
             f"{self.seconds / 60:.1f} min, {self.acknowledged} acknowledged records, "
             f"{sum(self.checks.values())} checks of {len(self.checks)} properties"
         )
+        if self.transactions:
+            yield f"{self.committed} transactions told to be committed, {self.aborted} aborted"
         for seed, violation in self.failures.items():
-            yield "  " + _reproduced(seed, violation)
+            yield "  " + self.reproduced(seed, violation)
+
+    def reproduced(self, seed: int | str, violation: str) -> str:
+        """The line that repeats a failure, and what it was."""
+        kind = "--transactions " if self.transactions else ""
+        return f"raylog sim {kind}--seed {seed}    # {violation}"
 
 
-def _reproduced(seed: int | str, violation: str) -> str:
-    """The line that repeats a failure, and what it was."""
-    return f"raylog sim --seed {seed}    # {violation}"
-
-
-def load(path: Path) -> Tally:
-    """The tally so far; an empty one if there is none."""
+def load(path: Path, *, transactions: bool = False) -> Tally:
+    """The tally so far; an empty one if there is none. Raises ValueError for other seeds'."""
     if not path.exists():
-        return Tally()
-    return Tally(**json.loads(path.read_text(encoding="utf-8")))
+        return Tally(transactions=transactions)
+    tally = Tally(**json.loads(path.read_text(encoding="utf-8")))
+    if tally.transactions != transactions:
+        raise ValueError(f"{path} is about seeds of another kind")
+    return tally
 
 
 def save(tally: Tally, path: Path) -> None:
@@ -75,16 +87,19 @@ def save(tally: Tally, path: Path) -> None:
     os.replace(draft, path)
 
 
-def campaign(path: Path, seconds: float, say: Callable[[str], None]) -> Tally:
+def campaign(
+    path: Path, seconds: float, say: Callable[[str], None], *, transactions: bool = False
+) -> Tally:
     """Run seeds for some seconds of real time, from the first one that has not been run."""
-    tally = load(path)
+    tally = load(path, transactions=transactions)
+    plan = Plan(transactions=transactions)
     end = time.monotonic() + seconds
     saved = time.monotonic()
     while (began := time.monotonic()) < end:
-        report = run_seed(tally.next_seed)
+        report = run_seed(tally.next_seed, plan)
         tally.add(report, time.monotonic() - began)
         if not report.passed:
-            say(_reproduced(report.seed, report.violations[0]))
+            say(tally.reproduced(report.seed, report.violations[0]))
         if not report.passed or time.monotonic() - saved > _SAVE_EVERY_S:
             save(tally, path)
             saved = time.monotonic()

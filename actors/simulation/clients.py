@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import ProduceAnswer
@@ -56,6 +56,17 @@ class Ledger:
         return f"{self.topic}-{self.partition}"
 
 
+class Stoppable(Protocol):
+    """Whoever works until told to stop."""
+
+    stopping: bool
+    stopped: bool
+
+    @property
+    def label(self) -> str:
+        """For people."""
+
+
 class Client:
     """A client of one partition on a machine of its own."""
 
@@ -78,6 +89,11 @@ class Client:
         """The latest that it has heard of."""
         self.stopping = False
         self.stopped = False
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return self.ledger.name
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Ask the partition's leader; raises what it answers, or that it is lost."""
@@ -114,10 +130,17 @@ class Producer(Client):
     """Sends one batch after the other."""
 
     def __init__(
-        self, cluster: Cluster, checks: Checks, ledger: Ledger, number: int, *, idempotent: bool
+        self,
+        cluster: Cluster,
+        checks: Checks,
+        ledger: Ledger,
+        number: int,
+        *,
+        idempotent: bool,
+        first_id: int = 1000,
     ) -> None:
         super().__init__(cluster, checks, ledger, number)
-        self._producer_id = 1000 + number if idempotent else -1
+        self._producer_id = first_id + number if idempotent else -1
         self._number = number
         self._sent = 0
         self._sequence = 0

@@ -31,6 +31,7 @@ class Cluster:
 
     def __init__(self, world: World, brokers: int, settings: dict[str, str]) -> None:
         self.world = world
+        self.settings = {**SETTINGS, **settings}
         self.runtime = SimRuntime(world)
         self.machines = [world.add_machine(f"machine-{number}") for number in range(brokers)]
         self.plan = plan_cluster(
@@ -38,7 +39,7 @@ class Cluster:
             self.runtime,
             host="127.0.0.1",
             ports=[9092] * brokers,
-            settings={**SETTINGS, **settings},
+            settings=self.settings,
             nodes=[machine.name for machine in self.machines],
         )
 
@@ -46,9 +47,9 @@ class Cluster:
         """Start every broker and wait until all serve."""
         await start_cluster(self.runtime, self.plan)
 
-    async def create(self, name: str, partitions: int, replicas: int) -> TopicId:
+    async def create(self, topic: NewTopic) -> TopicId:
         """Make a topic, asking again until it is there."""
-        asked = CreateTopics([NewTopic(name, partitions, replicas)])
+        asked = CreateTopics([topic])
         while True:
             for resident in self.of_role(CONTROLLER):
                 try:

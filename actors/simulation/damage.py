@@ -11,13 +11,14 @@ from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import Direction
 from raylog.actors.simulation.world import Machine, Resident
 
-_ROLES = (REPLICA, REPLICA, REPLICA, BROKER, CONTROLLER, GATEWAY)
+ROLES = (REPLICA, REPLICA, REPLICA, BROKER, CONTROLLER, GATEWAY)
 
 
 class Damage:
     """Does single things to a cluster, tells them, and takes them back after their time."""
 
-    def __init__(self, cluster: Cluster, random: Random) -> None:
+    def __init__(self, cluster: Cluster, random: Random, roles: tuple[str, ...] = ROLES) -> None:
+        self._roles = roles
         self.cluster = cluster
         self.world = cluster.world
         self.random = random
@@ -49,7 +50,7 @@ class Damage:
 
     def victim(self, *roles: str) -> Resident | None:
         """Any living actor of these roles; of all of them, a replica most often."""
-        found = self.cluster.of_role(*(roles or (self.random.choice(_ROLES),)))
+        found = self.cluster.of_role(*(roles or (self.random.choice(self._roles),)))
         return self.random.choice(found) if found else None
 
     def on(self, machine: Machine, role: str) -> Resident | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from raylog.actors.simulation.cluster import Cluster
-from raylog.actors.simulation.damage import Damage
+from raylog.actors.simulation.damage import ROLES, Damage
 from raylog.actors.simulation.network import CLIENT, Weather
 from raylog.actors.simulation.power import PowerLosses
 from raylog.actors.simulation.sequences import Sequences
@@ -39,28 +39,41 @@ _FACTORS = (0, 0, 1, 1, 4)
 POWER = "lose_power"
 
 
-def draw_weights(random: Random) -> dict[str, int]:
+def draw_weights(random: Random, weights: Mapping[str, int]) -> dict[str, int]:
     """Some seeds have all kinds of faults; most have some of them only, and some more often."""
     if random.random() < 0.3:
-        return dict(WEIGHTS)
-    drawn = {kind: weight * random.choice(_FACTORS) for kind, weight in WEIGHTS.items()}
-    return drawn if any(drawn.values()) else dict(WEIGHTS)
+        return dict(weights)
+    drawn = {kind: weight * random.choice(_FACTORS) for kind, weight in weights.items()}
+    return drawn if any(drawn.values()) else dict(weights)
 
 
 class Faults:
     """Does one thing after the other to a cluster, and takes all of it back in the end."""
 
     def __init__(
-        self, cluster: Cluster, random: Random, clients: int, weights: Mapping[str, int]
+        self,
+        cluster: Cluster,
+        random: Random,
+        clients: int,
+        weights: Mapping[str, int],
+        roles: tuple[str, ...] = ROLES,
     ) -> None:
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
-        self._do = Damage(cluster, random)
+        self._do = Damage(cluster, random, roles)
         self._sequences = Sequences(self._do)
         self._clients = [f"{CLIENT}-{number}" for number in range(clients)]
         self._power = PowerLosses(cluster)
-        kinds: dict[str, Callable[[], None]] = {
+        self._may_flicker = weights[POWER] > 0
+        kinds = self._by_name()
+        assert kinds.keys() == weights.keys(), "every kind has its weight"
+        self._kinds = list(kinds.values())
+        self._weights = [weights[kind] for kind in kinds]
+
+    def _by_name(self) -> dict[str, Callable[[], None]]:
+        """Every kind of fault."""
+        return {
             "kill": self._kill,
             "stop_node": self._stop_node,
             POWER: self._lose_power,
@@ -81,10 +94,6 @@ class Faults:
             "cut_while_writing": self._sequences.cut_while_writing,
             "shake_quorum": self._sequences.shake_quorum,
         }
-        assert kinds.keys() == WEIGHTS.keys(), "every kind has its weight"
-        self._may_flicker = weights[POWER] > 0
-        self._kinds = list(kinds.values())
-        self._weights = [weights[kind] for kind in kinds]
 
     async def befall(
         self, seconds: float, pause_s: tuple[float, float], look: Callable[[], None]

@@ -15,6 +15,9 @@ from raylog.wire.errors import KafkaError
 if TYPE_CHECKING:
     from raylog.actors.simulation.world import Resident, World
 
+LINGERS_S = 4.0
+"""How long a broken link may be one for its target, at most."""
+
 
 class SimRequest:
     """A request as the process that answers it sees it."""
@@ -76,6 +79,11 @@ class SimLink:
         self.source = source
         if source is not None:
             source.links[self] = None
+
+    @property
+    def target_machine(self) -> str:
+        """The name of the machine that it leads to."""
+        return self._ends[1]
 
     @property
     def is_open(self) -> bool:
@@ -141,18 +149,25 @@ class SimLink:
             self.break_off()
 
     def break_off(self) -> None:
-        """The connection breaks: each side learns it in its own time."""
+        """The connection breaks: each side learns it in its own time.
+
+        Until the target does, what is on its way may arrive, though nobody waits for an answer.
+        """
         if not self._open:
             return
-        loop = self.world.loop
+        loop, random = self.world.loop, self.world.random
         self._detach()
         loop.call_later(0.0001, self._learn, context=self._here)
+        longest_s, lingering = 0.5, self.world.network.lingering
+        if lingering and random.random() < lingering:
+            longest_s = LINGERS_S
+        else:
+            self._there.close()
         context = self._target.process.context
-        loop.call_later(self.world.random.uniform(0.0001, 0.5), self._part, context=context)
+        loop.call_later(random.uniform(0.0001, longest_s), self._part, context=context)
 
     def _detach(self) -> None:
         self._open = False
-        self._there.close()
         self._target.links.pop(self, None)
         if self.source is not None:
             self.source.links.pop(self, None)
@@ -168,12 +183,14 @@ class SimLink:
 
     def _part(self) -> None:
         """In the target's process: the requester is gone."""
+        self._there.close()
         self._target.actor.link_lost(self.number)
 
     def close(self) -> None:
         """End the link from the requester's side."""
         if self._open:
             self._detach()
+            self._there.close()
             self._learn()
             context = self._target.process.context
             self.world.loop.call_later(0.0001, self._part, context=context)

@@ -60,6 +60,8 @@ class Network:
 
     def __init__(self, loop: SimLoop, random: Random) -> None:
         self.weather = Weather()
+        self.lingering = 0.0
+        """How often what a link still carries when it breaks arrives yet; a probability."""
         self._loop = loop
         self._random = random
         self._ways: dict[Direction, _Way] = {}

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from raylog.actors.controller.api import AlterReassignments, ElectLeaders, ReassignPartition
+from raylog.actors.controller.api import (
+    AlterReassignments,
+    ElectLeaders,
+    NewTopic,
+    ReassignPartition,
+)
 from raylog.actors.names import CONTROLLER
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation.cluster import CALL_TIMEOUT_MS, Cluster
@@ -42,9 +47,13 @@ class Operator:
     async def create(self, name: str, partitions: int) -> bytes:
         """Make a topic and wait for it; its id."""
         replicas = self._random.randint(REPLICAS_MIN, self._replicas_max)
-        topic_id = await self._cluster.create(name, partitions, replicas)
-        self.topics.append(name)
-        self.partitions[name] = partitions
+        return await self.make(NewTopic(name, partitions, replicas))
+
+    async def make(self, topic: NewTopic) -> bytes:
+        """Make a topic as it is described and wait for it; its id."""
+        topic_id = await self._cluster.create(topic)
+        self.topics.append(topic.name)
+        self.partitions[topic.name] = topic.num_partitions
         return topic_id
 
     def _partition(self) -> tuple[str, int]:

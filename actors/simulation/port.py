@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from raylog.actors.broker.actor import BrokerActor
+from raylog.actors.coordination.requests import RequestHead, coordinator_error
 from raylog.actors.gateway.cluster import ClusterView, OpenRoute
+from raylog.actors.gateway.coordinators import CoordinatorLinks, absent, coordinating
 from raylog.actors.gateway.handlers.produce import ANY_EPOCH
-from raylog.actors.names import BROKER, GATEWAY, GROUP
+from raylog.actors.group.api import GROUP_REQUEST
+from raylog.actors.names import BROKER, GATEWAY, GROUP, TRANSACTION
 from raylog.actors.ports import RouteUpdate, TopicId
 from raylog.actors.replica.api import (
     FETCH,
     LATEST_TIMESTAMP,
     OFFSET_FOR,
     PRODUCE,
+    PRODUCE_IN_TRANSACTION,
     FetchAsk,
     FetchedPartition,
     Interest,
     ProduceAnswer,
     ProducePart,
+    TransactionalWrite,
     produced,
 )
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.actors.simulation.world import ActorClass
+from raylog.actors.transaction.api import TRANSACTION_REQUEST
 from raylog.wire.errors import ErrorCode, KafkaStorageError, error_of
 
 FETCH_BYTES = 1 << 20
+_KINDS = {GROUP: GROUP_REQUEST, TRANSACTION: TRANSACTION_REQUEST}
 
 
 class Fetched(NamedTuple):
@@ -36,6 +45,9 @@ class Fetched(NamedTuple):
     high_watermark: int
     log_start_offset: int
     data: bytes
+    last_stable_offset: int = -1
+    aborted: Sequence[Sequence[int]] = ()
+    """(producer id, first offset) of aborted transactions in `data`, for read_committed."""
 
 
 class Port:
@@ -43,6 +55,7 @@ class Port:
 
     def __init__(self, runtime: Runtime, *, name: str, broker_id: int, **_: object) -> None:
         self.view = ClusterView(runtime, broker_id)
+        self.coordinators = CoordinatorLinks(runtime)
         self._runtime = runtime
         self._name = name
         self._sessions = itertools.count(1)
@@ -53,6 +66,7 @@ class Port:
     async def stop(self) -> None:
         """Close the links."""
         self.view.close()
+        self.coordinators.close()
 
     async def ping(self) -> dict[str, Any]:
         """Who is here."""
@@ -65,6 +79,10 @@ class Port:
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in routes."""
         await self.view.apply_routes(update)
+
+    async def apply_coordinator(self, role: str, address: str | None) -> None:
+        """Take in where a coordinator of this broker is now; None: nowhere."""
+        await self.coordinators.apply(role, address)
 
     def link_received(self, request: LinkRequest) -> None:
         """Nobody links to a gateway."""
@@ -94,13 +112,30 @@ class Port:
         [outcome] = await route.link.ask(PRODUCE, (acks, timeout_ms, [part]), [batch])
         return produced(outcome)
 
-    async def fetch(self, topic_id: TopicId, partition: int, offset: int) -> Fetched:
+    async def produce_in_transaction(
+        self,
+        topic_id: TopicId,
+        partition: int,
+        batch: bytes,
+        timeout_ms: int,
+        transaction: TransactionalWrite,
+    ) -> ProduceAnswer:
+        """Write one batch of a transaction, which all in-sync replicas shall have."""
+        route = self._route(topic_id, partition)
+        part = ProducePart(topic_id, partition, ANY_EPOCH, len(batch))
+        header = (-1, timeout_ms, [part], transaction)
+        [outcome] = await route.link.ask(PRODUCE_IN_TRANSACTION, header, [batch])
+        return produced(outcome)
+
+    async def fetch(
+        self, topic_id: TopicId, partition: int, offset: int, isolation: int = 0
+    ) -> Fetched:
         """Read from an offset on; raises what the replica refuses it with."""
         route = self._route(topic_id, partition)
         epoch = route.leader_epoch
         interest = Interest(topic_id, partition, offset, FETCH_BYTES, epoch, -1)
         session = next(self._sessions)
-        ask = FetchAsk(session, True, True, 0, FETCH_BYTES, 0, False, [interest], [])
+        ask = FetchAsk(session, True, True, isolation, FETCH_BYTES, 0, False, [interest], [])
         [answer] = await route.link.ask(FETCH, ask)
         part = FetchedPartition(*answer)
         if part.error_code:
@@ -108,7 +143,13 @@ class Port:
         data = b""
         if part.length:
             data = self._read(f"{route.directory}/{part.segment_id}", part)
-        return Fetched(part.high_watermark, part.log_start_offset, data)
+        return Fetched(
+            part.high_watermark,
+            part.log_start_offset,
+            data,
+            part.last_stable_offset,
+            part.aborted or (),
+        )
 
     async def latest(self, topic_id: TopicId, partition: int, leader_epoch: int) -> int:
         """Where there is no more to read; raises what the replica refuses it with."""
@@ -116,6 +157,36 @@ class Port:
         asked = (topic_id, partition, leader_epoch, LATEST_TIMESTAMP, 0)
         offset, _, _ = await route.link.ask(OFFSET_FOR, asked)
         return int(offset)
+
+    # ---- coordinators --------------------------------------------------------------------
+
+    async def coordinator_of(self, role: str, key: str) -> int:
+        """The broker that coordinates a group or a transactional id; -1 for none."""
+        _, state = coordinating(self.view.image, role, key)
+        return state.leader
+
+    async def forward(self, role: str, key: str, api_key: int, version: int, body: bytes) -> bytes:
+        """Pass a request on to this broker's coordinator; its response frame.
+
+        `key` is the group or transactional id that it is about.
+        """
+        link = self.coordinators.link(role)
+        if link is None:
+            raise absent(self.view.image, self.view.broker_id, role, key)
+        answered = asyncio.get_running_loop().create_future()
+
+        def answer(_: Any, frame: memoryview) -> None:
+            if not answered.done():
+                answered.set_result(bytes(frame))
+
+        def fail(failure: Exception) -> None:
+            if not answered.done():
+                answered.set_exception(coordinator_error(failure))
+
+        head = RequestHead(api_key, version, 0, None, "/simulated")
+        link.request(_KINDS[role], head, (body,), answer, fail)
+        frame: bytes = await answered
+        return frame
 
     def _read(self, path: str, part: FetchedPartition) -> bytes:
         """What a map of the file would show."""
@@ -140,11 +211,7 @@ class PortlessBroker(BrokerActor):
         """Every simulated broker has its port to itself."""
 
 
-class Unused(Port):
-    """An actor that is started and never asked."""
-
-
-_STAND_INS: dict[str, ActorClass] = {GATEWAY: Port, BROKER: PortlessBroker, GROUP: Unused}
+_STAND_INS: dict[str, ActorClass] = {GATEWAY: Port, BROKER: PortlessBroker}
 
 
 def simulated_role(role: str) -> ActorClass:

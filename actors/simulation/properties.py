@@ -35,6 +35,39 @@ class Property(StrEnum):
     )
     SERVED_AGAIN = "everything is served again soon after the faults stop"
     UNBROKEN = "no actor ends by a broken invariant"
+    COMMITTED_VISIBLE = (
+        "a transaction that is told to be committed is there, once, in every partition"
+    )
+    ABORTED_HIDDEN = (
+        "no record of an aborted transaction is visible to readers of what is committed"
+    )
+    NOT_TORN = "of a transaction all records are visible, in all its partitions, or none"
+    OFFSETS_WITH_OUTPUT = "a record is copied, and once, exactly if the group has passed it"
+    OFFSETS_AS_LOGGED = "a group's offset is that of its last committed transaction"
+    READS_DECIDED = "readers of what is committed get nothing at or above the last stable offset"
+    READS_COMPLETE = "what readers of committed records saw is what is there, nothing left out"
+    STABLE_AS_LOGGED = "the last stable offset follows from the log below the high watermark"
+    MARKERS_FORWARD = "epochs of a producer's markers never go back"
+    ABORTS_INDEXED = "every replica knows the aborted transactions that its log has"
+    TRANSACTIONS_END = "transactions end soon after their timeout, and readers get to the end"
+
+
+OF_TRANSACTIONS = frozenset(
+    {
+        Property.COMMITTED_VISIBLE,
+        Property.ABORTED_HIDDEN,
+        Property.NOT_TORN,
+        Property.OFFSETS_WITH_OUTPUT,
+        Property.OFFSETS_AS_LOGGED,
+        Property.READS_DECIDED,
+        Property.READS_COMPLETE,
+        Property.STABLE_AS_LOGGED,
+        Property.MARKERS_FORWARD,
+        Property.ABORTS_INDEXED,
+        Property.TRANSACTIONS_END,
+    }
+)
+"""Looked at where clients are transactional."""
 
 
 class PropertyViolated(Exception):

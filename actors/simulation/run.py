@@ -1,4 +1,4 @@
-"""One simulation: a cluster, its clients, faults, the end of faults, and the verdict."""
+"""Runs seeds: each is one simulation, and a report of what came of it."""
 
 from __future__ import annotations
 
@@ -6,43 +6,12 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
-from random import Random
 
 from raylog.actors.collecting import without_collector
-from raylog.actors.ports import TopicId
-from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
-from raylog.actors.simulation.clients import Client, Ledger, Producer, Reader
-from raylog.actors.simulation.cluster import Cluster
-from raylog.actors.simulation.faults import POWER, Faults, draw_weights
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
-from raylog.actors.simulation.observing import Observer
-from raylog.actors.simulation.observing_quorum import QuorumObserver
-from raylog.actors.simulation.operator import Operator
-from raylog.actors.simulation.port import simulated_role
-from raylog.actors.simulation.properties import Checks, Property, PropertyViolated
-from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.world import World
-from raylog.wire.errors import KafkaError
-
-SERVED_AGAIN_S = 15.0
-LOOK_EVERY_S = 0.5
-CLIENT_PAUSES_S = (0.25, 0.25, 0.25, 1.5)
-"""Longest waits of a client between two requests."""
-FAULT_PAUSES_S = ((0.3, 2.0), (0.3, 2.0), (0.1, 0.8), (1.0, 4.0))
-"""Shortest and longest time between two faults."""
-_LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
-_ACKS_ALL = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How large and how long a simulation is; None: drawn from the seed."""
-
-    brokers: int | None = None
-    fault_s: float = 10.0
-    replicas: int = 3
-    """At most."""
+from raylog.actors.simulation.properties import Property, PropertyViolated
+from raylog.actors.simulation.scenario import Plan, Simulation
+from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
 
 
 @dataclass(slots=True)
@@ -54,6 +23,9 @@ class Report:
     steps: int = 0
     simulated_s: float = 0.0
     acknowledged: int = 0
+    committed: int = 0
+    aborted: int = 0
+    """Transactions that were told to be so."""
     counts: dict[str, int] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
@@ -64,199 +36,9 @@ class Report:
         return not self.violations
 
 
-class Simulation:
-    """One run."""
-
-    def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
-        self.checks = Checks()
-        self.world = World(loop, seed, simulated_role, SimRuntime)
-        self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
-        self._plan = plan
-        brokers = plan.brokers or self.random.choice((3, 3, 3, 3, 4, 5))
-        self._weights = draw_weights(self.random)
-        self.cluster = Cluster(self.world, brokers, self._settings())
-        self.observer = Observer(self.cluster, self.checks)
-        self.quorum = QuorumObserver(self.cluster, self.checks)
-        self.ledgers: list[Ledger] = []
-        self.producers: list[Producer] = []
-        self.readers: list[Reader] = []
-        self.operator = Operator(self.cluster, self.random, plan.replicas)
-        self._done = False
-
-    def _settings(self) -> dict[str, str]:
-        """Some of the brokers' settings.
-
-        A follower far behind needs one answer, or many. Where no machine loses power one in-sync
-        replica is enough to keep what was acknowledged.
-        """
-        draw = self.random.choice
-        fetch_bytes = draw((400, 1_000, 1 << 20))
-        return {
-            "min.insync.replicas": "2" if self._weights[POWER] else draw(("1", "2")),
-            "replica.lag.time.max.ms": draw(("300", "700", "1500", "5000")),
-            "leader.imbalance.check.interval.seconds": draw(("1", "300", "300")),
-            "replica.fetch.max.bytes": str(fetch_bytes),
-            "replica.fetch.response.max.bytes": str(2 * fetch_bytes),
-        }
-
-    async def run(self) -> None:
-        """The whole of it; raises PropertyViolated."""
-        with self.observer.stepping():
-            await self.cluster.start()
-            await self._make_topics()
-            self._start_clients(self.random.choice(CLIENT_PAUSES_S))
-            self.cluster.runtime.start(self._look_forever(), "looking")
-            clients = len(self.producers) + len(self.readers)
-            faults = Faults(self.cluster, self.random, clients, self._weights)
-            pause_s = self.random.choice(FAULT_PAUSES_S)
-            await faults.befall(self._plan.fault_s, pause_s, self.checks.raise_violations)
-            self.operator.is_calm = True
-            faults.heal()
-            await self._served_again()
-            await self._stop_clients()
-            await self._judge()
-        self.checks.raise_violations()
-
-    # ---- before --------------------------------------------------------------------------
-
-    async def _make_topics(self) -> None:
-        for name, partitions, acks in (("all", 2, _ACKS_ALL), ("one", 1, 1)):
-            topic_id = TopicId(await self.operator.create(name, partitions))
-            self.ledgers += [Ledger(name, topic_id, at, acks) for at in range(partitions)]
-
-    def _start_clients(self, pause_s: float) -> None:
-        number = 0
-        for ledger in self.ledgers:
-            for idempotent in (True, False) if ledger.acks == _ACKS_ALL else (False,):
-                producer = Producer(
-                    self.cluster, self.checks, ledger, number, idempotent=idempotent
-                )
-                self.producers.append(producer)
-                number += 1
-            self.readers.append(Reader(self.cluster, self.checks, ledger, number))
-            number += 1
-        clients: list[Producer | Reader] = [*self.producers, *self.readers]
-        for client in clients:
-            self.cluster.runtime.start(client.run(pause_s), "client")
-        self.cluster.runtime.start(self.operator.work(lambda: self._done), "operator")
-
-    async def _look_forever(self) -> None:
-        while not self._done:
-            await self.cluster.runtime.sleep(LOOK_EVERY_S)
-            self.observer.look()
-            self.quorum.look()
-
-    # ---- after ---------------------------------------------------------------------------
-
-    async def _served_again(self) -> None:
-        """Every partition takes records from a new producer, with all its replicas in sync."""
-        loop = self.world.loop
-        deadline = loop.time() + SERVED_AGAIN_S
-        waiting = [self._probe(number, ledger) for number, ledger in enumerate(self.ledgers)]
-        unserved: list[str] = []
-        while loop.time() < deadline:
-            self.checks.raise_violations()
-            waiting = [probe for probe in waiting if not await self._is_served(probe)]
-            unserved = [probe.ledger.name for probe in waiting] + self._out_of_sync()
-            if not unserved:
-                break
-            await self.cluster.runtime.sleep(0.1)
-        self.checks.hold(Property.SERVED_AGAIN, not unserved, *unserved)
-        self.world.tell(f"served again: {not unserved}")
-        self.checks.raise_violations()
-
-    def _probe(self, number: int, ledger: Ledger) -> Producer:
-        return Producer(self.cluster, self.checks, ledger, 900 + number, idempotent=False)
-
-    async def _is_served(self, probe: Producer) -> bool:
-        try:
-            return await probe.write_once()
-        except _LOST:
-            return False
-
-    def _out_of_sync(self) -> list[str]:
-        """Partitions of which not all replicas are in sync."""
-        image = self.cluster.newest_image()
-        return [
-            f"{topic.name}-{index} has {state.isr} of {state.replicas} in sync"
-            for topic in image.topics.values()
-            for index, state in enumerate(topic.partitions)
-            if set(state.isr) != set(state.replicas) or state.leader < 0 or state.is_reassigned
-        ]
-
-    async def _stop_clients(self) -> None:
-        clients: list[Client] = [*self.producers, *self.readers]
-        for client in clients:
-            client.stopping = True
-        deadline = self.world.loop.time() + SERVED_AGAIN_S
-        while any(not one.stopped for one in clients) and self.world.loop.time() < deadline:
-            self.checks.raise_violations()
-            await self.cluster.runtime.sleep(0.1)
-        stuck = [one.ledger.name for one in clients if not one.stopped]
-        self.checks.hold(Property.SERVED_AGAIN, not stuck, "clients wait forever", *stuck)
-        self._done = True
-
-    # ---- the verdict ---------------------------------------------------------------------
-
-    async def _judge(self) -> None:
-        for number, ledger in enumerate(self.ledgers):
-            await self._judge_partition(ledger, 950 + number)
-        self.observer.look()
-        self.quorum.look()
-        self.observer.compare_all()
-        topics = self.cluster.newest_image().topic_ids
-        for name in self.operator.topics:
-            self.checks.hold(Property.TOPIC_KEPT, name in topics, name)
-        failures = self.world.failures
-        self.checks.hold(Property.UNBROKEN, not failures, *failures[:2])
-
-    async def _judge_partition(self, ledger: Ledger, number: int) -> None:
-        """Read all of it and compare with what clients know."""
-        epoch = self.cluster.committed_epoch(ledger.topic_id, ledger.partition)
-        reader = Reader(self.cluster, self.checks, ledger, number, leader_epoch=epoch)
-        found = await self._read_all(reader)
-        hold = self.checks.hold
-        places: dict[bytes, list[int]] = {}
-        for offset, value in found.items():
-            places.setdefault(value, []).append(offset)
-        for offset, value in ledger.seen.items():
-            same = found.get(offset) == value
-            hold(Property.ONE_VALUE_AN_OFFSET, same, ledger.name, offset, value, found.get(offset))
-        if ledger.acks == _ACKS_ALL:
-            self._judge_acknowledged(ledger, found, places)
-            self._judge_sequences(ledger, places)
-        for value in ledger.refused:
-            hold(Property.REFUSED_ABSENT, value not in places, ledger.name, value)
-
-    def _judge_acknowledged(
-        self, ledger: Ledger, found: dict[int, bytes], places: dict[bytes, list[int]]
-    ) -> None:
-        for value, offset in ledger.acknowledged.items():
-            kept = value in places if offset < 0 else found.get(offset) == value
-            self.checks.hold(Property.ACKNOWLEDGED_KEPT, kept, ledger.name, offset, value)
-
-    def _judge_sequences(self, ledger: Ledger, places: dict[bytes, list[int]]) -> None:
-        for producer_id, sent in ledger.sequences.items():
-            at = [places.get(value, []) for value in sent]
-            once = all(len(offsets) == 1 for offsets in at)
-            ordered = once and all(one[0] < other[0] for one, other in pairwise(at))
-            wrong = next((v for v, o in zip(sent, at, strict=True) if len(o) != 1), b"")
-            self.checks.hold(
-                Property.SEQUENCE_WHOLE, ordered, ledger.name, producer_id, wrong, places.get(wrong)
-            )
-
-    async def _read_all(self, reader: Reader) -> dict[int, bytes]:
-        """Every record of a partition by offset."""
-        ledger = reader.ledger
-        before, ledger.seen = ledger.seen, {}
-        is_whole = await reader.read_to_end(SERVED_AGAIN_S)
-        self.checks.hold(Property.SERVED_AGAIN, is_whole, ledger.name, "is not readable")
-        found, ledger.seen = ledger.seen, before
-        return found
-
-
 async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
-    simulation = Simulation(loop, seed, plan)
+    kind = TransactionalSimulation if plan.transactions else Simulation
+    simulation = kind(loop, seed, plan)
     try:
         await simulation.run()
     except PropertyViolated:
@@ -268,6 +50,7 @@ async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
         report.simulated_s = loop.time()
         report.counts = {one.name: count for one, count in simulation.checks.counts.items()}
         report.acknowledged = sum(len(one.acknowledged) for one in simulation.ledgers)
+        report.committed, report.aborted = simulation.ended_transactions()
 
 
 def run_seed(seed: int, plan: Plan | None = None, *, quiet: bool = True) -> Report:

@@ -330,6 +330,8 @@ class World:
         if handle is None or failure is None:
             return
         process = process_of(handle)
+        if process is not None and not process.alive:
+            return  # it ended in the middle of this
         self.broken(OUTSIDER if process is None else process.name, failure)
 
     def start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -1,14 +1,12 @@
 """Mistakes that replicated logs have made, each planted into the real code by name.
 
-`planted(name)` changes the code for as long as it is entered. The simulation must find each.
+The simulation must find each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
-from unittest.mock import patch
 
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.voter import Voter
@@ -32,8 +30,8 @@ from raylog.actors.replica.machine import (
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.produce import Write
 from raylog.storage.producers import ProducerStates
+from tests.sim.planting import Plant, replace
 
-Plant = Callable[[ExitStack], None]
 PLANTS: dict[str, Plant] = {}
 
 
@@ -41,18 +39,6 @@ def plant(function: Plant) -> Plant:
     """Name a mistake by its function."""
     PLANTS[function.__name__] = function
     return function
-
-
-@contextmanager
-def planted(name: str) -> Iterator[None]:
-    """Make one mistake while entered."""
-    with ExitStack() as stack:
-        PLANTS[name](stack)
-        yield
-
-
-def _replace(stack: ExitStack, owner: object, name: str, value: object) -> None:
-    stack.enter_context(patch.object(owner, name, value))
 
 
 # ---- the replica -----------------------------------------------------------------------------
@@ -69,7 +55,7 @@ def truncates_to_high_watermark(stack: ExitStack) -> None:
             partition.machine.handle(Truncated(partition.log.log_end_offset))
         carry_out(partition, effect)
 
-    _replace(stack, Partition, "_carry_out", mistaken)
+    replace(stack, Partition, "_carry_out", mistaken)
 
 
 @plant
@@ -80,7 +66,7 @@ def does_not_compare_histories(stack: ExitStack) -> None:
     def mistaken(partition: Partition, interest: Any) -> Any:
         return standing(partition, interest._replace(last_fetched_epoch=-1))
 
-    _replace(stack, serving, "_standing", mistaken)
+    replace(stack, serving, "_standing", mistaken)
 
 
 @plant
@@ -91,7 +77,7 @@ def high_watermark_off_by_one(stack: ExitStack) -> None:
     def mistaken(progress: LeaderProgress, log_end_offset: int) -> int:
         return min(replicated(progress, log_end_offset) + 1, log_end_offset)
 
-    _replace(stack, LeaderProgress, "replicated_up_to", mistaken)
+    replace(stack, LeaderProgress, "replicated_up_to", mistaken)
 
 
 @plant
@@ -108,7 +94,7 @@ def grows_isr_too_early(stack: ExitStack) -> None:
                 state.caught_up_ms = now_ms
         return propose(progress, log_end_offset, 0, now_ms)
 
-    _replace(stack, LeaderProgress, "propose", mistaken)
+    replace(stack, LeaderProgress, "propose", mistaken)
 
 
 @plant
@@ -124,7 +110,7 @@ def lets_laggards_rejoin(stack: ExitStack) -> None:
                 state.caught_up_ms = max(state.caught_up_ms, now_ms - progress._lag_ms_max)
         return propose(progress, log_end_offset, high_watermark, now_ms)
 
-    _replace(stack, LeaderProgress, "propose", mistaken)
+    replace(stack, LeaderProgress, "propose", mistaken)
 
 
 @plant
@@ -138,7 +124,7 @@ def joining_members_do_not_count(stack: ExitStack) -> None:
             if one != progress._own
         )
 
-    _replace(stack, LeaderProgress, "_count", mistaken)
+    replace(stack, LeaderProgress, "_count", mistaken)
 
 
 @plant
@@ -154,7 +140,7 @@ def leaving_members_do_not_count(stack: ExitStack) -> None:
             if one != progress._own
         )
 
-    _replace(stack, LeaderProgress, "_count", mistaken)
+    replace(stack, LeaderProgress, "_count", mistaken)
 
 
 @plant
@@ -167,7 +153,7 @@ def forgets_producers_when_it_leads(stack: ExitStack) -> None:
             partition.log.producers = ProducerStates()
         carry_out(partition, effect)
 
-    _replace(stack, Partition, "_carry_out", mistaken)
+    replace(stack, Partition, "_carry_out", mistaken)
 
 
 @plant
@@ -190,8 +176,8 @@ def counts_fetches_of_an_older_opening(stack: ExitStack) -> None:
             progress, broker_id, incarnation if state is None else state.incarnation, *offsets
         )
 
-    _replace(stack, LeaderProgress, "_meet_followers", mistaken_meet)
-    _replace(stack, LeaderProgress, "fetched", mistaken)
+    replace(stack, LeaderProgress, "_meet_followers", mistaken_meet)
+    replace(stack, LeaderProgress, "fetched", mistaken)
 
 
 @plant
@@ -203,7 +189,7 @@ def answers_before_replication(stack: ExitStack) -> None:
     def mistaken(partition: Partition, write: Write, acks: int, *answered: Any) -> None:
         answer(partition, write, abs(acks), *answered)
 
-    _replace(stack, Partition, "_answer", mistaken)
+    replace(stack, Partition, "_answer", mistaken)
 
 
 @plant
@@ -219,7 +205,7 @@ def follower_releases_what_it_lacks(stack: ExitStack) -> None:
         machine.high_watermark = leader_high_watermark
         return [ReleaseUpTo(leader_high_watermark)]
 
-    _replace(stack, PartitionMachine, "_followed", mistaken)
+    replace(stack, PartitionMachine, "_followed", mistaken)
 
 
 @plant
@@ -235,13 +221,13 @@ def readers_see_all_there_is(stack: ExitStack) -> None:
         finally:
             machine.high_watermark = told
 
-    _replace(stack, Partition, "_read", mistaken)
+    replace(stack, Partition, "_read", mistaken)
 
 
 @plant
 def restarts_as_the_same_opening(stack: ExitStack) -> None:
     """A log that is opened anew says it is the opening that was there before."""
-    _replace(stack, BrokerMachine, "_new_incarnation", lambda machine, slot: "always")
+    replace(stack, BrokerMachine, "_new_incarnation", lambda machine, slot: "always")
 
 
 # ---- the controller --------------------------------------------------------------------------
@@ -250,14 +236,14 @@ def restarts_as_the_same_opening(stack: ExitStack) -> None:
 @plant
 def accepts_late_isr_changes(stack: ExitStack) -> None:
     """AlterPartition counts whatever epochs it was asked under."""
-    _replace(stack, PartitionControl, "_check_epochs", lambda *_, **__: None)
+    replace(stack, PartitionControl, "_check_epochs", lambda *_, **__: None)
 
 
 @plant
 def trusts_a_crashed_broker(stack: ExitStack) -> None:
     """A broker whose machine lost power stays in sync when it registers again."""
-    _replace(stack, controller_brokers, "_kept_everything", lambda *_: True)
-    _replace(stack, controller_brokers.BrokerControl, "_resumes", lambda *_: True)
+    replace(stack, controller_brokers, "_kept_everything", lambda *_: True)
+    replace(stack, controller_brokers.BrokerControl, "_resumes", lambda *_: True)
 
 
 @plant
@@ -267,7 +253,7 @@ def elects_anybody_alive(stack: ExitStack) -> None:
     def mistaken(change: PartitionChange, candidates: tuple[int, ...]) -> int:
         return next((one for one in change.replicas if change._may_lead(one)), NO_LEADER)
 
-    _replace(stack, PartitionChange, "_first", mistaken)
+    replace(stack, PartitionChange, "_first", mistaken)
 
 
 # ---- the metadata quorum ---------------------------------------------------------------------
@@ -280,13 +266,13 @@ def voters_do_not_sync(stack: ExitStack) -> None:
     async def mistaken(voter: Voter) -> None:
         return None
 
-    _replace(stack, Voter, "_sync", mistaken)
+    replace(stack, Voter, "_sync", mistaken)
 
 
 @plant
 def writes_without_a_majority(stack: ExitStack) -> None:
     """A record counts once any voter has it."""
-    _replace(stack, VoterQuorum, "_is_majority", staticmethod(any))
+    replace(stack, VoterQuorum, "_is_majority", staticmethod(any))
 
 
 @plant
@@ -303,7 +289,7 @@ def counts_copies_of_older_epochs(stack: ExitStack) -> None:
         began.add(term)
         quorum._log.entries.extend(entries)
 
-    _replace(stack, VoterQuorum, "append", mistaken)
+    replace(stack, VoterQuorum, "append", mistaken)
 
 
 @plant
@@ -313,7 +299,7 @@ def adopts_the_shortest_log(stack: ExitStack) -> None:
     def mistaken(state: VoterState) -> tuple[int, int]:
         return -state.last_epoch, -state.next_offset
 
-    _replace(stack, VoterState, "recency", property(mistaken))
+    replace(stack, VoterState, "recency", property(mistaken))
 
 
 @plant
@@ -324,8 +310,8 @@ def voters_take_any_epoch(stack: ExitStack) -> None:
         if epoch > voter.promised_epoch:
             await voter._promise(epoch, controller)
 
-    _replace(stack, Voter, "_require_current", lambda *_: None)
-    _replace(stack, Voter, "_follow", mistaken)
+    replace(stack, Voter, "_require_current", lambda *_: None)
+    replace(stack, Voter, "_follow", mistaken)
 
 
 @plant
@@ -337,4 +323,4 @@ def voters_do_not_look_back(stack: ExitStack) -> None:
         epoch = voter._log.epoch_before(asked.previous_offset)
         return await append(voter, asked if epoch is None else asked._replace(previous_epoch=epoch))
 
-    _replace(stack, Voter, "append", mistaken)
+    replace(stack, Voter, "append", mistaken)

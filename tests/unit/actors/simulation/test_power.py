@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from raylog.actors.controller.api import NewTopic
 from raylog.actors.names import CONTROLLER
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
@@ -25,7 +26,7 @@ def play(scene: Scene) -> None:
         cluster = Cluster(world, 3, {"min.insync.replicas": "2"})
         power = PowerLosses(cluster)
         await cluster.start()
-        await cluster.create("t", 2, 3)
+        await cluster.create(NewTopic("t", 2, 3))
         await cluster.runtime.sleep(2)
         assert all(map(power.may_lose, cluster.machines))
         await scene(cluster, power)

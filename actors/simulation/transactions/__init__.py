@@ -1,0 +1,1 @@
+"""Simulations whose clients are transactional: clients, faults, what must hold."""

@@ -1,0 +1,142 @@
+"""The verdict about transactions, from the logs alone and from what clients were told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.replica.partition import Partition
+from raylog.actors.simulation.properties import Checks, Property
+from raylog.actors.simulation.transactions.copying import copied_from
+from raylog.actors.simulation.transactions.history import History, Sent, StableLedger
+from raylog.actors.simulation.transactions.outcome import Outcome
+from raylog.wire.internal.commits import decode_commit_key, decode_commit_value, is_commit_key
+
+
+class Verdict:
+    """Compares what every partition's log says with what was known of it."""
+
+    def __init__(self, checks: Checks, ledgers: Sequence[StableLedger]) -> None:
+        self._hold = checks.hold
+        self._ledgers = {ledger.name: ledger for ledger in ledgers}
+        self.outcomes = {name: Outcome(one.batches) for name, one in self._ledgers.items()}
+
+    # ---- one partition -------------------------------------------------------------------
+
+    def judge_logs(self) -> None:
+        """Each partition by itself: what readers were shown, and its markers."""
+        for name, outcome in self.outcomes.items():
+            ledger = self._ledgers[name]
+            self._judge_reads(ledger, outcome)
+            for high_watermark, stable in ledger.stable.items():
+                logged = outcome.last_stable_offset(high_watermark)
+                self._hold(
+                    Property.STABLE_AS_LOGGED,
+                    stable == logged,
+                    name,
+                    high_watermark,
+                    stable,
+                    logged,
+                )
+            self._judge_markers(name, outcome)
+
+    def _judge_reads(self, ledger: StableLedger, outcome: Outcome) -> None:
+        shown = {at: value for at, value in outcome.visible.items() if at < ledger.passed}
+        for offset, value in ledger.committed.items():
+            kind = Property.ABORTED_HIDDEN
+            hidden = offset not in outcome.aborted
+            self._hold(kind, hidden, ledger.name, offset, value)
+        wrong = next(iter(shown.items() ^ ledger.committed.items()), None)
+        self._hold(Property.READS_COMPLETE, wrong is None, ledger.name, wrong)
+
+    def _judge_markers(self, name: str, outcome: Outcome) -> None:
+        last: dict[int, tuple[int, int]] = {}
+        for marker in outcome.markers:
+            before = last.get(marker.producer_id, (-1, -1))
+            now = (marker.producer_epoch, marker.coordinator_epoch)
+            forward = now[0] >= before[0] and now[1] >= before[1]
+            self._hold(Property.MARKERS_FORWARD, forward, name, marker, before)
+            last[marker.producer_id] = now
+
+    def judge_replica(self, partition: Partition) -> None:
+        """What a replica in sync says of its log."""
+        outcome = self.outcomes.get(partition.name)
+        if outcome is None:
+            return
+        high_watermark = partition.high_watermark
+        known = [
+            (one.producer_id, one.first_offset, one.last_offset)
+            for one in partition.log.aborted_transactions(0, high_watermark)
+        ]
+        logged = [one for one in outcome.aborted_spans() if one[1] < high_watermark]
+        self._hold(
+            Property.ABORTS_INDEXED, sorted(known) == sorted(logged), partition.name, known, logged
+        )
+        stable = partition.last_stable_offset
+        self._hold(
+            Property.STABLE_AS_LOGGED,
+            stable == outcome.last_stable_offset(high_watermark),
+            partition.name,
+            "of a replica",
+            high_watermark,
+            stable,
+        )
+
+    # ---- all partitions ------------------------------------------------------------------
+
+    def judge_transactions(self, history: History) -> None:
+        """Every transaction: whole or not at all, and as its client was told."""
+        visible = Counter(self._values())
+        for sent in history.sent:
+            self._judge_transaction(sent, visible)
+
+    def _judge_transaction(self, sent: Sent, visible: Counter[bytes]) -> None:
+        values = [value for found in sent.values.values() for value in found]
+        counts = [visible[value] for value in values]
+        details = (sent.label, sent.told, dict(zip(values, counts, strict=True)))
+        whole = all(count == 1 for count in counts)
+        absent = not any(counts)
+        self._hold(Property.NOT_TORN, whole or absent, *details)
+        if sent.told:
+            self._hold(Property.COMMITTED_VISIBLE, whole, *details)
+        if sent.told is False or not sent.asked_to_commit:
+            self._hold(Property.ABORTED_HIDDEN, absent, *details)
+
+    def judge_group(self, group: str, source: str, told: int) -> None:
+        """What a group has copied is what it says to have passed, once each.
+
+        `told` is its offset in the partition `source`, by OffsetFetch.
+        """
+        logged = max(0, self._logged_offset(group, source))
+        self._hold(Property.OFFSETS_AS_LOGGED, told == logged, group, told, logged)
+        passed = Counter(at for at in self.outcomes[source].visible if at < told)
+        copied = Counter(
+            copy[1]
+            for value in self._values()
+            if (copy := copied_from(value)) is not None and copy[0] == group
+        )
+        wrong: Mapping[int, int] = (passed - copied) | (copied - passed)
+        self._hold(Property.OFFSETS_WITH_OUTPUT, not wrong, group, "passed", told, "wrong", wrong)
+
+    def _values(self) -> Iterator[bytes]:
+        """Every record that counts, but for offsets of groups."""
+        for name, outcome in self.outcomes.items():
+            if not name.startswith(OFFSETS_TOPIC):
+                yield from outcome.visible.values()
+
+    def _logged_offset(self, group: str, source: str) -> int:
+        """By the log of `__consumer_offsets`; -1 if nothing is stored."""
+        found = [
+            (at, decode_commit_value(value)[0])
+            for name, outcome in self.outcomes.items()
+            if name.startswith(OFFSETS_TOPIC)
+            for key, (at, value) in outcome.latest.items()
+            if value is not None and is_commit_key(key) and _names(key, group, source)
+        ]
+        return max(found, default=(0, -1))[1]
+
+
+def _names(key: bytes, group: str, source: str) -> bool:
+    group_id, topic, partition = decode_commit_key(key)
+    return group_id == group and f"{topic}-{partition}" == source

@@ -1,0 +1,189 @@
+"""Mistakes that transactions of replicated logs have made, planted as those of `planted` are."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from raylog.actors.coordination.step import Step
+from raylog.actors.group.offsets import OffsetStore
+from raylog.actors.group.shard import Shard
+from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.verifying import Held, Verifying
+from raylog.actors.transaction import ending, starting
+from raylog.actors.transaction.hosting import TransactionHost
+from raylog.actors.transaction.ids import Ids
+from raylog.actors.transaction.markers import MarkerSender
+from raylog.actors.transaction.shard import TransactionShard
+from raylog.actors.transaction.step import TransactionStep
+from raylog.storage.producers import ProducerStates
+from raylog.wire.errors import InvalidProducerEpoch
+from raylog.wire.records import BatchHeader
+from tests.sim.planting import Plant, replace
+
+TRANSACTION_PLANTS: dict[str, Plant] = {}
+
+
+def plant(function: Plant) -> Plant:
+    """Name a mistake by its function."""
+    TRANSACTION_PLANTS[function.__name__] = function
+    return function
+
+
+# ---- the coordinator -------------------------------------------------------------------------
+
+
+@plant
+def ends_whatever_the_epoch(stack: ExitStack) -> None:
+    """EndTxn is not fenced by its epoch: one that comes late ends the next transaction."""
+    replace(stack, ending, "_check_holder", lambda *_, **__: None)
+
+
+@plant
+def sends_markers_too_early(stack: ExitStack) -> None:
+    """Markers leave before what was decided is durable."""
+
+    def mistaken(host: TransactionHost, step: TransactionStep) -> None:
+        if step.coordinator_epoch is not None:
+            host.coordinator_epoch = step.coordinator_epoch
+        for markers in step.markers:
+            host._sender.send(host, markers)
+
+    replace(stack, TransactionHost, "_stepped", mistaken)
+
+
+@plant
+def forgets_what_it_decided(stack: ExitStack) -> None:
+    """A coordinator that is loaded does not go on with what its predecessor had decided."""
+    replace(stack, TransactionShard, "loaded", lambda *_: None)
+
+
+@plant
+def one_marker_is_enough(stack: ExitStack) -> None:
+    """A transaction is complete when one of its partitions has the marker."""
+    settled = MarkerSender._settled
+
+    def mistaken(sender: MarkerSender, piece: Any) -> None:
+        piece.sending.left.clear()
+        settled(sender, piece)
+
+    replace(stack, MarkerSender, "_settled", mistaken)
+
+
+@plant
+def repeats_markers_as_they_were(stack: ExitStack) -> None:
+    """A marker without an answer is repeated under the same coordinator epoch."""
+
+    def mistaken(sender: MarkerSender, piece: Any) -> None:
+        sender._unanswered.discard(piece)
+        if not piece.sending.dropped:
+            sender._again(piece)
+
+    replace(stack, MarkerSender, "_uncertain", mistaken)
+
+
+@plant
+def successors_use_the_same_coordinator_epoch(stack: ExitStack) -> None:
+    """A coordinator that is loaded sends markers under the epoch that the log has."""
+    send = Ids.send_markers
+
+    def mistaken(ids: Ids, step: TransactionStep, decided: Any) -> None:
+        if not ids._epoch_is_own and ids.coordinator_epoch >= 0:
+            ids._epoch_is_own = True
+            step.coordinator_epoch = ids.coordinator_epoch
+        send(ids, step, decided)
+
+    replace(stack, Ids, "send_markers", mistaken)
+
+
+@plant
+def never_aborts_by_itself(stack: ExitStack) -> None:
+    """Transactions have no timeout."""
+    replace(stack, TransactionShard, "abort_timed_out", lambda *_: None)
+
+
+@plant
+def instances_share_an_epoch(stack: ExitStack) -> None:
+    """InitProducerId fences nobody."""
+    replace(stack, starting, "_next", lambda _ids, _request, found: found)
+
+
+@plant
+def answers_before_it_is_durable(stack: ExitStack) -> None:
+    """EndTxn is answered when it is decided, not when that is durable."""
+    replace(stack, TransactionStep, "answer", Step.answer_now)
+
+
+# ---- leaders ---------------------------------------------------------------------------------
+
+
+@plant
+def takes_markers_of_older_coordinators(stack: ExitStack) -> None:
+    """A marker may carry a lower coordinator epoch than one before."""
+
+    def mistaken(states: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> None:
+        if header.producer_epoch < states.epoch_of(header.producer_id):
+            raise InvalidProducerEpoch("older")
+
+    replace(stack, ProducerStates, "check_marker", mistaken)
+
+
+@plant
+def stable_is_what_is_replicated(stack: ExitStack) -> None:
+    """The last stable offset passes open transactions."""
+    replace(stack, ProducerStates, "last_stable_offset", lambda _, high_watermark: high_watermark)
+
+
+@plant
+def markers_count_before_they_are_replicated(stack: ExitStack) -> None:
+    """A transaction is stable when its marker is in the leader's log."""
+    end = ProducerStates.end_transaction
+
+    def mistaken(states: ProducerStates, *args: Any, **named: Any) -> Any:
+        aborted = end(states, *args, **named)
+        states._ended.clear()
+        return aborted
+
+    replace(stack, ProducerStates, "end_transaction", mistaken)
+
+
+@plant
+def takes_late_writes(stack: ExitStack) -> None:
+    """Leaders do not ask whether the transaction of a write is open."""
+    must_ask = Verifying._must_ask
+
+    def mistaken(verifying: Verifying, partition: Partition, header: Any, held: Held) -> bool:
+        return held.transaction.adds and must_ask(verifying, partition, header, held)
+
+    replace(stack, Verifying, "_must_ask", mistaken)
+
+
+@plant
+def does_not_tell_who_aborted(stack: ExitStack) -> None:
+    """Readers of committed records are not told of aborted transactions."""
+    read = Partition._read
+
+    def mistaken(partition: Partition, *asked: Any) -> Any:
+        return read(partition, *asked)._replace(aborted=[])
+
+    replace(stack, Partition, "_read", mistaken)
+
+
+# ---- offsets of groups -----------------------------------------------------------------------
+
+
+@plant
+def offsets_count_at_once(stack: ExitStack) -> None:
+    """Offsets of a transaction count as soon as they are written."""
+    replace(stack, Shard, "replay_in", lambda shard, _request: shard.replay)
+
+
+@plant
+def offsets_outlive_an_abort(stack: ExitStack) -> None:
+    """Offsets of an aborted transaction count."""
+    end = OffsetStore.end_transaction
+
+    def mistaken(store: OffsetStore, producer_id: int, before: int, *, committed: bool) -> None:
+        end(store, producer_id, before, committed=True)
+
+    replace(stack, OffsetStore, "end_transaction", mistaken)
