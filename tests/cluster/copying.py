@@ -4,10 +4,11 @@
 one group, each a process with a transactional id of its own, copy nine partitions to nine in
 transactions that carry their offsets; some are aborted on purpose. All the time a read_committed
 reader looks at the sink, and every few seconds a process, drawn at random, is killed with SIGKILL:
-a copier, a broker, the leader of a sink's partition, a gateway, the coordinator of a copier's
-transactions or of the group, the controller. Ends when the reader has seen every record, with the
-figures and the verdict: 0 if every record of the source was there once and in order, none of an
-aborted transaction was, and no transaction was torn, for this reader and for one that came later.
+a copier, a Broker actor, a broker with all its children, the leader of a sink's partition, a
+gateway, the coordinator of a copier's transactions or of the group, the controller. Ends when the
+reader has seen every record, with the figures and the verdict: 0 if every record of the source was
+there once and in order, none of an aborted transaction was, and no transaction was torn, for this
+reader and for one that came later.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ CLIENTS = {
     "java": ["java"] * 3,
     "mixed": [CONFLUENT, "java", CONFLUENT],
 }
-VICTIMS = ("copier", "broker", "leader", "gateway", "transaction", "group", "controller")
+WHOLE = "whole broker"
+VICTIMS = ("copier", "broker", WHOLE, "leader", "gateway", "transaction", "group", "controller")
 STUCK_S = 120.0
 """Without any record for the reader, the job is taken to be stuck."""
 _KEY_TYPES = {GROUP: 0, TRANSACTION: 1}
@@ -208,9 +210,19 @@ class Killer:
         if kind in _KEY_TYPES:
             key = GROUP_ID if kind == GROUP else self._fleet.jobs[number].transactional_id
             return self._kill_coordinator(kind, key)
+        if kind == WHOLE:
+            return self._kill_whole(self._scene.some_broker())
         victim = WHO[kind](self._scene)
         send(signal.SIGKILL, victim.pids)
         return victim.text
+
+    def _kill_whole(self, broker_id: int) -> str:
+        """A broker's process and those of all its children, at once."""
+        cluster = self._scene.site.cluster
+        alive = [one for one in cluster.actors() if one.pid and one.state == "ALIVE"]
+        pids = {one.pid for one in alive if one.name.split("/")[2:3] == [str(broker_id)]}
+        send(signal.SIGKILL, pids)
+        return f"broker {broker_id} with its children, {len(pids)} processes"
 
     def _kill_coordinator(self, role: str, key: str) -> str:
         here = self._scene.site
