@@ -49,6 +49,32 @@ def targets() -> Iterator[Callable[[str], Target]]:
         yield get
 
 
+@pytest.fixture(scope="session")
+def own_clusters() -> Iterator[Callable[[str], str]]:
+    """Bootstrap servers of clusters whose settings tests may change: "raylog" and "kafka".
+
+    Each is started once, the first time that it is asked for.
+    """
+    if EXTERNAL:
+        pytest.skip("an external cluster's settings are left as they are")
+    from bench.peers import ApacheKafka
+    from raylog.testing import EmbeddedBroker
+    from tests.conformance.tools import java_tools
+
+    started: dict[str, str] = {}
+    with ExitStack() as running:
+
+        def get(kind: str) -> str:
+            if kind not in started and kind == "kafka":
+                java_tools()
+                started[kind] = running.enter_context(ApacheKafka().run()).address
+            elif kind not in started:
+                started[kind] = running.enter_context(EmbeddedBroker(brokers=2)).bootstrap
+            return started[kind]
+
+        yield get
+
+
 @pytest.fixture(params=["external"] if EXTERNAL else ["raylog-1", "raylog-3"])
 def target(request: pytest.FixtureRequest, targets: Callable[[str], Target]) -> Target:
     """The cluster under test: an external one, or Raylog with one broker and with three."""

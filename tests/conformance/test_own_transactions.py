@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 
 import pytest
 
-from bench.peers import ApacheKafka
 from raylog.client import (
     EARLIEST,
     AbortRequired,
@@ -26,15 +24,12 @@ from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
-from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import ErrorCode, InvalidProducerEpoch, MessageTooLarge, ProducerFenced
 from raylog.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from tests.conformance.conftest import EXTERNAL
-from tests.conformance.tools import java_tools
 
 pytestmark = pytest.mark.timeout(300)  # an Apache Kafka starts within the first test's time
 
@@ -68,23 +63,6 @@ def set_level(bootstrap: str, wanted: int) -> None:
     assert any(level(bootstrap) == wanted for _ in range(1_000))
 
 
-@pytest.fixture(scope="module")
-def started() -> Iterator[Callable[[str], str]]:
-    """Clusters by kind, each started once."""
-    found: dict[str, str] = {}
-    with ExitStack() as running:
-
-        def get(kind: str) -> str:
-            if kind not in found and kind == "kafka":
-                java_tools()
-                found[kind] = running.enter_context(ApacheKafka().run()).address
-            elif kind not in found:
-                found[kind] = running.enter_context(EmbeddedBroker(brokers=2)).bootstrap
-            return found[kind]
-
-        yield get
-
-
 @pytest.fixture(
     params=[
         ("raylog", 2),
@@ -94,12 +72,10 @@ def started() -> Iterator[Callable[[str], str]]:
     ],
     ids=lambda param: f"{param[0]}-{param[1]}",
 )
-def bootstrap(request: pytest.FixtureRequest, started: Callable[[str], str]) -> str:
+def bootstrap(request: pytest.FixtureRequest, own_clusters: Callable[[str], str]) -> str:
     """A cluster with transactions of one version or the other."""
-    if EXTERNAL:
-        pytest.skip("an external cluster's features are left as they are")
     kind, version = request.param
-    address = started(kind)
+    address = own_clusters(kind)
     set_level(address, version)
     return address
 

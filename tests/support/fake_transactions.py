@@ -52,6 +52,10 @@ class Transactions:
     """(group, topic, partition) to offset."""
     ends: list[tuple[bool, list[tuple[str, int]]]] = field(default_factory=list)
     """Whether committed, and the partitions, of each transaction."""
+    values: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    """By partition, what was written in transactions that are committed."""
+    decided: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Records by partition whose transactions have an end."""
     fates: dict[ApiKey, list[Fate]] = field(default_factory=dict)
     """Of the next requests of a kind."""
     coordinator: int = 2
@@ -155,6 +159,11 @@ class Transactions:
         if not is_repeat:
             if request.committed:
                 self.committed |= self.pending
+            for key, written in self.logs.values.items():
+                if request.committed:
+                    values = written[self.decided.get(key, 0) :]
+                    self.values.setdefault(key, []).extend(values)
+                self.decided[key] = len(written)
             self.ends.append((request.committed, sorted(self.partitions)))
             self.pending.clear()
             self.partitions.clear()

@@ -180,6 +180,21 @@ def test_batches_that_wait_too_long_are_given_up() -> None:
     assert len(accumulator.drain([KEY, OTHER], ALL)) == 2
 
 
+def test_what_is_not_in_flight_can_be_given_up() -> None:
+    accumulator = new()
+    first, second = in_flight(accumulator, 2)
+    accumulator.append(KEY, record())
+    accumulator.refused(second, 0)
+    given_up = accumulator.give_up()
+    assert given_up[0] is second
+    assert len(given_up) == 2
+    assert accumulator.needs_identity, "a sequence is lost"
+    assert accumulator.in_flight == 1
+    accumulator.acknowledged(first)
+    assert accumulator.is_empty
+    assert accumulator.held_bytes == 0
+
+
 def test_without_idempotence_batches_have_no_sequence() -> None:
     accumulator = new(idempotent=False)
     (batch,) = in_flight(accumulator, 1)

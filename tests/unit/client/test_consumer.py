@@ -6,7 +6,9 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer import Consumer
+from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
+from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import EARLIEST, LATEST
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
@@ -253,6 +255,13 @@ def test_no_more_is_fetched_than_the_application_takes() -> None:
     for _ in range(5):
         run_blocking(consumer.poll(100, 10))
     assert len(logs.cluster.requests(FetchRequest)) <= 4, "50 records a fetch, two fetches ahead"
+
+
+def test_a_consumer_of_a_group_tells_its_metadata() -> None:
+    consumer = Consumer(core_of(FakeCluster()), ConsumerSettings(group_id="g"))
+    assert consumer.group_metadata() == GroupMetadata("g", -1, "", None)
+    with pytest.raises(InvalidSetting, match="group_id"):
+        Consumer(core_of(FakeCluster()), ConsumerSettings()).group_metadata()
 
 
 def test_isolation_is_asked_for() -> None:

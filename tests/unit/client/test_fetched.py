@@ -4,6 +4,7 @@ import pytest
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.fetched import FetchedBatches
+from raylog.client.settings import ConsumerSettings
 from raylog.wire.compression import Codec
 from raylog.wire.errors import MessageTooLarge
 from raylog.wire.records import EndTxnMarker, Record, encode_batch, encode_end_txn_marker
@@ -94,6 +95,12 @@ def test_aborted_records_are_left_out_up_to_their_marker() -> None:
     )
     assert values(fetched(data, aborted=[(1, 3)])) == [b"other", b"committed", b"plain", b"later"]
     assert len(values(fetched(data))) == 5, "read_uncommitted sees all"
+
+
+def test_reading_uncommitted_is_the_default_and_shows_no_control_records_either() -> None:
+    assert not ConsumerSettings().read_committed
+    data = batch(0, b"aborted", producer=1) + marker(1, 1, commit=False) + batch(2, b"plain")
+    assert values(fetched(data)) == [b"aborted", b"plain"]
 
 
 def test_an_aborted_transaction_may_begin_before_the_fetch() -> None:

@@ -160,6 +160,15 @@ def test_what_is_not_delivered_in_time_fails() -> None:
     assert test.logs.values == {}
 
 
+def test_a_batch_is_sent_again_as_often_as_was_said() -> None:
+    test = rig(ProducerSettings(retries=2))
+    test.logs.refuse = [refusing(ErrorCode.NOT_ENOUGH_REPLICAS)] * 3
+    test.send(1)
+    with pytest.raises(DeliveryFailed, match="NOT_ENOUGH_REPLICAS"):
+        test.flush()
+    assert len(test.logs.cluster.requests(ProduceRequest)) == 3
+
+
 def test_acks_0_waits_for_nobody() -> None:
     test = rig(ProducerSettings(acks=0, idempotent=False))
     test.send(4)
