@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ["raylog", "kafka"] if os.environ.get("RAYLOG_SPARK_PEERS") else ["raylog"]
+PYSPARKS_OWN = ("distutils Version classes are deprecated", "unclosed", "Exception ignored in")
+"""Warnings that pyspark and py4j cause, which leave sockets to the garbage collector."""
 _UPGRADE, _DOWNGRADE = 1, 2
 _numbers = itertools.count()
 
@@ -44,6 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A JVM and an Apache Kafka start within the first test's time."""
     for item in items:
         item.add_marker(pytest.mark.timeout(600))
+        for warning in PYSPARKS_OWN:
+            item.add_marker(pytest.mark.filterwarnings(f"ignore:{warning}"))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,58 @@
+"""Tasks that fail in one way, once: imported by Spark's workers, as the sink's own are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylog.raydp_jobs.commit import TaskReport
+from raylog.raydp_jobs.tasks import WriteRun
+
+
+@dataclass(frozen=True)
+class FaultyRun(WriteRun):
+    """A run whose first task meets a fault when all its rows are written."""
+
+    folder: str = ""
+    """Of the test; holds a file once the fault was met."""
+
+    def write(self, target: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[TaskReport]:
+        """Write, then fail if nobody has yet."""
+        reports = list(WriteRun.write(self, target, blocks))
+        if target == 0 and self._is_first():
+            self.fail()
+        yield from reports
+
+    def fail(self) -> None:
+        """Meet the fault."""
+
+    def _is_first(self) -> bool:
+        try:
+            (Path(self.folder) / "met").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class DyingRun(FaultyRun):
+    """Its Python worker dies; Spark repeats the task."""
+
+    def fail(self) -> None:
+        """Die without a word."""
+        os._exit(1)
+
+
+@dataclass(frozen=True)
+class ShuffleLosingRun(FaultyRun):
+    """The shuffle's files are lost; Spark repeats the stage upstream, then this one."""
+
+    shuffle: str = ""
+    """Folder of Spark's blocks."""
+
+    def fail(self) -> None:
+        """Remove the files; tasks that have begun hold theirs open."""
+        for path in Path(self.shuffle).rglob("shuffle_*"):
+            path.unlink()

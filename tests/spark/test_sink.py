@@ -1,0 +1,319 @@
+"""The exactly-once sink on Spark: batches, streams, and what Spark does when something fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from raylog.client import BlockingClient, NewTopic, TopicPartition
+from raylog.raydp_jobs import sink as sinks
+from raylog.raydp_jobs.commit import BatchFailed, TaskReport, Written
+from raylog.raydp_jobs.marks import Mark, read_mark
+from raylog.raydp_jobs.rows import BadColumns
+from raylog.raydp_jobs.sink import (
+    ExactlyOnceSink,
+    SinkSettings,
+    raylog_sink,
+    write_exactly_once,
+)
+from raylog.raydp_jobs.tasks import WriteRun
+from tests.spark.faulty import DyingRun, ShuffleLosingRun
+from tests.spark.reading import read_all, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS = 60
+ALL = sorted(b"%d" % n for n in range(ROWS))
+
+
+@pytest.fixture
+def rows(spark: SparkSession) -> DataFrame:
+    """Numbers as text, in two input partitions."""
+    numbers = spark.range(0, ROWS, 1, 2)
+    return numbers.selectExpr("cast(id as string) key", "cast(id as string) value")
+
+
+def feed(bootstrap: str, topic: str, first: int, end: int) -> None:
+    """Write numbers to a source topic."""
+    with BlockingClient(bootstrap) as client, client.producer() as producer:
+        for n in range(first, end):
+            producer.send(topic, b"%d" % n, key=b"%d" % n)
+
+
+@pytest.fixture
+def source(bootstrap: str, name: str) -> str:
+    """A source topic of two partitions with numbers in it."""
+    topic = f"{name}-in"
+    with BlockingClient(bootstrap) as client:
+        client.create_topics([NewTopic(topic, 2)])
+    feed(bootstrap, topic, 0, ROWS)
+    return topic
+
+
+class Copy:
+    """A streaming copy of a topic through the sink, run until it has read all there is."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, source: str, topic: str) -> None:
+        self.spark, self.bootstrap, self.source, self.topic = spark, bootstrap, source, topic
+
+    def run(self, checkpoint: Path, start: str = "earliest") -> None:
+        """Batches of 30 rows."""
+        stream = (
+            self.spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("subscribe", self.source)
+            .option("startingOffsets", start)
+            .option("maxOffsetsPerTrigger", 30)
+            .load()
+        )
+        with raylog_sink(self.bootstrap, self.topic, self.topic, str(checkpoint)) as sink:
+            query = (
+                stream.select("key", "value")
+                .writeStream.foreachBatch(sink)
+                .option("checkpointLocation", str(checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            try:
+                query.awaitTermination()
+            finally:
+                query.stop()
+
+
+@pytest.fixture
+def copy(spark: SparkSession, bootstrap: str, source: str, topic: str) -> Copy:
+    return Copy(spark, bootstrap, source, topic)
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[Written]:
+    """What the tasks of each run reported."""
+    seen: list[Written] = []
+    write = sinks._write
+
+    def noted(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
+        found = write(selected, run)
+        seen.append(Written(found))
+        return found
+
+    monkeypatch.setattr(sinks, "_write", noted)
+    return seen
+
+
+def test_all_columns_arrive(spark: SparkSession, raylog: str, name: str) -> None:
+    """Two topics; partition from the column, from the key, in turn; headers, times, tombstones."""
+    first, second = f"{name}-a", f"{name}-b"
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(first, 2), NewTopic(second, 1)])
+    df = spark.sql(
+        f"""select * from values
+        ('{first}', 1, 'k', binary('v'), array(named_struct('key', 'h', 'value', binary('x'))),
+         timestamp_millis(1500)),
+        ('{second}', null, null, null, null, timestamp_millis(2500))
+        as rows(topic, partition, key, value, headers, timestamp)"""
+    )
+    assert write_exactly_once(df, raylog, [first, second], name, "job")
+    ((partition, (record,)),) = read_all(raylog, first).items()
+    assert (partition, record.timestamp, record.key, record.value) == (1, 1500, b"k", b"v")
+    assert record.headers == [("h", b"x")]
+    ((partition, (record,)),) = read_all(raylog, second).items()
+    assert (partition, record.timestamp, record.key, record.value) == (0, 2500, None, None)
+
+
+def test_a_job_writes_once(rows: DataFrame, bootstrap: str, topic: str) -> None:
+    assert write_exactly_once(rows, bootstrap, topic, topic, "job")
+    assert not write_exactly_once(rows, bootstrap, topic, topic, "job")
+    assert values(bootstrap, topic) == ALL
+
+
+def test_each_partition_is_one_task_even_if_spark_would_coalesce(
+    spark: SparkSession, rows: DataFrame, raylog: str, name: str, reports: list[Written]
+) -> None:
+    """Adaptive execution puts so few rows into one task, and a hash puts partitions together."""
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(name, 5)])
+    assert spark.conf.get("spark.sql.adaptive.coalescePartitions.enabled") == "true"
+    write_exactly_once(rows.repartition("key"), raylog, name, name, "job")
+    (written,) = reports
+    found = {report.partition: report.count for report in written.reports}
+    assert found == {
+        TopicPartition(name, number): len(records)
+        for number, records in read_all(raylog, name).items()
+    }
+    assert len(found) == 5
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ("key", "expected a column 'value', found key"),
+        ("1 as value", "'value': expected string or binary, found int"),
+        ("value, 'x' as partition", "'partition': expected int or smallint or tinyint"),
+        ("value, array('x') as headers", "'headers': expected array<struct<"),
+    ],
+)
+def test_wrong_columns_are_named(rows: DataFrame, raylog: str, columns: str, says: str) -> None:
+    with pytest.raises(BadColumns) as raised:
+        write_exactly_once(rows.selectExpr(*columns.split(", ")), raylog, "none", "none", "job")
+    assert says in str(raised.value)
+
+
+def test_a_bad_row_fails_the_batch_and_names_its_origin(
+    spark: SparkSession, bootstrap: str, topic: str, reports: list[Written]
+) -> None:
+    """Nothing of it is committed, and readers wait for nothing."""
+    df = spark.range(0, ROWS, 1, 2).selectExpr(
+        "cast(id as string) key",
+        "case id when 40 then repeat('x', 5000) else cast(id as string) end value",
+    )
+    settings = SinkSettings(row_bytes_max=1_000)
+    with pytest.raises(BatchFailed, match=r"row 10 of input partition 1 \(key b'40'\): 50.. bytes"):
+        write_exactly_once(df, bootstrap, topic, topic, "job", settings)
+    good = df.where("key != '40'")
+    assert write_exactly_once(good, bootstrap, topic, topic, "job", settings)
+    assert values(bootstrap, topic) == [value for value in ALL if value != b"40"]
+    assert len(reports) == 1
+
+
+def test_a_repeated_task_is_refused_and_the_batch_runs_again(
+    rows: DataFrame,
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A worker dies when its rows are written; its task's next attempt must not write again."""
+    monkeypatch.setattr(sinks, "WriteRun", partial(DyingRun, folder=str(tmp_path)))
+    caplog.set_level(logging.INFO, "raylog.raydp_jobs.sink")
+    assert write_exactly_once(rows, bootstrap, topic, topic, "job")
+    assert values(bootstrap, topic) == ALL
+    assert "an earlier one may have written" in caplog.text
+
+
+def test_a_repeated_stage_is_refused_and_the_batch_runs_again(
+    spark: SparkSession,
+    rows: DataFrame,
+    bootstrap: str,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A task finds its shuffle gone; in the stage's next attempt it is in its first one."""
+    shuffle = spark.sparkContext.getConf().get("spark.local.dir", "")
+    run = partial(ShuffleLosingRun, folder=str(tmp_path), shuffle=shuffle)
+    monkeypatch.setattr(sinks, "WriteRun", run)
+    caplog.set_level(logging.INFO, "raylog.raydp_jobs.sink")
+    assert write_exactly_once(rows, bootstrap, topic, topic, "job")
+    assert values(bootstrap, topic) == ALL
+    assert "is at attempt 1, expected 0" in caplog.text
+
+
+def test_a_stream_is_copied_with_its_offsets(copy: Copy, tmp_path: Path) -> None:
+    copy.run(tmp_path / "checkpoint")
+    assert values(copy.bootstrap, copy.topic) == ALL
+    with BlockingClient(copy.bootstrap) as client:
+        offsets = client.group_offsets(f"raylog-sink-{copy.topic}")
+    of_source = {key: at.offset for key, at in offsets.items() if key.topic == copy.source}
+    assert sum(of_source.values()) == ROWS
+    marks = {read_mark(offset.metadata) for offset in offsets.values()}
+    assert {mark.batch_id for mark in marks if mark is not None} == {1}
+
+
+def test_a_batch_that_spark_does_not_know_to_be_written_is_skipped(
+    copy: Copy, tmp_path: Path, reports: list[Written]
+) -> None:
+    """The driver died between our commit and Spark's."""
+    checkpoint = tmp_path / "checkpoint"
+    copy.run(checkpoint)
+    (checkpoint / "commits" / "1").unlink()
+    (checkpoint / "commits" / ".1.crc").unlink()
+    feed(copy.bootstrap, copy.source, ROWS, ROWS + 10)
+    copy.run(checkpoint)
+    assert len(reports) == 3
+    expected = sorted(b"%d" % n for n in range(ROWS + 10))
+    assert values(copy.bootstrap, copy.topic) == expected
+
+
+def test_without_its_checkpoint_a_copy_goes_on_at_the_committed_offsets(
+    copy: Copy, tmp_path: Path
+) -> None:
+    copy.run(tmp_path / "lost")
+    feed(copy.bootstrap, copy.source, ROWS, ROWS + 10)
+    with ExactlyOnceSink(copy.bootstrap, copy.topic, copy.topic) as sink:
+        start = sink.starting_offsets()
+    copy.run(tmp_path / "new", start)
+    expected = sorted(b"%d" % n for n in range(ROWS + 10))
+    assert values(copy.bootstrap, copy.topic) == expected
+
+
+def test_a_new_query_that_would_begin_elsewhere_is_refused(copy: Copy, tmp_path: Path) -> None:
+    copy.run(tmp_path / "lost")
+    with pytest.raises(StreamingQueryException, match="SourceMismatch"):
+        copy.run(tmp_path / "new", "earliest")
+    assert values(copy.bootstrap, copy.topic) == ALL
+
+
+def test_a_new_sink_begins_where_it_is_told(raylog: str, name: str) -> None:
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(name, 1)])
+    with ExactlyOnceSink(raylog, name, name) as sink:
+        assert sink.starting_offsets(otherwise="latest") == "latest"
+
+
+def test_the_transaction_opens_when_all_upstream_is_done(
+    spark: SparkSession, raylog: str, name: str, tmp_path: Path
+) -> None:
+    """While the map stage runs, none of its topic's partitions has an open transaction."""
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(name, 1)])
+
+    def states(found: list[str]) -> list[str]:
+        with BlockingClient(raylog) as client:
+            return [client.describe_transaction(f"raylog-sink-{name}").state for _ in found]
+
+    look = partial(_note, str(tmp_path / "states"), raylog, f"raylog-sink-{name}")
+    df = (
+        spark.range(0, 10, 1, 1)
+        .selectExpr("cast(id as string) value")
+        .mapInArrow(_passing(look), "value string")
+    )
+    write_exactly_once(df, raylog, name, name, "job")
+    assert states(["after"]) == ["CompleteCommit"]
+    assert (tmp_path / "states").read_text().split() == ["Empty"]
+
+
+def _passing(look: Callable[[], None]) -> Callable[[Iterable[object]], Iterable[object]]:
+    """A map function that passes all on and looks at its end."""
+
+    def pass_on(batches: Iterable[object]) -> Iterable[object]:
+        yield from batches
+        look()
+
+    return pass_on
+
+
+def _note(path: str, bootstrap: str, transactional_id: str) -> None:
+    """Note the state of a transactional id, from a map task."""
+    with BlockingClient(bootstrap) as client:
+        state = client.describe_transaction(transactional_id).state
+    with Path(path).open("a") as file:
+        file.write(f"{state}\n")
+
+
+def test_the_mark_names_the_query_of_the_checkpoint(copy: Copy, tmp_path: Path) -> None:
+    copy.run(tmp_path / "checkpoint")
+    query_id = (tmp_path / "checkpoint" / "metadata").read_text()
+    with BlockingClient(copy.bootstrap) as client:
+        offsets = client.group_offsets(f"raylog-sink-{copy.topic}")
+    mark = read_mark(offsets[TopicPartition(copy.topic, 0)].metadata)
+    assert isinstance(mark, Mark)
+    assert mark.query_id in query_id
