@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.cluster import plan_cluster, start_cluster
-from raylog.actors.controller.api import CreateTopics, NewTopic
+from raylog.actors.controller.api import (
+    CreateTopics,
+    FeatureUpdate,
+    FeatureUpgradeType,
+    NewTopic,
+    UpdateFeatures,
+)
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
 from raylog.actors.ports import TopicId
@@ -49,17 +56,26 @@ class Cluster:
 
     async def create(self, topic: NewTopic) -> TopicId:
         """Make a topic, asking again until it is there."""
-        asked = CreateTopics([topic])
+        outcome = await self._insist("create_topics", CreateTopics([topic]))
+        return TopicId(outcome.topic_id)
+
+    async def set_feature(self, name: str, level: int) -> None:
+        """Have a new cluster work at another level of a feature."""
+        update = FeatureUpdate(name, level, FeatureUpgradeType.SAFE_DOWNGRADE)
+        await self._insist("update_features", UpdateFeatures([update]))
+
+    async def _insist(self, method: str, asked: object) -> Any:
+        """Ask whoever takes itself for the controller until it is done; the outcome."""
         while True:
             for resident in self.of_role(CONTROLLER):
                 try:
                     [outcome] = await self.runtime.call(
-                        resident.ref.name, "create_topics", asked, timeout_ms=CALL_TIMEOUT_MS
+                        resident.ref.name, method, asked, timeout_ms=CALL_TIMEOUT_MS
                     )
                 except (PeerLost, PeerTimeout, KafkaError):
                     continue
                 if outcome.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-                    return TopicId(outcome.topic_id)
+                    return outcome
             await self.runtime.sleep(0.1)
 
     # ---- who lives -----------------------------------------------------------------------

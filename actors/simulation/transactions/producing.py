@@ -56,7 +56,7 @@ from raylog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
 )
-from raylog.wire.messages.end_txn import EndTxnRequest
+from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from raylog.wire.records import Record, encode_batch
 
@@ -334,9 +334,14 @@ class TransactionalClient:
         )
         version = END_VERSIONS[identity.version]
         sent.asked_to_commit = committed
-        answer = await self.insist(
-            lambda: self.coordinators.ask(identity.transactional_id, request, version)
-        )
+
+        def ask() -> Awaitable[EndTxnResponse]:
+            return self.coordinators.ask(identity.transactional_id, request, version)
+
+        if self.random.random() < self.habits.dies:
+            self.runtime.start(self._later(0.0, ask), "last words")
+            raise BeginAnew("dies while it ends")
+        answer = await self.insist(ask)
         sent.told = committed
         self._added.clear()
         if identity.version >= OWN_EPOCHS:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.internal_topics import internal_topic
+from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.partition import Partition
@@ -44,6 +45,8 @@ from raylog.actors.transaction.state import RESTING
 
 INTERNAL_PARTITIONS = 2
 TIMEOUTS_MS = (500, 1_500, 4_000)
+LEVELS = (0, FIRST_VERSION, *[OWN_EPOCHS] * 6)
+"""Of the feature transaction.version."""
 FOREIGN_ID = 1_000_000
 """From here on producer ids are nobody's that the cluster knows."""
 SOURCE, SINK = "source", "sink"
@@ -53,11 +56,12 @@ COPIED = f"{SOURCE}-0"
 class TransactionalSimulation(Simulation):
     """One run."""
 
-    fault_s = 8.0
+    fault_s = 7.0
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         super().__init__(loop, seed, plan)
         self.history = History()
+        self._level = self.random.choice(LEVELS)
         self.writers: list[TransactionalClient] = []
         self.stable: list[StableLedger] = []
         """Partitions that clients write."""
@@ -92,6 +96,8 @@ class TransactionalSimulation(Simulation):
     # ---- before --------------------------------------------------------------------------
 
     async def _make_topics(self) -> None:
+        if self._level < OWN_EPOCHS:
+            await self.cluster.set_feature(TRANSACTION_VERSION, self._level)
         settings = BrokerSettings(self.cluster.settings)
         for name in (TRANSACTIONS_TOPIC, OFFSETS_TOPIC):
             topic = internal_topic(name, settings, len(self.cluster.machines))
@@ -140,12 +146,13 @@ class TransactionalSimulation(Simulation):
 
     def _applications(self) -> list[tuple[Identity, type[TransactionalClient]]]:
         """One that writes everywhere, one that copies, and one more of either."""
+        versions = [FIRST_VERSION, self._level, self._level]
         kinds = [TransactionalClient, Copier, self.random.choice((TransactionalClient, Copier))]
         return [
             (
                 Identity(
                     f"{kind.__name__}-{number}",
-                    self.random.choice((FIRST_VERSION, OWN_EPOCHS, OWN_EPOCHS)),
+                    max(FIRST_VERSION, self.random.choice(versions)),
                     self.random.choice(TIMEOUTS_MS),
                 ),
                 kind,
