@@ -297,15 +297,15 @@ _CLUSTER = (
     ConfigKey(
         "log.cleaner.dedupe.buffer.size",
         _T.LONG,
-        "67108864",
-        "Bytes that a replica process takes to know keys by while it compacts a log; about 200 "
-        "for each.",
+        "134217728",
+        "Bytes that the cleaner takes to know keys by while it compacts a log; about 200 for each. "
+        "A log with more keys takes several rounds.",
     ),
     ConfigKey(
         "log.cleaner.io.max.bytes.per.second",
         _T.DOUBLE,
         "1.7976931348623157E308",
-        "Bytes a second that compaction reads and writes in one replica process.",
+        "Bytes a second that compaction reads and writes on a broker.",
     ),
     ConfigKey(
         "producer.id.expiration.ms",

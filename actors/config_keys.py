@@ -15,8 +15,8 @@ Deviations from Kafka:
   directory.
 - `raylog.*`, `replica.actors.*`, `gateway.actors`, `gateway.in.replica.process` and
   `metadata.log.fsync` are ours.
-- `log.cleaner.dedupe.buffer.size` is 64 MiB (Kafka 128) and, as the other keys of the cleaner
-  itself, holds for each replica process, from its start on.
+- `log.cleaner.dedupe.buffer.size`, as the other keys of the cleaner itself, holds from the broker's
+  start on; a key takes about 200 bytes of it (Kafka 24). There is one cleaner per broker.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here
   it has that key's default itself.
 """

@@ -1,53 +1,83 @@
 """Whether a log is worth cleaning, how far, and which of its segments become one."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
-from raylog.storage.config import LogConfig
+from raylog.storage.config import NEVER_MS, LogConfig
 from raylog.storage.segment import Segment
 
 _OFFSETS_MAX = 2**31 - 1
 
 
-def cleanable_segments(
+@dataclass(frozen=True, slots=True)
+class Cleanable:
+    """What a cleaning would take now."""
+
+    segments: list[Segment]
+    """Whole ones, from the first of the log on, without the growing one."""
+    dirty_ratio: float
+    """Which part of their bytes was not cleaned yet: the dirtiest log comes first."""
+    is_due: bool
+    waits: bool
+    """Whether time, or what is replicated and decided, could make it due or let it take more."""
+
+
+def cleanable(
     segments: Sequence[Segment],
     config: LogConfig,
     *,
     first_dirty_offset: int,
     limit: int,
     now_ms: int,
-) -> list[Segment]:
-    """The segments, from the first on, that a cleaning should take now; none if it should wait.
+) -> Cleanable:
+    """What a cleaning should take, and whether it should begin now.
 
     It takes whole segments that end at or before offset `limit`, but not the growing one, and of
-    those not cleaned before none that `min.compaction.lag.ms` protects. It is due when more than
-    `min.cleanable.dirty.ratio` of their bytes were not cleaned yet, or some of those records are
-    older than `max.compaction.lag.ms`.
+    those not cleaned before none that `min.compaction.lag.ms` protects (KIP-58). It is due when
+    more than `min.cleanable.dirty.ratio` of their bytes were not cleaned yet, or some of those
+    records are older than `max.compaction.lag.ms` (KIP-354).
     """
     taken: list[Segment] = []
     dirty: list[Segment] = []
+    waits = False
     youngest = now_ms - config.min_compaction_lag_ms
     for segment in segments[:-1]:
         is_dirty = segment.next_offset > first_dirty_offset
         protected = config.min_compaction_lag_ms > 0 and segment.max_timestamp > youngest
         if segment.next_offset > limit or (is_dirty and protected):
+            waits = True
             break
         taken.append(segment)
         if is_dirty:
             dirty.append(segment)
-    dirty_bytes = _bytes_of(dirty)
+    dirty_bytes, all_bytes = _bytes_of(dirty), _bytes_of(taken)
     if dirty_bytes == 0:
-        return []
+        return Cleanable(taken, 0.0, is_due=False, waits=waits)
     oldest = min([each.first_timestamp for each in dirty if each.first_timestamp >= 0], default=-1)
     must = 0 <= oldest < now_ms - config.max_compaction_lag_ms
-    due = dirty_bytes > config.min_cleanable_dirty_ratio * _bytes_of(taken)
-    return taken if must or due else []
+    due = dirty_bytes > config.min_cleanable_dirty_ratio * all_bytes
+    waits = waits or config.max_compaction_lag_ms < NEVER_MS
+    return Cleanable(taken, dirty_bytes / all_bytes, is_due=must or due, waits=waits)
 
 
 def _bytes_of(segments: Iterable[Segment]) -> int:
     return sum([segment.size for segment in segments])
 
 
-def fits(cleaned: Segment, following: Segment, segment_bytes: int) -> bool:
+class Neighbour(Protocol):
+    """What is known of a segment that could be joined to another one."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of data."""
+
+    @property
+    def next_offset(self) -> int:
+        """Where it ends, exclusive."""
+
+
+def fits(cleaned: Segment, following: Neighbour, segment_bytes: int) -> bool:
     """Whether a segment that was cleaned so far takes in the following one, be it left whole."""
     return (
         cleaned.size + following.size <= segment_bytes

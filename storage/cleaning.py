@@ -1,36 +1,30 @@
 """Cleaning a log: reads the keys, then writes segments anew without what later records overtook.
 
-A job (`jobs.py`) in steps. The first step reads the keys, each further one makes one segment of a
-group of neighbours, as many as surely fit: `run` in an executor thread, then the log's `end_clean`,
-until that says that it is done. A segment takes the place of its group in this order:
+`Cleaning` is work in steps, which a process of its own may do: it is plain data until its first
+step, and what a step brings about is plain data, too. It reads segments that are closed and
+durable and writes temporary files, nothing else: they count once `clean_job.py` gives them names.
 
-1. its file is written under a temporary name and made durable, then its index;
-2. the `cleaner` file says, durably, what it stands for;
-3. it gets its name, durably;
-4. the log reads it instead of the group, whose files go like those that expired.
-
-Whatever a crash leaves of this, opening finds either the group or the segment: what has its name
-has passed 2. A full disk ends the cleaning before 3, and the group stays.
+The first step reads the keys, each further one makes one segment of a group of neighbours, as many
+as surely fit, and leaves it durable, with its index beside it.
 
 A cleaned segment ends at the offset at which its group did, with a batch of no records if need
 be, so that no offsets are missing between segments.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from raylog.storage.checkpoint import CleanerFile, CleanerState, Swap, write_file
 from raylog.storage.cleanable import fits
 from raylog.storage.cleaned_transactions import CleanedTransactions
 from raylog.storage.compaction import Compaction, key_records, placeholder
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk, Writable, remove
-from raylog.storage.files import SegmentFiles
-from raylog.storage.index import AbortedTransaction, encode_index
+from raylog.storage.index import AbortedTransaction, SegmentSummary, encode_index
 from raylog.storage.latest import LatestOffsets
 from raylog.storage.layout import TEMPORARY_SUFFIX, index_name, segment_name
-from raylog.storage.producers import LastOfProducer
+from raylog.storage.producers import LastOfProducers
 from raylog.storage.scan import Surroundings, scan
 from raylog.storage.segment import Segment
 from raylog.wire.errors import CorruptMessage, DecodeError, KafkaError
@@ -45,8 +39,89 @@ Pause = Callable[[int], None]
 """Called every millisecond or so with the bytes read and written since: rests, and limits them."""
 
 
+class Source(NamedTuple):
+    """A segment that is to be cleaned, as it was when the cleaning began."""
+
+    name: str
+    base_offset: int
+    next_offset: int
+    size: int  # in bytes of data
+
+
+@dataclass(frozen=True, slots=True)
+class KeysRead:
+    """What a step did: it read the keys below `end_offset`, of so many records."""
+
+    end_offset: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a step did: it wrote a segment for the next `group` of the sources.
+
+    Its files have temporary names, and those are durable.
+    """
+
+    group: int
+    name: str
+    summary: SegmentSummary
+    aborted: list[AbortedTransaction]
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """What a step did: the next source has nothing to lose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """There was nothing left to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step that came to nothing. `damaged` is the segment that is not what it was."""
+
+    failure: OSError | KafkaError
+    damaged: str | None = None
+
+
+Outcome = KeysRead | Made | Unchanged | Finished | Failed
+
+
 class _Stopped(Exception):
     """The log needs its segments for something else."""
+
+
+class _Damaged(Exception):
+    """A segment ends before it should."""
+
+    def __init__(self, name: str, position: int) -> None:
+        super().__init__(name, position)
+        self.name = name
+        self.position = position
+
+
+def _write_all(disk: Disk, path: str, data: bytes) -> None:
+    """Make a file."""
+    fd = disk.open(path, create=True)
+    try:
+        _write_at(disk, fd, memoryview(data), 0)
+    finally:
+        disk.close(fd)
+
+
+def _write_at(disk: Disk, fd: int, data: memoryview, position: int) -> None:
+    while data:
+        written = disk.pwritev(fd, (data,), position)
+        position += written
+        data = data[written:]
+
+
+def temporary_path(directory: str, name: str, token: str) -> str:
+    """Where a file is written before it has its name; nobody with another token writes there."""
+    return f"{directory}/{name}.{token}{TEMPORARY_SUFFIX}"
 
 
 class _Output:
@@ -63,7 +138,6 @@ class _Output:
         self._written = 0
         self._dropped: BatchHeader | None = None  # if it was the last one
         self._fd = disk.open(path, create=True)
-        disk.ftruncate(self._fd, 0)
 
     def add(self, header: BatchHeader, batch: Writable) -> None:
         """Write a batch."""
@@ -92,17 +166,14 @@ class _Output:
         data = memoryview(b"".join(self._parts))
         self._parts.clear()
         self._buffered = 0
-        while data:
-            written = self._disk.pwritev(self._fd, (data,), self._written)
-            self._written += written
-            data = data[written:]
+        _write_at(self._disk, self._fd, data, self._written)
+        self._written += len(data)
 
     def sync(self) -> None:
         """Have everything durable. Blocking."""
         self._write()
         assert self.segment.size == self._written, "headers tell the sizes of their batches"
         self._disk.fdatasync(self._fd)
-        self.segment.file_size = self._written
 
     def close(self) -> None:
         """Give the descriptor back."""
@@ -110,70 +181,68 @@ class _Output:
 
 
 @dataclass(slots=True)
-class CleanJob:
-    """One cleaning of the first segments of a log, which are closed and durable.
+class Cleaning:
+    """The work of one cleaning of the first segments of a log.
 
-    `swapped` is what the last step made, for the log: the group and the segment in its place.
+    `token` is unlike that of any cleaning that might still be running, of a process that is lost.
     """
 
     disk: Disk
-    files: SegmentFiles
-    cleaner_file: CleanerFile
-    state: CleanerState  # as it is on disk
+    directory: str
     config: LogConfig
-    segments: list[Segment]
+    sources: list[Source]
+    first_dirty_offset: int
     generation: int  # of the segments made; none had it before
     aborted: list[AbortedTransaction]
-    producers: Mapping[int, LastOfProducer]
+    producers: LastOfProducers
     now_ms: int
     memory_bytes: int
     pause: Pause
-    failure: OSError | KafkaError | None = None
-    damaged: Segment | None = None
-    done: bool = False
-    stopping: bool = False
-    swapped: tuple[list[Segment], Segment] | None = None
-    records_read: int = 0
-    _covered: deque[Segment] = field(default_factory=deque)  # those that are still to be cleaned
+    token: str
+    _covered: deque[Source] = field(default_factory=deque)  # those that are still to be cleaned
     _compaction: Compaction | None = None
     _transactions: CleanedTransactions = field(init=False)
-    _clean_end: int = 0
     _records: int = 0  # since the last pause
     _bytes: int = 0
+    _stopping: bool = False
 
-    def run(self) -> None:
-        """One step. Blocking; call until `done` or `failure`, with `Log.end_clean` after each."""
-        self.swapped = None
+    def step(self) -> Outcome:
+        """Do one step. Blocking; call until it has `Finished` or `Failed`."""
         try:
             if self._compaction is None:
-                self._begin()
-            else:
-                self._go_on(self._compaction)
-        except _Stopped:
-            self.done = True
+                return self._read_keys()
+            if self._covered:
+                return self._clean(self._compaction)
+        except _Damaged as damage:
+            path = f"{self.directory}/{damage.name}"
+            failure = CorruptMessage(f"{path} is damaged at byte {damage.position}")
+            return Failed(failure, damage.name)
         except DecodeError as failure:
-            self.failure = CorruptMessage(str(failure))
+            return Failed(CorruptMessage(str(failure)))
         except (OSError, KafkaError) as failure:
-            self.failure = failure
+            return Failed(failure)
+        except _Stopped:
+            pass
+        return Finished()
 
     def stop(self) -> None:
-        """Let the running step be the last, and end soon."""
-        self.stopping = True
+        """Let the running step end soon, and be the last. From any thread."""
+        self._stopping = True
 
     # -- the keys ------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
-        start = max(self.state.first_dirty_offset, self.segments[0].base_offset)
+    def _read_keys(self) -> KeysRead:
+        start = max(self.first_dirty_offset, self.sources[0].base_offset)
         latest = LatestOffsets(start, self.memory_bytes)
         transactions = CleanedTransactions(
             [each for each in self.aborted if each.last_offset >= start]
         )
-        for segment in self.segments:
-            if segment.next_offset > start and not latest.is_full:
-                self._note_keys(segment, latest, transactions)
-        self._clean_end = latest.end_offset
+        records = 0
+        for source in self.sources:
+            if source.next_offset > start and not latest.is_full:
+                records += self._note_keys(source, latest, transactions)
         self._covered.extend(
-            [each for each in self.segments if each.base_offset < latest.end_offset]
+            [each for each in self.sources if each.base_offset < latest.end_offset]
         )
         self._transactions = CleanedTransactions(self.aborted)
         self._compaction = Compaction(
@@ -183,68 +252,74 @@ class CleanJob:
             now_ms=self.now_ms,
             delete_retention_ms=self.config.delete_retention_ms,
         )
+        return KeysRead(latest.end_offset, records)
 
     def _note_keys(
-        self, segment: Segment, latest: LatestOffsets, transactions: CleanedTransactions
-    ) -> None:
-        for header, batch in self._batches(segment):
+        self, source: Source, latest: LatestOffsets, transactions: CleanedTransactions
+    ) -> int:
+        """Note a segment's keys, as many as there is room for; how many records those were."""
+        records = 0
+        for header, batch in self._batches(source):
             if header.last_offset < latest.start_offset:
                 continue
             latest.note(key_records(header, batch, transactions))
             latest.end_offset = header.next_offset
-            self.records_read += header.record_count
+            records += header.record_count
             if latest.is_full:
-                return
+                break
+        return records
 
     # -- the segments --------------------------------------------------------------------------
 
-    def _go_on(self, compaction: Compaction) -> None:
-        if self._covered:
-            self._clean(compaction)
-            return
-        self.state = replace(self.state, first_dirty_offset=self._clean_end)
-        self.cleaner_file.write(self.state)
-        self.done = True
-
-    def _clean(self, compaction: Compaction) -> None:
+    def _clean(self, compaction: Compaction) -> Made | Unchanged:
         """Make one segment of the next one and those that fit."""
         name = segment_name(self._covered[0].base_offset, self.generation)
-        temporary = self.files.path(name) + TEMPORARY_SUFFIX
-        segment = Segment(name, self.now_ms)
+        paths = [
+            temporary_path(self.directory, each, self.token) for each in (name, index_name(name))
+        ]
+        made: Made | None = None
         try:
-            output = _Output(self.disk, temporary, segment, self.config.index_interval_bytes)
-            try:
-                group = self._rewrite_group(compaction, output)
-                changed = len(group) > 1 or output.rewritten > 0
-                if changed:
-                    output.sync()
-            finally:
-                output.close()
-            if changed:
-                self._put_in_place(segment)
-                self.swapped = group, segment
-            else:
-                remove(self.disk, temporary)
-        except (OSError, KafkaError, DecodeError, _Stopped):
-            remove(self.disk, temporary)
-            raise
+            made = self._make(compaction, Segment(name, self.now_ms), *paths)
+        finally:
+            if made is None:
+                for path in paths:
+                    remove(self.disk, path)
+        return made or Unchanged()
 
-    def _rewrite_group(self, compaction: Compaction, output: _Output) -> list[Segment]:
-        group: list[Segment] = []
+    def _make(
+        self, compaction: Compaction, segment: Segment, path: str, index_path: str
+    ) -> Made | None:
+        """Write a segment and its index; None if it would be what is there."""
+        output = _Output(self.disk, path, segment, self.config.index_interval_bytes)
+        try:
+            group = self._rewrite_group(compaction, output)
+            if group == 1 and not output.rewritten:
+                return None
+            output.sync()
+        finally:
+            output.close()
+        assert segment.index is not None, "it was just written"
+        made = Made(group, segment.name, segment.summary(), list(self._transactions.kept))
+        data = encode_index(made.summary, segment.index, made.aborted)
+        _write_all(self.disk, index_path, data)
+        return made
+
+    def _rewrite_group(self, compaction: Compaction, output: _Output) -> int:
+        """Write what stays of the next segments; how many those were."""
+        group = 0
         segment = output.segment
         self._transactions.kept.clear()
         while not group or (
             self._covered and fits(segment, self._covered[0], self.config.segment_bytes)
         ):
-            group.append(self._covered.popleft())
-            self._rewrite(group[-1], compaction, output)
+            last = self._covered.popleft()
+            group += 1
+            self._rewrite(last, compaction, output)
         output.end()
-        segment.created_ms = group[-1].created_ms
-        segment.aborted = list(self._transactions.kept) or None
-        assert segment.next_offset == group[-1].next_offset, "no offsets between segments"
+        assert segment.next_offset == last.next_offset, "no offsets between segments"
         return group
 
-    def _rewrite(self, source: Segment, compaction: Compaction, output: _Output) -> None:
+    def _rewrite(self, source: Source, compaction: Compaction, output: _Output) -> None:
         """Write what stays of a segment."""
         for header, batch in self._batches(source):
             left = compaction.left_of(header, batch)
@@ -252,45 +327,30 @@ class CleanJob:
                 output.add(header, batch)
             elif left is None:
                 output.drop(header)
+                continue
             else:
                 output.add(read_header(left), left)
                 output.rewritten += 1
-                self._bytes += len(left)
-
-    def _put_in_place(self, segment: Segment) -> None:
-        assert segment.index is not None, "it was just written"
-        path = self.files.path(segment.name)
-        data = encode_index(segment.summary(), segment.index, segment.aborted or [])
-        write_file(self.disk, self.files.path(index_name(segment.name)), data, durable=False)
-        segment.index = None
-        swaps = (*self.state.swaps, Swap(segment.name, segment.next_offset))
-        state = replace(self.state, swaps=swaps)
-        try:
-            self.cleaner_file.write(state)
-            self.disk.rename(path + TEMPORARY_SUFFIX, path)
-            self.disk.fsync_dir(path.rpartition("/")[0])
-        except OSError:
-            remove(self.disk, path)
-            remove(self.disk, self.files.path(index_name(segment.name)))
-            raise
-        self.state = state
+            self._bytes += len(left)
 
     # -- reading -------------------------------------------------------------------------------
 
-    def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All batches of a segment, checked; CORRUPT_MESSAGE if they end before it does."""
+    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """All batches of a segment, checked; `_Damaged` if they end before it does."""
         end = 0
-        with self.files.reading(segment) as fd:
-            around = Surroundings(segment.base_offset, end_offset=segment.next_offset)
+        fd = self.disk.open(f"{self.directory}/{source.name}")
+        try:
+            around = Surroundings(source.base_offset, end_offset=source.next_offset)
             for position, header, batch in scan(
-                self.disk, fd, 0, segment.size, around=around, check=True
+                self.disk, fd, 0, source.size, around=around, check=True
             ):
                 end = position + header.size
                 self._spend(header.record_count, header.size)
                 yield header, batch
-        if end != segment.size:
-            self.damaged = segment
-            raise CorruptMessage(f"{self.files.path(segment.name)} is damaged at byte {end}")
+        finally:
+            self.disk.close(fd)
+        if end != source.size:
+            raise _Damaged(source.name, end)
 
     def _spend(self, records: int, size: int) -> None:
         self._bytes += size
@@ -298,5 +358,5 @@ class CleanJob:
         if self._records >= _RECORDS_BETWEEN_PAUSES:
             spent, self._bytes, self._records = self._bytes, 0, 0
             self.pause(spent)
-            if self.stopping:
+            if self._stopping:
                 raise _Stopped

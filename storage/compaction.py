@@ -14,12 +14,12 @@ first cleaning of a tombstone, or of a marker with nothing left to mark, writes 
 when it may go: attribute bit 6 is set, and the base timestamp is that time.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from raylog.storage.cleaned_transactions import CleanedTransactions
 from raylog.storage.latest import LatestOffsets
-from raylog.storage.producers import NO_OFFSET, LastOfProducer
+from raylog.storage.producers import LastOfProducers
 from raylog.wire.bulk import bulk_records
 from raylog.wire.compression import compress
 from raylog.wire.record import Record, decode_records
@@ -91,7 +91,7 @@ class Compaction:
         self,
         latest: LatestOffsets,
         transactions: CleanedTransactions,
-        producers: Mapping[int, LastOfProducer],
+        producers: LastOfProducers,
         *,
         now_ms: int,
         delete_retention_ms: int,
@@ -133,13 +133,11 @@ class Compaction:
         return self._empty(header) if header.base_timestamp <= self._now_ms else batch
 
     def _empty(self, header: BatchHeader) -> bytes | None:
-        last = self._producers.get(header.producer_id)
-        if last is None:
-            return None
-        if last.last_offset == NO_OFFSET:
-            is_last = header.is_control and header.producer_epoch == last.epoch
+        offsets, epochs = self._producers
+        if header.is_control:
+            is_last = header.producer_epoch == epochs.get(header.producer_id)
         else:
-            is_last = header.last_offset == last.last_offset
+            is_last = header.last_offset == offsets.get(header.producer_id)
         return _emptied(header) if is_last else None
 
     def _kept(self, header: BatchHeader, body: bytes) -> _Kept:

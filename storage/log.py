@@ -22,8 +22,9 @@ from raylog.storage.checkpoint import (
     WrittenPoint,
     write_file,
 )
-from raylog.storage.cleanable import cleanable_segments
-from raylog.storage.cleaning import CleanJob, Pause
+from raylog.storage.clean_job import CleanJob
+from raylog.storage.cleanable import Cleanable, cleanable
+from raylog.storage.cleaning import Cleaning, Pause, Source
 from raylog.storage.config import LogConfig as LogConfig
 from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
@@ -416,44 +417,54 @@ class Log(ReadableLog):
         """Records before it were compacted with each other."""
         return min(max(self._cleaner.first_dirty_offset, self._start), self._end)
 
-    def begin_clean(
-        self, now_ms: int, high_watermark: int, *, memory_bytes: int, pause: Pause
-    ) -> CleanJob | None:
-        """A job that compacts the log (`cleanup.policy`); None if that is not due.
+    def cleanable(self, now_ms: int, high_watermark: int) -> Cleanable | None:
+        """What a cleaning would take now; None while there can be none.
 
-        Its steps are run in an executor, each then given to `end_clean`. `memory_bytes` bound
-        what it knows of keys, `pause` is called in the executor between small pieces of work.
-        Blocks for a moment only. Not where `cleanup.policy` does not say compact.
+        What is not durable, not replicated or not decided is not touched. Not where
+        `cleanup.policy` does not say compact.
         """
         if self.offline or self._cleaning is not None or self.uncleanable is not None:
             return None
-        first_dirty = self.first_dirty_offset
-        segments = cleanable_segments(
+        return cleanable(
             self._segments,
             self.config,
-            first_dirty_offset=first_dirty,
+            first_dirty_offset=self.first_dirty_offset,
             limit=min(self.last_stable_offset(high_watermark), self._saved.recovery_point),
             now_ms=now_ms,
         )
-        if not segments:
+
+    def begin_clean(
+        self, now_ms: int, high_watermark: int, *, memory_bytes: int, pause: Pause, token: str
+    ) -> CleanJob | None:
+        """A job that compacts the log (`cleanup.policy`); None if that is not due.
+
+        `CleanJob` says how it is run. `memory_bytes` bound what it knows of keys, `pause` is called
+        where the work is done between small pieces of it, `token` is unlike that of any cleaning
+        of a process that may be lost. Takes a moment only.
+        """
+        found = self.cleanable(now_ms, high_watermark)
+        if found is None or not found.is_due:
             return None
+        segments = found.segments
         self._generation += 1
         names = {segment.name for segment in self._segments}
         swaps = tuple([swap for swap in self._cleaner.swaps if swap.segment in names])
-        self._cleaning = CleanJob(
+        work = Cleaning(
             self._disk,
-            self._files,
-            self._cleaner_file,
-            CleanerState(first_dirty, swaps),
+            self.directory,
             self.config,
-            segments,
+            [Source(each.name, each.base_offset, each.next_offset, each.size) for each in segments],
+            self.first_dirty_offset,
             self._generation,
             self.aborted_transactions(segments[0].base_offset, segments[-1].next_offset),
             self.producers.last_batches(),
             now_ms,
             memory_bytes,
             pause,
+            token,
         )
+        state = CleanerState(self.first_dirty_offset, swaps)
+        self._cleaning = CleanJob(work, self._cleaner_file, state, segments)
         return self._cleaning
 
     def stop_cleaning(self) -> None:
@@ -483,11 +494,15 @@ class Log(ReadableLog):
             case OSError() as failure:
                 self._refuse("cleaning", failure)
             case KafkaError() as failure:
-                if job.damaged in self._segments:
-                    self._condemn(job.damaged, str(failure))
+                self._condemn_damaged(job.damaged, str(failure))
                 self.uncleanable = str(failure)
                 raise failure
         return self._cleaning is not None
+
+    def _condemn_damaged(self, name: str | None, why: str) -> None:
+        for segment in self._segments:
+            if segment.name == name:
+                self._condemn(segment, why)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -61,11 +61,11 @@ class ProducerInfo(NamedTuple):
     transaction_start_offset: int
 
 
-class LastOfProducer(NamedTuple):
-    """What the log holds last of a producer: an offset, inclusive; -1 if it wrote no batch."""
+class LastOfProducers(NamedTuple):
+    """What the log holds last of its producers, by their ids: what the cleaner must leave."""
 
-    last_offset: int
-    epoch: int
+    offsets: dict[int, int]  # of their last data batches, inclusive
+    epochs: dict[int, int]  # of those of whom there are markers only
 
 
 class _Batch(NamedTuple):
@@ -322,14 +322,16 @@ class ProducerStates:
             for producer_id, producer in self._producers.items()
         ]
 
-    def last_batches(self) -> dict[int, LastOfProducer]:
-        """The last data batch of every producer, which the cleaner must leave."""
-        return {
-            producer_id: LastOfProducer(
-                producer.batches[-1].last_offset if producer.batches else NO_OFFSET, producer.epoch
-            )
-            for producer_id, producer in self._producers.items()
-        }
+    def last_batches(self) -> LastOfProducers:
+        """The last data batch of every producer."""
+        offsets: dict[int, int] = {}
+        epochs: dict[int, int] = {}
+        for producer_id, producer in self._producers.items():
+            if producer.batches:
+                offsets[producer_id] = producer.batches[-1].last_offset
+            else:
+                epochs[producer_id] = producer.epoch
+        return LastOfProducers(offsets, epochs)
 
     def epoch_of(self, producer_id: int) -> int:
         """The epoch that the partition has seen last; -1 for an unknown producer."""

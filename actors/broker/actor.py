@@ -17,6 +17,7 @@ import socket
 from pathlib import Path
 
 from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.cleaning_turns import CleaningTurns
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
@@ -153,6 +154,7 @@ class BrokerActor:
         self._seat: Seat | None = None
         self._reservation: socket.socket | None = None
         self._throttle_shares = ThrottleShares()
+        self._cleaning_turns = CleaningTurns()
         self._serves = asyncio.Event()
         self._beat = asyncio.Event()
         self._is_open = False
@@ -519,6 +521,14 @@ class BrokerActor:
         """How many Replica processes share each throttled rate, this one among them."""
         now_ms = self._runtime.monotonic_ms()
         return self._throttle_shares.used(name, leads, follows, now_ms)
+
+    async def cleaning_turn(self, name: str, dirty_ratio: float) -> bool:
+        """Whether a Replica process may clean its dirtiest log, or go on with it."""
+        return self._cleaning_turns.ask(name, dirty_ratio, self._runtime.monotonic_ms())
+
+    async def cleaning_ended(self, name: str) -> None:
+        """A Replica process has cleaned a log."""
+        self._cleaning_turns.end(name)
 
     async def alter_partitions(self, changes: list[IsrChange]) -> list[IsrOutcome]:
         """Ask the controller for other in-sync replicas; raises what the call to it raises."""

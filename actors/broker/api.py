@@ -9,6 +9,8 @@
 |                   | if it is not led here                                                 |
 | throttle_shares   | how many Replica processes use the leader's and the follower's        |
 |                   | throttled rate                                                        |
+| cleaning_turn     | whether a Replica process may clean its dirtiest log, or go on        |
+| cleaning_ended    | None: the process has cleaned it                                      |
 | alter_partitions  | list of IsrOutcome, for the list of IsrChange that leaders here want  |
 | coordinator_address | of a role, its coordinator's link address, "" while it does not run |
 | find_transaction_coordinator | broker id and link address of who coordinates an id        |

@@ -91,12 +91,14 @@ class ReplicaActor:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
-        self._cleaner = Cleaner(runtime, cleaner or CleanerSettings(), self._partitions)
+        self._cleaner = Cleaner(
+            runtime, cleaner or CleanerSettings(), self._partitions, name=name, broker=self._broker
+        )
         self._sessions: dict[SessionKey, FetchSession] = {}
         self._claims = Claims()
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
-        self._upkeep = Upkeep(runtime, self._partitions, self._failures)
+        self._upkeep = Upkeep(runtime, self._partitions, self._failures, self._cleaner.note)
         self._throttler = Throttler(
             runtime, self._replication, cluster_id=cluster_id, broker_id=broker_id, name=name
         )
@@ -122,10 +124,9 @@ class ReplicaActor:
         }
 
     async def start(self) -> None:
-        """Begin the retention sweep and the cleaning."""
+        """Begin the retention sweep."""
         retention = self._upkeep.sweep_forever(self._retention_check_interval_ms)
         self._runtime.start(retention, "retention")
-        self._runtime.start(self._cleaner.run_forever(), "cleaner")
 
     async def stop(self) -> None:
         """Close all logs cleanly."""
@@ -149,6 +150,7 @@ class ReplicaActor:
             if isinstance(outcome, Log):
                 key = (one.topic_id, one.partition)
                 self._partitions[key] = self._partition(key, one, outcome)
+                self._cleaner.note(self._partitions[key])
         if fresh:
             self._throttler.configure(fresh[-1].config)
         failures = {
@@ -215,6 +217,7 @@ class ReplicaActor:
             config = changed.get(partition.key[0])
             if config is not None:
                 partition.configure(partition_config(config))
+                self._cleaner.note(partition)
         if configs:
             self._throttler.configure(configs[-1][1])
 

@@ -1,28 +1,42 @@
-"""Compacts the logs of one process whose topics ask for it, one at a time, in a thread that rests.
+"""Compacts the logs of one process whose topics ask for it, the dirtiest first.
 
-A log is looked at every `log.cleaner.backoff.ms`, and at once again after one was cleaned. The
-thread rests half a millisecond or more after each one or two of work: it shares the interpreter
-with the event loop, which would else wait 5 ms for every event.
+A log is looked at some `log.cleaner.backoff.ms` after a checkpoint, for only then it may be due,
+and again while time or other replicas can make it due; where there is none, nothing runs. The work
+is done apart (`Runtime.apart`): under Ray in a process of its own, which is started when a log is
+due and ends soon after the last. In one process of many actors (`raylog.testing`) a thread does it
+and rests half a millisecond or more after each one or two of work: it shares the interpreter with
+the event loop, which would else wait 5 ms for every event.
+
+Of the processes of a broker one cleans at a time: each asks the broker for its turn.
 """
 
 from __future__ import annotations
 
 import logging
-import time  # noqa: TID251  # a thread beside the event loop rests
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.config import CleanerSettings
+from raylog.actors.replica.pacing import Pacing
 from raylog.actors.replica.partition import Partition
-from raylog.actors.runtime.base import Runtime
-from raylog.storage.cleaning import CleanJob
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime, Timer
+from raylog.storage.clean_job import CleanJob
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
-REST_S = 0.000_5
 BACKOFF_MS_MIN = 10
 LOOKS = 50
 """Logs looked at in one go, so that no request waits for it."""
+ASK_EVERY_MS = 1_000
+ASK_TIMEOUT_MS = 5_000
+
+
+class _Due(NamedTuple):
+    """A log that is to be cleaned."""
+
+    dirty_ratio: float
+    partition: Partition
 
 
 class Cleaner:
@@ -33,38 +47,132 @@ class Cleaner:
         runtime: Runtime,
         settings: CleanerSettings,
         partitions: Mapping[PartitionKey, Partition],
+        *,
+        name: str,
+        broker: str,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
         self._partitions = partitions
+        self._name = name
+        self._broker = broker
+        self._noted: dict[PartitionKey, None] = {}
+        """Logs that may be due."""
+        self._timer: Timer | None = None
+        self._sweeping = False
 
-    async def run_forever(self) -> None:
-        """Clean what is due, wait, and so on."""
-        while self._settings.enabled:
-            await self._runtime.sleep(max(self._settings.backoff_ms, BACKOFF_MS_MIN) / 1000)
-            while await self.sweep():
-                await self._runtime.sleep(0)
+    def note(self, partition: Partition) -> None:
+        """A log may be due, or have more to clean, than when it was looked at last."""
+        if partition.config.compact and self._settings.enabled:
+            self._noted[partition.key] = None
+            self._look_later()
+
+    def _look_later(self) -> None:
+        if self._noted and self._timer is None and not self._sweeping:
+            self._timer = self._runtime.call_later(
+                max(self._settings.backoff_ms, BACKOFF_MS_MIN), self._look
+            )
+
+    def _look(self) -> None:
+        self._timer = None
+        self._sweeping = True
+        self._runtime.start(self._clean_what_is_due(), "cleaner")
+
+    async def _clean_what_is_due(self) -> None:
+        try:
+            await self.sweep()
+        finally:
+            self._sweeping = False
+        self._look_later()
 
     async def sweep(self) -> int:
-        """Clean every log that is due, once; how many there were."""
+        """Clean logs until none is due; how many cleanings came to their end."""
         cleaned = 0
-        for number, partition in enumerate(list(self._partitions.values()), 1):
-            if self._partitions.get(partition.key) is partition and partition.config.compact:
-                cleaned += await self._clean(partition)
-            if number % LOOKS == 0:
-                await self._runtime.sleep(0)
+        failed: set[PartitionKey] = set()
+        while (due := await self._dirtiest(failed)) is not None:
+            if not await self._has_turn(due.dirty_ratio):
+                await self._runtime.sleep(ASK_EVERY_MS / 1000)
+            elif await self._clean(due):
+                cleaned += 1
+            else:
+                failed.add(due.partition.key)
         return cleaned
 
-    async def _clean(self, partition: Partition) -> bool:
-        """Whether a cleaning was due, and came to its end."""
+    async def _dirtiest(self, failed: set[PartitionKey]) -> _Due | None:
+        """The log that is to be cleaned first, as Kafka chooses it."""
+        dirtiest: _Due | None = None
+        for number, key in enumerate(list(self._noted), 1):
+            due = None if key in failed else self._due(key)
+            if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
+                dirtiest = due
+            if number % LOOKS == 0:
+                await self._runtime.sleep(0)
+        return dirtiest
+
+    def _due(self, key: PartitionKey) -> _Due | None:
+        """A noted log, if it is due; one that cannot become due by itself is noted no more."""
+        partition = self._partitions.get(key)
+        if partition is not None and partition.in_surgery:
+            return None
+        found = None
+        if partition is not None and partition.config.compact:
+            now_ms = self._runtime.now_ms()
+            found = partition.log.cleanable(now_ms, partition.high_watermark)
+        if partition is not None and found is not None and found.is_due:
+            return _Due(found.dirty_ratio, partition)
+        if found is None or not found.waits:
+            self._noted.pop(key, None)
+        return None
+
+    # ---- turns ---------------------------------------------------------------------------
+
+    async def _has_turn(self, dirty_ratio: float) -> bool:
+        """Whether no other process of the broker cleans, nor has a dirtier log."""
+        try:
+            granted: bool = await self._runtime.call(
+                self._broker, "cleaning_turn", self._name, dirty_ratio, timeout_ms=ASK_TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout) as silent:
+            log.info("the broker grants no turn to clean: %s", silent)
+            return False
+        return granted
+
+    async def _keep_turn(self, dirty_ratio: float) -> None:
+        while True:
+            await self._runtime.sleep(ASK_EVERY_MS / 1000)
+            await self._has_turn(dirty_ratio)
+
+    async def _end_turn(self) -> None:
+        try:
+            await self._runtime.call(
+                self._broker, "cleaning_ended", self._name, timeout_ms=ASK_TIMEOUT_MS
+            )
+        except (ActorGone, PeerLost, PeerTimeout) as silent:
+            log.info("the broker will see that nothing is cleaned: %s", silent)
+
+    # ---- one log -------------------------------------------------------------------------
+
+    async def _clean(self, due: _Due) -> bool:
+        """Whether a cleaning came to its end."""
+        keeping = self._runtime.start(self._keep_turn(due.dirty_ratio), "turn to clean")
+        try:
+            return await self._clean_one(due.partition)
+        finally:
+            keeping.cancel()
+            await self._end_turn()
+
+    async def _clean_one(self, partition: Partition) -> bool:
+        if self._partitions.get(partition.key) is not partition or partition.in_surgery:
+            return True
         try:
             job = partition.log.begin_clean(
                 self._runtime.now_ms(),
                 partition.high_watermark,
                 memory_bytes=self._settings.memory_bytes,
-                pause=self._pause,
+                pause=Pacing(self._settings.bytes_per_second, self._runtime.rest_s),
+                token=self._runtime.instance,
             )
-            return job is not None and await self._run(partition, job)
+            return job is None or await self._run(partition, job)
         except KafkaError:
             log.exception("cleaning of %s failed", partition.name)
             partition.give_up_if_offline()
@@ -72,14 +180,16 @@ class Cleaner:
 
     async def _run(self, partition: Partition, job: CleanJob) -> bool:
         size, start_ms = partition.log.size, self._runtime.monotonic_ms()
-        more = True
-        while more:
-            await self._runtime.run_blocking(job.run)
-            more = partition.log.end_clean(job, self._runtime.now_ms())
+        try:
+            await self._run_apart(partition, job)
+        except PeerLost as lost:
+            await self._runtime.run_blocking(job.abandon)
+            partition.log.end_clean(job, self._runtime.now_ms())
+            log.warning("cleaning of %s begins anew later: %s", partition.name, lost)
+            return False
         log.info(
-            "cleaned %s-%d up to offset %d: %d records read, %d bytes of %d left, in %.1f s",
-            partition.topic,
-            partition.key[1],
+            "cleaned %s up to offset %d: %d records read, %d bytes of %d left, in %.1f s",
+            partition.name,
             partition.log.first_dirty_offset,
             job.records_read,
             partition.log.size,
@@ -88,6 +198,18 @@ class Cleaner:
         )
         return not job.stopping
 
-    def _pause(self, spent_bytes: int) -> None:
-        """Called in the thread."""
-        time.sleep(max(REST_S, spent_bytes / self._settings.bytes_per_second))
+    async def _run_apart(self, partition: Partition, job: CleanJob) -> None:
+        """Run the steps; raises PeerLost if who does the work is gone."""
+        apart = await self._runtime.apart(job.work)
+        try:
+            job.on_stop = apart.stop
+            if job.stopping:
+                apart.stop()
+            more = True
+            while more:
+                outcome = await apart.step()
+                await self._runtime.run_blocking(job.take, outcome)
+                more = partition.log.end_clean(job, self._runtime.now_ms())
+        finally:
+            job.on_stop = None
+            await apart.close()

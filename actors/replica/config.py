@@ -37,11 +37,11 @@ class PartitionConfig:
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """What the cleaner of each replica process obeys."""
+    """What a broker's cleaner obeys."""
 
     enabled: bool = True
     backoff_ms: int = 15_000
-    memory_bytes: int = 64 * 1024 * 1024
+    memory_bytes: int = 128 * 1024 * 1024
     """Bound of what it knows of keys at a time."""
     bytes_per_second: float = float("inf")
     """Bound of what it reads and writes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.failures import StorageFailures
@@ -29,10 +29,13 @@ class Upkeep:
         runtime: Runtime,
         partitions: Mapping[PartitionKey, Partition],
         failures: StorageFailures,
+        checkpointed: Callable[[Partition], None],
     ) -> None:
         self._runtime = runtime
         self._partitions = partitions
         self._failures = failures
+        self._checkpointed = checkpointed
+        """Told of a log of which more is durable than before."""
         self._grown: dict[Partition, int] = {}
         """Logs that grew, and how often they were looked at since."""
         self._unsettled: dict[Partition, None] = {}
@@ -160,6 +163,7 @@ class Upkeep:
         if job is not None:
             await self._runtime.run_blocking(job.run)
             partition.log.end_checkpoint(job)
+            self._checkpointed(partition)
 
     async def sweep(self) -> None:
         """Apply retention to every log, a slice at a time."""

@@ -144,6 +144,8 @@ class Runtime(Protocol):
     """The world of one actor."""
 
     random: random.Random
+    rest_s: float
+    """For how many seconds work that is done `apart` must rest after each ms or two."""
 
     @property
     def disk(self) -> Volume:
@@ -177,6 +179,12 @@ class Runtime(Protocol):
         Raises PeerTimeout at the deadline.
         """
 
+    async def apart(self, work: Work) -> Apart:
+        """Have somebody do `work`: on Ray a process of its own, started when there is some.
+
+        Raises PeerLost if none can be started.
+        """
+
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; raises what that raised."""
 
@@ -204,6 +212,33 @@ class Runtime(Protocol):
 
     async def connect(self, peer: ActorRef | str) -> Link:
         """Open a link to an actor by ref or link address; raises PeerLost."""
+
+
+class Work(Protocol):
+    """Something that takes long and is done in steps, by whom that holds up least.
+
+    Before its first step it is plain data, and so is what each step returns: it may be done in
+    another process. A step that raises is a mistake.
+    """
+
+    def step(self) -> Any:
+        """Do one step. Blocking."""
+
+    def stop(self) -> None:
+        """Let a running step end soon, from another thread."""
+
+
+class Apart(Protocol):
+    """Work that somebody else does."""
+
+    def step(self) -> Awaitable[Any]:
+        """What one step returned. Raises PeerLost if who did it is gone."""
+
+    def stop(self) -> None:
+        """Have a running step end soon, in whatever way."""
+
+    async def close(self) -> None:
+        """There are no more steps."""
 
 
 class BackgroundTask(Protocol):

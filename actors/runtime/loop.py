@@ -13,7 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from raylog.actors.runtime.base import BackgroundTask, PeerTimeout, Timer
+from raylog.actors.runtime.apart import Beside
+from raylog.actors.runtime.base import Apart, BackgroundTask, PeerTimeout, Timer, Work
 from raylog.storage.disk import OsDisk, Volume
 
 T = TypeVar("T")
@@ -23,6 +24,8 @@ BLOCKING_THREADS = 4
 
 class LoopRuntime:
     """Clock, chance and tasks of an actor on an asyncio (uvloop) event loop."""
+
+    rest_s = 0.000_5  # threads share the interpreter with the loop
 
     def __init__(self, instance: str, on_broken: Callable[[BaseException], None]) -> None:
         self.random = random.Random()  # noqa: S311 - chance for jitter, not for secrets
@@ -69,6 +72,10 @@ class LoopRuntime:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(BLOCKING_THREADS, thread_name_prefix="raylog")
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    async def apart(self, work: Work) -> Apart:
+        """Have a thread do `work`."""
+        return Beside(self, work)
 
     async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
         """Run a stranger's function in a thread of its own, which nobody waits for at the end."""

@@ -31,11 +31,14 @@ from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
     ActorSpec,
+    Apart,
     Link,
     PeerLost,
     PeerTimeout,
     Timer,
+    Work,
 )
+from raylog.actors.runtime.helpers import Helpers
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
 from raylog.actors.runtime.residence import Residence, neighbour
@@ -180,11 +183,14 @@ async def _outcome(answering: Awaitable[Any]) -> Outcome:
 class RayRuntime(LoopRuntime):
     """The runtime of one actor, or of a driver, on Ray."""
 
+    rest_s = 0.0
+
     def __init__(self, instance: str, secret_path: str, secret: bytes) -> None:
         super().__init__(instance, _end_broken)
         self._secret_path = secret_path
         self._secret = secret
         self._handles: dict[str, Any] = {}
+        self._helpers = Helpers(self)
 
     @classmethod
     def of_driver(cls, secret_path: str) -> RayRuntime:
@@ -219,6 +225,15 @@ class RayRuntime(LoopRuntime):
         )
         host = ray.remote(Host).options(**options)
         return host.remote(spec, self._secret_path)
+
+    async def apart(self, work: Work) -> Apart:
+        """Have a process do `work`; raises PeerLost if none can be started."""
+        return await self._helpers.do(work)
+
+    def end(self, *, wait: bool = True) -> None:
+        """End the background tasks, and processes that work for this one."""
+        self._helpers.end()
+        super().end(wait=wait)
 
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name; raises ActorGone."""

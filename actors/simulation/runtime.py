@@ -7,15 +7,18 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, TypeVar
 
+from raylog.actors.runtime.apart import Beside
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
     ActorSpec,
+    Apart,
     BackgroundTask,
     Link,
     PeerLost,
     PeerTimeout,
     Timer,
+    Work,
 )
 from raylog.actors.simulation.link import SimLink
 from raylog.actors.simulation.loop import OUTSIDE
@@ -29,6 +32,8 @@ LATE_S = 4.0
 
 class SimRuntime:
     """Clock, chance, calls and links of one actor; without one, of who stands outside."""
+
+    rest_s = 0.0
 
     def __init__(
         self, world: World, resident: Resident | None = None, *, machine: str = OUTSIDER
@@ -82,6 +87,10 @@ class SimRuntime:
         await asyncio.sleep(0.00005 + world.random.random() * 0.001)
         world.note("blocking", self._name, getattr(function, "__qualname__", "?"))
         return function(*args)
+
+    async def apart(self, work: Work) -> Apart:
+        """The same, step by step."""
+        return Beside(self, work)
 
     async def run_foreign(self, function: Callable[..., T], *args: Any, timeout_ms: int) -> T:
         """The same: a simulation cannot leave a thread behind."""

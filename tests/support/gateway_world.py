@@ -26,9 +26,10 @@ from raylog.actors.metadata.records import (
 )
 from raylog.actors.names import controller_name
 from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
-from raylog.actors.runtime.base import PeerLost, PeerTimeout
+from raylog.actors.runtime.apart import Beside
+from raylog.actors.runtime.base import Apart, PeerLost, PeerTimeout, Work
 from raylog.actors.runtime.links import ask_over, joined
-from raylog.storage.disk import OsDisk
+from raylog.storage.disk import Disk, OsDisk
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import KafkaError
 from raylog.wire.frame import decode_response, encode_request
@@ -62,10 +63,11 @@ class FakeRuntime:
     """Clock, tasks and peers; `advance` moves the clock and runs what is due."""
 
     instance = "fake"
+    rest_s = 0.0
 
     def __init__(self) -> None:
         self.random = random.Random(1)
-        self.disk = OsDisk()
+        self.disk: Disk = OsDisk()
         self.peers: dict[str, Any] = {}
         self.links: dict[str, FakeLink] = {}
         self.failures: list[BaseException] = []
@@ -118,6 +120,9 @@ class FakeRuntime:
 
     async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
+
+    async def apart(self, work: Work) -> Apart:
+        return Beside(self, work)
 
     async def run_foreign(self, function: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
         if self.foreign_hangs:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from raylog.storage.clean_job import CleanJob
+from raylog.storage.cleaning import Pause
 from raylog.storage.log import AppendInfo, Log, LogConfig
 from raylog.wire.compression import Codec
 from raylog.wire.records import (
@@ -116,6 +118,25 @@ def keyed(
     )
 
 
+def begin_clean(
+    log: Log,
+    now_ms: int = NOW_MS,
+    *,
+    high_watermark: int | None = None,
+    memory_bytes: int = 1_000_000,
+    pause: Pause = lambda _: None,
+) -> CleanJob | None:
+    """A cleaning of all that may be cleaned; None if there is none due."""
+    end = log.log_end_offset if high_watermark is None else high_watermark
+    return log.begin_clean(now_ms, end, memory_bytes=memory_bytes, pause=pause, token="t")
+
+
+def clean_step(log: Log, job: CleanJob, now_ms: int = NOW_MS) -> bool:
+    """One step of a cleaning, as a shell does it; whether there is another."""
+    job.take(job.work.step())
+    return log.end_clean(job, now_ms)
+
+
 def clean(
     log: Log, now_ms: int = NOW_MS, *, memory_bytes: int = 1_000_000, upkeep: bool = True
 ) -> bool:
@@ -123,15 +144,10 @@ def clean(
     if upkeep:
         flush(log, now_ms)
         checkpoint(log, now_ms)
-    job = log.begin_clean(
-        now_ms, log.log_end_offset, memory_bytes=memory_bytes, pause=lambda _: None
-    )
-    if job is None:
-        return False
-    job.run()
-    while log.end_clean(job, now_ms):
-        job.run()
-    return True
+    job = begin_clean(log, now_ms, memory_bytes=memory_bytes)
+    while job is not None and clean_step(log, job, now_ms):
+        pass
+    return job is not None
 
 
 def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:

@@ -15,8 +15,10 @@ from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
     append,
+    begin_clean,
     checkpoint,
     clean,
+    clean_step,
     contents,
     flush,
     keyed,
@@ -272,11 +274,10 @@ def test_nothing_above_the_high_watermark_is_cleaned(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"a", b"%d" % i)]) for i in range(4)])
     flush(log)
     checkpoint(log)
-    job = log.begin_clean(NOW_MS, 2, memory_bytes=1_000, pause=lambda _: None)
+    job = begin_clean(log, high_watermark=2)
     assert job is not None
-    job.run()
-    while log.end_clean(job, NOW_MS):
-        job.run()
+    while clean_step(log, job):
+        pass
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3, 4]
 
 
@@ -292,15 +293,14 @@ def test_retention_and_truncation_wait(disk: FaultyDisk) -> None:
     log = segmented(disk, *[keyed([(b"a", b"%d" % i)]) for i in range(4)], retention_bytes=0)
     flush(log)
     checkpoint(log)
-    job = log.begin_clean(NOW_MS, 5, memory_bytes=1_000, pause=lambda _: None)
+    job = begin_clean(log)
     assert job is not None
     was_busy = log.busy
     assert was_busy
-    assert log.begin_clean(NOW_MS, 5, memory_bytes=1_000, pause=lambda _: None) is None
+    assert begin_clean(log) is None
     assert log.retention(NOW_MS, 5) == []
     log.stop_cleaning()
-    job.run()
-    assert not log.end_clean(job, NOW_MS)
+    assert not clean_step(log, job)
     assert not log.busy
     assert len(log.retention(NOW_MS, 5)) == 5
 
@@ -317,12 +317,10 @@ def test_a_stop_is_heeded_within_a_step(disk: FaultyDisk) -> None:
         if len(pauses) == 3:
             log.stop_cleaning()
 
-    job = log.begin_clean(NOW_MS, 2_001, memory_bytes=1_000_000, pause=pause)
+    job = begin_clean(log, pause=pause)
     assert job is not None
-    job.run()
-    assert log.end_clean(job, NOW_MS)
-    job.run()
-    assert not log.end_clean(job, NOW_MS)
+    assert clean_step(log, job)
+    assert not clean_step(log, job)
     assert len(pauses) == 3
     assert len(contents(log)) == 2_001
     assert not any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))

@@ -16,7 +16,6 @@ _DEVIATIONS = {
     "broker.session.timeout.ms": "6000",
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "internal.segment.bytes": "",
-    "log.cleaner.dedupe.buffer.size": "67108864",
     "log.flush.interval.ms": "9223372036854775807",
     "socket.receive.buffer.bytes": "-1",
     "socket.send.buffer.bytes": "-1",

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -12,13 +12,13 @@ from raylog.actors.config import BrokerConfigs, BrokerSettings, resolve_topic
 from raylog.actors.ports import PartitionKey, PartitionLeadership, TopicId
 from raylog.actors.replica.cleaner import Cleaner
 from raylog.actors.replica.config import CleanerSettings, cleaner_settings, partition_config
-from raylog.actors.replica.machine import PartitionMachine
+from raylog.actors.replica.machine import Appended, PartitionMachine
 from raylog.actors.replica.partition import Partition
-from raylog.actors.runtime.base import Runtime
+from raylog.actors.runtime.base import PeerLost, Runtime, Work
 from raylog.storage.log import Log
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, settle
-from tests.support.logs import append, checkpoint, contents, flush, keyed
+from tests.support.logs import append, checkpoint, clean, contents, flush, keyed
 from tests.support.replicas import FakeHost
 
 TOPIC_ID = TopicId(bytes(16))
@@ -66,42 +66,76 @@ def offsets(one: Partition) -> list[int]:
     return [offset for offset, _, _ in contents(one.log)]
 
 
-def run_for(ms: int, settings: CleanerSettings, partitions: dict[PartitionKey, Partition]) -> None:
-    async def run() -> None:
-        runtime = FakeRuntime()
-        task = runtime.start(
-            Cleaner(cast(Runtime, runtime), settings, partitions).run_forever(), "cleaner"
-        )
-        await runtime.advance(ms)
-        await settle()
-        task.cancel()
-        assert not runtime.failures
+class FakeBroker:
+    """Grants turns as it is told."""
 
-    asyncio.run(run())
+    def __init__(self) -> None:
+        self.grants = True
+        self.asked: list[float] = []
+        self.ended = 0
+
+    async def cleaning_turn(self, name: str, dirty_ratio: float) -> bool:
+        assert name == "me"
+        self.asked.append(dirty_ratio)
+        return self.grants
+
+    async def cleaning_ended(self, name: str) -> None:
+        self.ended += 1
+
+
+class Process:
+    """A cleaner whose logs were just checkpointed, under a clock that stands."""
+
+    def __init__(self, *partitions: Partition, settings: CleanerSettings | None = None) -> None:
+        self.runtime = FakeRuntime()
+        self.broker = FakeBroker()
+        self.runtime.peers["broker"] = self.broker
+        self.open = by_key(*partitions)
+        self.cleaner = Cleaner(
+            cast(Runtime, self.runtime),
+            settings or CleanerSettings(),
+            self.open,
+            name="me",
+            broker="broker",
+        )
+        for each in partitions:
+            self.cleaner.note(each)
+
+
+def run_for(ms: int, settings: CleanerSettings, *partitions: Partition) -> FakeRuntime:
+    async def run() -> FakeRuntime:
+        process = Process(*partitions, settings=settings)
+        await process.runtime.advance(ms)
+        await settle()
+        assert not process.runtime.failures
+        return process.runtime
+
+    return asyncio.run(run())
 
 
 def test_compacted_logs_are_cleaned_after_the_backoff() -> None:
     disk = FaultyDisk()
-    compacted, both, kept = (
+    compacted, both, kept = logs = [
         partition(disk, number, policy)
         for number, policy in enumerate(("compact", "compact,delete", "delete"))
-    )
-    run_for(999, CleanerSettings(backoff_ms=1_000), by_key(compacted, both, kept))
+    ]
+    run_for(999, CleanerSettings(backoff_ms=1_000), *logs)
     assert offsets(compacted) == [0, 1, 2, 3]
-    run_for(1_001, CleanerSettings(backoff_ms=1_000), by_key(compacted, both, kept))
+    runtime = run_for(1_001, CleanerSettings(backoff_ms=1_000), *logs)
     assert offsets(compacted) == offsets(both) == CLEANED
     assert offsets(kept) == [0, 1, 2, 3]
+    assert runtime.pending_timers() == 0  # nothing is looked at while nothing can be due
 
 
 def test_a_cleaner_that_is_switched_off_does_nothing() -> None:
     one = partition(FaultyDisk(), 0)
-    run_for(100_000, CleanerSettings(enabled=False), by_key(one))
+    assert run_for(100_000, CleanerSettings(enabled=False), one).pending_timers() == 0
     assert offsets(one) == [0, 1, 2, 3]
 
 
 def test_memory_for_one_key_takes_more_rounds_at_once() -> None:
     one = partition(FaultyDisk(), 0)
-    run_for(15_001, CleanerSettings(memory_bytes=1), by_key(one))
+    run_for(15_001, CleanerSettings(memory_bytes=1), one)
     assert offsets(one) == CLEANED
 
 
@@ -110,29 +144,166 @@ def test_a_log_that_fails_does_not_keep_the_others(caplog: pytest.LogCaptureFixt
     damaged, sound = partition(disk, 0), partition(disk, 1)
     disk.corrupt(f"/p0/{0:020}.log", 66, b"?")
     with caplog.at_level(logging.ERROR):
-        run_for(50_000, CleanerSettings(), by_key(damaged, sound))
+        run_for(50_000, CleanerSettings(), damaged, sound)
     assert offsets(sound) == CLEANED
     assert [record.message for record in caplog.records] == ["cleaning of t-0 failed"]
     assert not damaged.log.busy
 
 
+def test_the_dirtiest_log_comes_first() -> None:
+    disk = FaultyDisk()
+    cleaner, dirtiest, dirty = (partition(disk, number) for number in range(3))
+    for each, more in ((cleaner, 1), (dirty, 3)):
+        clean(each.log)
+        for value in range(more):
+            append(each.log, keyed([(b"k", b"%d" % value)]))
+        flush(each.log)
+        checkpoint(each.log)
+        each.handle(Appended(each.log.log_end_offset, 0))
+    order: list[Partition] = []
+
+    async def run() -> list[float]:
+        process = Process(cleaner, dirtiest, dirty)
+        begin = Log.begin_clean
+
+        def begun(log: Log, *args: Any, **given: Any) -> Any:
+            order.extend(each for each in process.open.values() if each.log is log)
+            return begin(log, *args, **given)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Log, "begin_clean", begun)
+            await process.cleaner.sweep()
+        assert process.broker.ended == 3
+        return process.broker.asked
+
+    asked = asyncio.run(run())
+    assert order == [dirtiest, dirty, cleaner]
+    assert asked == sorted(asked, reverse=True)
+    assert asked[0] == 1
+
+
+def test_others_of_the_broker_have_their_turn() -> None:
+    one = partition(FaultyDisk(), 0)
+
+    async def run() -> None:
+        process = Process(one)
+        process.broker.grants = False
+        await process.runtime.advance(20_000)
+        assert len(process.broker.asked) == 6  # every second
+        assert offsets(one) == [0, 1, 2, 3]
+        del process.runtime.peers["broker"]
+        await process.runtime.advance(5_000)
+        assert offsets(one) == [0, 1, 2, 3]
+        process.runtime.peers["broker"] = process.broker
+        process.broker.grants = True
+        await process.runtime.advance(1_000)
+        assert offsets(one) == CLEANED
+
+    asyncio.run(run())
+
+
+def test_what_other_replicas_lack_is_cleaned_when_they_have_it() -> None:
+    one = partition(FaultyDisk(), 0)
+    held = one.machine.high_watermark
+
+    async def run() -> None:
+        process = Process(one)
+        one.machine.high_watermark = 0
+        await process.runtime.advance(40_000)
+        assert offsets(one) == [0, 1, 2, 3]
+        one.machine.high_watermark = held
+        await process.runtime.advance(15_000)
+        assert offsets(one) == CLEANED
+
+    asyncio.run(run())
+
+
+def test_a_log_that_is_being_cut_is_left_alone() -> None:
+    one = partition(FaultyDisk(), 0)
+
+    async def run() -> None:
+        process = Process(one)
+        one.in_surgery = True
+        await process.runtime.advance(40_000)
+        assert not one.log.busy
+        assert offsets(one) == [0, 1, 2, 3]
+        one.in_surgery = False
+        await process.runtime.advance(15_000)
+        assert offsets(one) == CLEANED
+
+    asyncio.run(run())
+
+
 def test_a_closed_log_is_let_go() -> None:
     one = partition(FaultyDisk(), 0)
-    runtime = FakeRuntime()
-    steps = 0
 
-    async def stop_after_first(function: object, *args: object) -> None:
-        nonlocal steps
-        steps += 1
-        assert callable(function)
-        function(*args)
-        one.log.stop_cleaning()
+    async def run() -> int:
+        process = Process(one)
+        steps = 0
 
-    runtime.run_blocking = stop_after_first  # type: ignore[method-assign]  # of this one
-    assert asyncio.run(Cleaner(cast(Runtime, runtime), CleanerSettings(), by_key(one)).sweep()) == 0
-    assert steps == 1
+        async def stop_after_first(function: Any, *args: object) -> object:
+            nonlocal steps
+            steps += 1
+            outcome = function(*args)
+            one.log.stop_cleaning()
+            return outcome
+
+        process.runtime.run_blocking = stop_after_first  # type: ignore[method-assign]  # of this one
+        assert await process.cleaner.sweep() == 0
+        return steps
+
+    assert asyncio.run(run()) == 2  # a step, and the log's part of it
     assert not one.log.busy
     one.close()
+
+
+class Mortal:
+    """Work that is lost at its third step, as if its process was killed."""
+
+    lost = 0
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._steps = 0
+
+    async def step(self) -> object:
+        self._steps += 1
+        if self._steps == 3 and not Mortal.lost:
+            Mortal.lost += 1
+            raise PeerLost("killed")
+        return self._work.step()
+
+    def stop(self) -> None:
+        raise AssertionError("nobody stops it")
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_process_that_is_lost_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    one = partition(disk, 0)
+
+    async def run() -> None:
+        process = Process(one)
+
+        async def apart(work: Work) -> Mortal:
+            return Mortal(work)
+
+        process.runtime.apart = apart  # type: ignore[method-assign]  # of this one
+        await process.runtime.advance(16_000)
+        assert Mortal.lost == 1
+        assert not one.log.busy
+        assert one.log.first_dirty_offset == 0
+        await process.runtime.advance(16_000)
+        assert offsets(one) == CLEANED
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(run())
+    assert [record.message for record in caplog.records] == [
+        "cleaning of t-0 begins anew later: killed"
+    ]
+    assert not any(name.endswith(".tmp") for name in disk.listdir("/p0"))
 
 
 def test_settings_are_the_brokers() -> None:

@@ -1,0 +1,134 @@
+"""One cleaning as its log sees it: takes what the work in `cleaning.py` made, step by step.
+
+A segment takes the place of its group in this order:
+
+1. its file is written under a temporary name and made durable, its index beside it (the work);
+2. the index gets its name;
+3. the `cleaner` file says, durably, what the segment stands for;
+4. it gets its name, durably;
+5. the log reads it instead of the group, whose files go like those that expired.
+
+Whatever a crash leaves of this, opening finds either the group or the segment: what has its name
+has passed 3. A full disk ends the cleaning before 4, and the group stays. Who does the work has no
+part in 2 to 5: it may end at any time, and what it leaves is removed.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from raylog.storage.checkpoint import CleanerFile, CleanerState, Swap
+from raylog.storage.cleaning import (
+    Cleaning,
+    Failed,
+    Finished,
+    KeysRead,
+    Made,
+    Outcome,
+    Unchanged,
+    temporary_path,
+)
+from raylog.storage.disk import remove
+from raylog.storage.layout import index_name
+from raylog.storage.segment import Segment
+from raylog.wire.errors import KafkaError
+
+
+@dataclass(slots=True)
+class CleanJob:
+    """One cleaning of the first segments of a log, which are closed and durable.
+
+    `work.step` is called in an executor or another process, its outcome given to `take` in an
+    executor, then the job to `Log.end_clean`, until that says that it is done. `swapped` is what
+    the last step made, for the log: the group and the segment in its place.
+    """
+
+    work: Cleaning
+    cleaner_file: CleanerFile
+    state: CleanerState  # as it is on disk
+    segments: list[Segment]  # those that were not looked at yet
+    failure: OSError | KafkaError | None = None
+    damaged: str | None = None  # name of a segment
+    done: bool = False
+    stopping: bool = False
+    swapped: tuple[list[Segment], Segment] | None = None
+    records_read: int = 0
+    on_stop: Callable[[], None] | None = None
+    """Ends a step that another process does."""
+    _clean_end: int = 0
+
+    def take(self, outcome: Outcome) -> None:
+        """Take what a step did. Blocking."""
+        self.swapped = None
+        try:
+            self._take(outcome)
+        except OSError as failure:
+            self.failure = failure
+
+    def _take(self, outcome: Outcome) -> None:
+        match outcome:
+            case KeysRead(end_offset, records):
+                self._clean_end, self.records_read = end_offset, records
+            case Made():
+                self.swapped = self._put_in_place(outcome)
+            case Unchanged():
+                del self.segments[0]
+            case Finished():
+                if not self.stopping:
+                    self.state = replace(self.state, first_dirty_offset=self._clean_end)
+                    self.cleaner_file.write(self.state)
+                self.done = True
+            case Failed(failure, damaged):
+                self.failure, self.damaged = failure, damaged
+            case _:
+                assert_never(outcome)
+
+    def abandon(self) -> None:
+        """End it: who did the work is gone. Blocking; what was swapped stays so."""
+        self.swapped = None
+        self.done = True
+        try:
+            self._remove_temporary_files()
+        except OSError as failure:
+            self.failure = failure
+
+    def stop(self) -> None:
+        """Let the running step be the last, and end soon."""
+        self.stopping = True
+        self.work.stop()
+        if self.on_stop is not None:
+            self.on_stop()
+
+    def _put_in_place(self, made: Made) -> tuple[list[Segment], Segment]:
+        group = self.segments[: made.group]
+        segment = Segment(made.name, group[-1].created_ms)
+        segment.restore(made.summary, made.aborted)
+        segment.trusted_size = 0  # all of it was just checked, and written
+        segment.file_size = segment.size
+        swaps = (*self.state.swaps, Swap(segment.name, segment.next_offset))
+        state = replace(self.state, swaps=swaps)
+        disk, directory = self.work.disk, self.work.directory
+        index = index_name(segment.name)
+        try:
+            disk.rename(self._temporary(index), f"{directory}/{index}")
+            self.cleaner_file.write(state)
+            disk.rename(self._temporary(segment.name), f"{directory}/{segment.name}")
+            disk.fsync_dir(directory)
+        except OSError:
+            for name in (segment.name, index):
+                remove(disk, f"{directory}/{name}")
+                remove(disk, self._temporary(name))
+            raise
+        self.state = state
+        del self.segments[: made.group]
+        return group, segment
+
+    def _temporary(self, name: str) -> str:
+        return temporary_path(self.work.directory, name, self.work.token)
+
+    def _remove_temporary_files(self) -> None:
+        """Those of a segment that was not made to its end."""
+        disk, directory = self.work.disk, self.work.directory
+        for name in disk.listdir(directory):
+            if f".{self.work.token}." in name:
+                remove(disk, f"{directory}/{name}")
