@@ -29,6 +29,7 @@ VAGUE = {"throttle_time_ms", "error_message", "host", "port"}
 LONG = 250
 """Texts that are longer are not kept in full."""
 _MEMBER_FIELDS = {"member_id", "leader"}
+_PRODUCER_FIELDS = {"producer_id", "ongoing_txn_producer_id"}
 _UUID = re.compile(r"(?P<before>.*?)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHORT_UUID = re.compile(r"[A-Za-z0-9_-]{22}")
 _NO_TOPIC = bytes(16)
@@ -87,7 +88,7 @@ class Names:
             return self._member(value)
         if name.endswith("error_code"):
             return error_name(value)
-        if name == "producer_id" and value >= 0:
+        if name in _PRODUCER_FIELDS and value >= 0:
             return self._producers.setdefault(value, f"p{len(self._producers)}")
         if name == "transaction_start_time_ms" and value > 0:
             return "a time"

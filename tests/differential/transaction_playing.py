@@ -21,6 +21,10 @@ SETTINGS = playing.SETTINGS | {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
+TWO_PHASE_RECORDED = Path(__file__).with_name("apache-kafka-4.3.1-two-phase.json")
+TWO_PHASE_SETTINGS = SETTINGS | {"transaction.two.phase.commit.enable": "true"}
+UNSTABLE = {"unstable.api.versions.enable": "true"}
+"""Apache Kafka serves InitProducerId 6 with this only."""
 TRANSACTIONAL_ID = 1
 """Key type of FindCoordinator."""
 

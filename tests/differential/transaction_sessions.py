@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from tests.differential import mixed_transactions
 from tests.differential.people import Outsider
 from tests.differential.session import Sessions
 from tests.differential.stage import Stage
@@ -353,3 +354,6 @@ def _choices(
         (1, one.list),
         (1, lambda: Outsider(stage).fetch(None, 7, require_stable=True)),
     ]
+
+
+SESSIONS.extend(mixed_transactions.SESSIONS)
