@@ -19,6 +19,7 @@ from raylog.actors.runtime.base import (
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.network import Weather
 from raylog.actors.simulation.runtime import LATE_S, SimRuntime
+from raylog.actors.simulation.transactions.faults import Ended
 from raylog.actors.simulation.world import World
 
 T = TypeVar("T")
@@ -209,6 +210,46 @@ def test_a_link_breaks_with_its_peer_and_tells_both_sides() -> None:
         world.kill("c")
         with pytest.raises(PeerLost):
             await asked
+
+    simulate(main)
+
+
+@pytest.mark.parametrize(("lingering", "asked"), [(0.0, 0), (1.0, 1)])
+def test_what_a_broken_link_carries_may_arrive_though_nobody_waits(
+    lingering: float, asked: int
+) -> None:
+    async def main(world: World) -> None:
+        runtime, ref, actor = await counter(world)
+        world.network.lingering = lingering
+        link = await runtime.connect(ref)
+        answer = link.ask("n")
+        [found] = world.resident(ref).links
+        found.break_off()
+        with pytest.raises(PeerLost):
+            await answer
+        seen = []
+        for _ in range(200):
+            seen.append(actor.asked)
+            await runtime.sleep(0.05)
+        assert max(seen) == asked
+        assert seen[-1] == -1, "in the end the target knows, too"
+
+    simulate(main, seed=1)
+
+
+def test_who_ends_in_the_middle_of_a_step_breaks_no_invariant() -> None:
+    async def main(world: World) -> None:
+        runtime, ref, _ = await counter(world)
+
+        def end() -> None:
+            world.kill("c")
+            raise Ended
+
+        world.loop.call_later(0.01, end, context=world.resident(ref).process.context)
+        await runtime.sleep(1)
+        assert world.failures == []
+        with pytest.raises(PeerLost):
+            await runtime.call(ref, "ask", timeout_ms=1000)
 
     simulate(main)
 
