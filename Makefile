@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
-        differential malformed loadtest checker bench replicated transactions-bench copying groups-load micro golden lock clean install
+        differential malformed spark spark-peers loadtest checker bench replicated transactions-bench copying groups-load micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -108,6 +108,12 @@ scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broke
 
 conformance: $(STAMP) ## foreign clients against the embedded broker
 	$(PYTEST) tests/conformance
+
+spark: $(STAMP) ## the Spark source and the exactly-once sink (needs Java 17; minutes, so not in make test)
+	$(PYTEST) tests/spark
+
+spark-peers: $(STAMP) ## the same, and the sink against Apache Kafka (needs Maven too)
+	RAYLOG_SPARK_PEERS=1 $(PYTEST) tests/spark
 
 malformed: $(STAMP) ## 100,000 malformed frames at a live gateway
 	$(PY) -m tests.cluster.malformed --frames 100000

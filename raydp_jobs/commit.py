@@ -84,8 +84,10 @@ class Batch:
     """Source offsets at which the next one begins."""
 
     def offsets(self) -> dict[TopicPartition, CommittedOffset]:
-        """What TxnOffsetCommit says; raises MarkTooLong."""
+        """What TxnOffsetCommit says; raises MarkTooLong, SourceMismatch."""
         metadata = self.mark.encode()
+        if self.partitions[0] in self.ends:
+            raise SourceMismatch(f"{self.partitions[0].topic} is read, and written to")
         offsets = {self.partitions[0]: self.mark.batch_id, **self.ends}
         return {key: CommittedOffset(offset, -1, metadata) for key, offset in offsets.items()}
 

@@ -40,6 +40,7 @@ from raylog.raydp_jobs.commit import (
     Identified,
     OffsetsRead,
     ReadOffsets,
+    Refused,
     TakeIdentity,
     TaskReport,
     Write,
@@ -148,7 +149,7 @@ class ExactlyOnceSink:
                     event = self._run(selected, topics, step.effect.identity)
                 else:
                     event = run_blocking(self._transactions.carry_out(step.effect, offsets))
-                log.info("%s batch %d: %s", self.sink_id, mark.batch_id, event)
+                log.info("%s, batch %d: %s", self.sink_id, mark.batch_id, _told(event))
                 step = machine.handle(event, self._now_ms())
         except BaseException:
             if machine.runs:
@@ -297,6 +298,21 @@ def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
     by_target = blocks.partitionBy(len(run.topics.targets()), _identity)
     reports: list[TaskReport] = by_target.mapPartitionsWithIndex(run.write).collect()
     return reports
+
+
+def _told(event: Event) -> str:
+    """An event as progress."""
+    match event:
+        case Written(reports):
+            rows = sum(report.count for report in reports)
+            partitions = sum(report.count > 0 for report in reports)
+            return f"{rows} rows are written to {partitions} partitions"
+        case WriteLost(reason):
+            return f"to be written again: {reason}"
+        case Refused(code, reason):
+            return f"{code.name} {reason}"
+        case _:
+            return type(event).__name__
 
 
 def _identity(target: int) -> int:

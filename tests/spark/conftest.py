@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-PEERS = ["raylog", "kafka"] if os.environ.get("RAYLOG_SPARK_PEERS") else ["raylog"]
+PEERS = bool(os.environ.get("RAYLOG_SPARK_PEERS"))
+VERSIONS = [("raylog", 2), ("raylog", 1), *([("kafka", 2), ("kafka", 1)] if PEERS else [])]
 PYSPARKS_OWN = ("distutils Version classes are deprecated", "unclosed", "Exception ignored in")
 """Warnings that pyspark and py4j cause, which leave sockets to the garbage collector."""
 _UPGRADE, _DOWNGRADE = 1, 2
@@ -66,7 +67,7 @@ def started() -> Iterator[Callable[[str], str]]:
         yield get
 
 
-@pytest.fixture(params=[(peer, version) for peer in PEERS for version in (2, 1)], ids=str)
+@pytest.fixture(params=VERSIONS, ids=lambda param: f"{param[0]}-{param[1]}")
 def bootstrap(request: pytest.FixtureRequest, started: Callable[[str], str]) -> str:
     """A cluster with transactions of one version or the other."""
     kind, version = request.param

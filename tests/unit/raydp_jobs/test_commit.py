@@ -346,3 +346,9 @@ def test_the_transaction_says_where_the_source_was_and_which_batch_it_is() -> No
         OUT[0]: CommittedOffset(4, -1, metadata),
         IN: CommittedOffset(30, -1, metadata),
     }
+
+
+def test_a_topic_is_not_copied_into_itself() -> None:
+    """The offset that carries the mark would be the source's."""
+    with pytest.raises(SourceMismatch, match="out is read, and written to"):
+        Batch(Mark("q", 4), OUT, {}, {OUT[0]: 30}).offsets()
