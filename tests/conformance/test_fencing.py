@@ -165,7 +165,7 @@ def test_a_zombie_commits_nothing(
 
 
 def test_readers_move_on_past_a_producer_that_died(
-    bootstrap: str, made: str, open_transaction: Open, record_property: Callable[..., None]
+    bootstrap: str, made: str, open_transaction: Open, request: pytest.FixtureRequest
 ) -> None:
     """facts.md, Transactions: it is aborted at its timeout, and readers go on, not before."""
     dead = open_transaction()
@@ -173,5 +173,5 @@ def test_readers_move_on_past_a_producer_that_died(
     write(bootstrap, made, "behind")
     assert read_until(bootstrap, made, "behind") == ["behind"]
     waited_s = time.monotonic() - dead.opened_at
-    record_property("waited_s", round(waited_s, 2))
+    request.node.user_properties.append(("waited_s", waited_s))
     assert waited_s >= TIMEOUT_MS / 1e3
