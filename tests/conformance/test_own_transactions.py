@@ -24,6 +24,7 @@ from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
+from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import ErrorCode, InvalidProducerEpoch, MessageTooLarge, ProducerFenced
 from raylog.wire.messages.update_features import (
     FeatureUpdateKey,
@@ -305,3 +306,73 @@ def test_consume_transform_produce_is_exactly_once(client: BlockingClient, topic
         producer.close()
     assert copied == 100
     assert read(client, target, 100, READ_COMMITTED) == [b"%02d" % n for n in range(100)]
+
+
+# ---- Raylog alone --------------------------------------------------------------------------
+
+
+def test_a_coordinator_and_leaders_may_go_within_a_transaction(topic: str) -> None:
+    settings = {
+        "offsets.topic.num.partitions": "3",
+        "offsets.topic.replication.factor": "3",
+        "transaction.state.log.min.isr": "1",
+        "transaction.state.log.num.partitions": "3",
+    }
+    with (
+        EmbeddedBroker(brokers=3, settings=settings) as broker,
+        BlockingClient(broker.bootstrap) as client,
+    ):
+        client.create_topics([NewTopic(topic, 2, 3)])
+        producer = producer_of(client, topic)
+        kept = []
+        for round_ in range(12):
+            producer.begin_transaction()
+            values = [b"%02d-%d" % (round_, number) for number in range(4)]
+            for number, value in enumerate(values):
+                producer.send(topic, value, partition=number % 2)
+                producer.flush()
+                if (round_, number) == (4, 1):
+                    broker.stop_broker(client.describe_transaction(topic).coordinator)
+            offsets = {TopicPartition(topic, 0): round_}
+            producer.send_offsets_to_transaction(offsets, GroupMetadata(f"{topic}-group"))
+            if round_ % 3 == 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+                kept += values
+        assert read(client, topic, len(kept), READ_COMMITTED) == kept
+        assert is_settled(client, f"{topic}-group", topic, 10)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_that_timed_out_cannot_be_committed(topic: str, version: int) -> None:
+    """In version 2 its producer goes on after the abort (KIP-890), in version 1 it is fenced."""
+    settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
+    with EmbeddedBroker(settings=settings) as broker, BlockingClient(broker.bootstrap) as client:
+        set_level(broker.bootstrap, version)
+        client.create_topics([NewTopic(topic, 2, 1)])
+        for end, goes_on in (("commit", False), ("abort", version == 2)):
+            timeout_ms = 2_000 if goes_on else 100  # within which the last one is committed
+            producer = client.producer(
+                ProducerSettings(transactional_id=topic, transaction_timeout_ms=timeout_ms)
+            )
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send(topic, b"lost", partition=0)
+            producer.flush()
+            ended = (
+                client.describe_transaction(topic).state == "CompleteAbort" for _ in range(20_000)
+            )
+            assert any(ended)
+            if not goes_on:
+                call = (
+                    producer.commit_transaction if end == "commit" else producer.abort_transaction
+                )
+                with pytest.raises(ProducerUnusable):
+                    call()
+                continue
+            producer.abort_transaction()
+            producer.begin_transaction()
+            producer.send(topic, b"kept", partition=0)
+            producer.commit_transaction()
+            assert read(client, topic, 1, READ_COMMITTED) == [b"kept"]
