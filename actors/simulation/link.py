@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from raylog.actors.simulation.world import Resident, World
 
 LINGERS_S = 4.0
-"""How long a broken link may be one for its target, at most."""
+"""How late what a broken link carries may arrive, at most."""
 
 
 class SimRequest:
@@ -148,23 +148,26 @@ class SimLink:
             self.world.note("break", self.number)
             self.break_off()
 
-    def break_off(self) -> None:
+    def break_off(self, *, lingers: bool = False) -> None:
         """The connection breaks: each side learns it in its own time.
 
-        Until the target does, what is on its way may arrive, though nobody waits for an answer.
+        With `lingers`, and where the network is like that, what is on its way to the target
+        arrives late, though nobody waits for an answer.
         """
         if not self._open:
             return
         loop, random = self.world.loop, self.world.random
         self._detach()
         loop.call_later(0.0001, self._learn, context=self._here)
-        longest_s, lingering = 0.5, self.world.network.lingering
-        if lingering and random.random() < lingering:
-            longest_s = LINGERS_S
+        known_s = random.uniform(0.0001, 0.5)
+        lingering = self.world.network.lingering
+        if lingers or (lingering and random.random() < lingering):
+            late_s = LINGERS_S * random.random() ** 2
+            self._there.stall(late_s)
+            known_s += late_s
         else:
             self._there.close()
-        context = self._target.process.context
-        loop.call_later(random.uniform(0.0001, longest_s), self._part, context=context)
+        loop.call_later(known_s, self._part, context=self._target.process.context)
 
     def _detach(self) -> None:
         self._open = False

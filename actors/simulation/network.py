@@ -161,7 +161,16 @@ class Network:
 class Lane:
     """One direction of a link: messages arrive in order, and none while the way is cut."""
 
-    __slots__ = ("_context", "_due", "_last_s", "_loop", "_network", "_source", "_target")
+    __slots__ = (
+        "_context",
+        "_due",
+        "_last_s",
+        "_loop",
+        "_network",
+        "_source",
+        "_stalled_s",
+        "_target",
+    )
 
     def __init__(
         self, loop: SimLoop, network: Network, source: str, target: str, context: Context
@@ -173,6 +182,8 @@ class Lane:
         self._context = context
         """Whose callback the arrival is."""
         self._last_s = 0.0
+        self._stalled_s = 0.0
+        """Nothing arrives before."""
         self._due: deque[Callable[[], None]] = deque()
 
     @property
@@ -190,8 +201,14 @@ class Lane:
     def _next(self) -> None:
         if self._network.is_cut(self._source, self._target):
             self._network.hold(self._source, self._target, self._next)
+        elif self._loop.time() < self._stalled_s:
+            self._loop.call_at(self._stalled_s, self._next, context=OUTSIDE)
         elif self._due:
             self._network.hand_over(self._due.popleft(), self._context)
+
+    def stall(self, seconds: float) -> None:
+        """Let nothing arrive for a while."""
+        self._stalled_s = self._loop.time() + seconds
 
     def close(self) -> None:
         """Nothing more arrives."""

@@ -1,4 +1,4 @@
-"""What is done to coordinators: killed between any two steps, paused, their markers held back."""
+"""What is done to coordinators: killed between any two steps, paused, their markers late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSACTION_WEIGHTS = {
     "kill_coordinator": 4,
     "kill_at_failpoint": 6,
     "pause_coordinator": 2,
-    "hold_markers": 4,
+    "delay_markers": 4,
 }
 _STORED = (
     State.EMPTY,
@@ -59,7 +59,7 @@ class TransactionalFaults(Faults):
             "kill_coordinator": self._kill_coordinator,
             "kill_at_failpoint": self._kill_at_failpoint,
             "pause_coordinator": self._pause_coordinator,
-            "hold_markers": self._hold_markers,
+            "delay_markers": self._delay_markers,
         }
 
     def heal(self) -> None:
@@ -94,29 +94,17 @@ class TransactionalFaults(Faults):
 
         victim.actor.failpoints.set(name, reached)
 
-    def _hold_markers(self) -> None:
-        """The next markers of a coordinator do not get to a machine for a while.
-
-        Their link may break meanwhile; they arrive all the same, perhaps, but late.
-        """
+    def _delay_markers(self) -> None:
+        """The next markers of a coordinator seem lost with their links, and arrive late."""
         victim = self._do.victim(TRANSACTION)
         if victim is None:
             return
-        here = victim.machine.name
-        target = self._random.choice(self._do.others(victim.machine))
-        seconds = self._random.uniform(0.1, 2.5)
-        breaks_s = self._random.choice((0.05, 0.5, 3.0)) * self._random.random()
 
         def reached() -> None:
             victim.actor.failpoints.clear()
-            self._do.tell(f"markers of {here} do not get to {target} for {seconds:.1f} s")
-            self._do.cut([(here, target)], seconds)
-            self._do.later(breaks_s, lambda: self._break(victim, target))
+            self._do.tell(f"markers of {victim.machine.name} are late")
+            for link in tuple(victim.links):
+                if link.source is victim and link.target_machine != victim.machine.name:
+                    link.break_off(lingers=True)
 
-        victim.actor.failpoints.set("markers.sending", reached)
-
-    def _break(self, source: Resident, target: str) -> None:
-        """Break the links from an actor to a machine."""
-        for link in tuple(source.links):
-            if link.source is source and link.target_machine == target:
-                link.break_off()
+        victim.actor.failpoints.set("markers.sent", reached)

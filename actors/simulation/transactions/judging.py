@@ -90,6 +90,7 @@ class Verdict:
         visible = Counter(self._values())
         for sent in history.sent:
             self._judge_transaction(sent, visible)
+        self._judge_parts(history)
 
     def _judge_transaction(self, sent: Sent, visible: Counter[bytes]) -> None:
         values = [value for found in sent.values.values() for value in found]
@@ -102,6 +103,23 @@ class Verdict:
             self._hold(Property.COMMITTED_VISIBLE, whole, *details)
         if sent.told is False or not sent.asked_to_commit:
             self._hold(Property.ABORTED_HIDDEN, absent, *details)
+
+    def _judge_parts(self, history: History) -> None:
+        """In each partition a marker ends one transaction, and all of what that wrote there."""
+        whose = {
+            value: sent.label
+            for sent in history.sent
+            for values in sent.values.values()
+            for value in values
+        }
+        for name, outcome in self.outcomes.items():
+            if name.startswith(OFFSETS_TOPIC):
+                continue
+            parts = [{whose[value] for value in found} for found in outcome.values_together()]
+            alone = all(len(labels) == 1 for labels in parts)
+            ends = Counter(label for labels in parts for label in labels)
+            twice = [label for label, count in ends.items() if count > 1]
+            self._hold(Property.NOT_TORN, alone and not twice, name, "ended twice", twice)
 
     def judge_group(self, group: str, source: str, told: int) -> None:
         """What a group has copied is what it says to have passed, once each.

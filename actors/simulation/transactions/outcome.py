@@ -97,6 +97,11 @@ class Outcome:
         """Producers whose transactions no marker has ended."""
         return list(self._open)
 
+    def values_together(self) -> Iterator[list[bytes]]:
+        """What each transaction wrote, as markers part them."""
+        for span in self._spans:
+            yield [value or b"" for _, _, value in span.records]
+
     def last_stable_offset(self, high_watermark: int) -> int:
         """What was stable when the high watermark was there: it follows from the log below."""
         undecided = [

@@ -68,6 +68,11 @@ def test_what_counts_follows_from_the_markers() -> None:
     ]
 
 
+def test_a_marker_ends_what_was_written_since_the_last() -> None:
+    together = list(outcome().values_together())
+    assert together == [[b"a", b"b"], [b"c"], [b"d"], [b"open"]]
+
+
 def test_what_is_stable_follows_from_the_high_watermark() -> None:
     stable = [outcome().last_stable_offset(high_watermark) for high_watermark in range(11)]
     assert stable == [0, 1, 1, 1, 1, 3, 3, 5, 5, 9, 9]
