@@ -157,11 +157,11 @@ class TransactionState:
             self.ruined(error)
 
     def broken(self, error: Exception) -> None:
-        """The transaction cannot be committed."""
+        """The transaction cannot be committed; of an abort the last error says how to go on."""
         if self.phase in (Phase.OPEN, Phase.COMMITTING):
-            self.phase = Phase.BROKEN
-        if self.phase in (Phase.BROKEN, Phase.ABORTING):
-            self.error = self.error or error
+            self.phase, self.error = Phase.BROKEN, error
+        elif self.phase is Phase.ABORTING:
+            self.error = error
 
     def ruined(self, error: Exception) -> None:
         """The producer is of no more use."""

@@ -25,6 +25,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     ErrorCode,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     OutOfOrderSequenceNumber,
     ProducerFenced,
 )
@@ -463,6 +464,20 @@ def test_an_id_that_was_forgotten_begins_anew() -> None:
     rig.send(b"b")
     rig.commit()
     assert rig.broker.logs.values == {P0: [b"b"]}
+
+
+def test_an_id_that_is_forgotten_before_the_abort_begins_anew_when_that_is_repeated() -> None:
+    rig = Rig(2).started()
+    rig.send(b"a")
+    rig.flush()
+    rig.broker.fates[ApiKey.END_TXN] = [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    with pytest.raises(InvalidProducerIdMapping):
+        rig.abort()
+    rig.abort()
+    rig.producer.begin_transaction()
+    rig.send(b"b")
+    rig.commit()
+    assert rig.broker.ends == [(True, [P0])]
 
 
 def test_a_coordinator_that_is_silent_breaks_what_it_was_to_add() -> None:
