@@ -40,8 +40,8 @@ NEVER, SOON = {"min.cleanable.dirty.ratio": "1"}, {"min.cleanable.dirty.ratio": 
 SETTINGS = {"log.cleaner.backoff.ms": "100"}
 QUIET_S = 20.0
 """Without cleaning, before each."""
-RESTS_S = 10.0
-"""A log whose size has not changed for so long after it shrank is clean."""
+RESTS_S = 3.0
+"""A log that is small enough, and whose size has not changed for so long, is clean."""
 SETTLE_S = 12.0
 """What was written is known to be durable after this: then it may be cleaned."""
 CLEAN_TIMEOUT_S = 900.0
@@ -165,13 +165,13 @@ class Cleaning:
         return self.before_bytes / 2**20 / (self.ended - self.began)
 
 
-def clean(client: BlockingClient, topic: str, mark: str) -> Cleaning:
-    """Have a topic cleaned, and wait until it is."""
+def clean(client: BlockingClient, topic: str, mark: str, goal_bytes: float) -> Cleaning:
+    """Have a topic cleaned, and wait until no more than `goal_bytes` are left of it."""
     before = size = _size(client, topic)
     client.alter_configs(Resource(ResourceType.TOPIC, topic), SOON)
     began = changed = monotonic()
     peak = 0
-    while size == before or monotonic() - changed < RESTS_S:
+    while size > goal_bytes or monotonic() - changed < RESTS_S:
         if monotonic() - began > CLEAN_TIMEOUT_S:
             raise TimeoutError(f"{topic} is not clean after {CLEAN_TIMEOUT_S:.0f} s")
         sleep(LOOK_S)
@@ -227,6 +227,13 @@ class Shape:
     rounds: int
     rate: int
 
+    @property
+    def goal_bytes(self) -> float:
+        """What is left at most of a log that is clean: its keys, and the segment that grows."""
+        records = self.megabytes * 1024**2 / self.size
+        drawn = self.keys * (1 - (1 - 1 / self.keys) ** records)
+        return float(drawn * (self.size + 100) + SEGMENT_BYTES)
+
 
 @dataclass(slots=True)
 class Result:
@@ -268,7 +275,7 @@ def measure(peer: Peer, shape: Shape) -> Result:
         with writing(peer.address, shape.rate) as writer:
             for topic in topics:
                 _watch(client, topic, peer.mark, QUIET_S)
-                cleanings.append(clean(client, topic, peer.mark))
+                cleanings.append(clean(client, topic, peer.mark, shape.goal_bytes))
                 began = cleanings[-1].began
                 quiet.append((began - QUIET_S + 2, began))
                 say.print(f"{peer.name}: {topic} at {cleanings[-1].rate:.1f} MiB/s")
@@ -330,6 +337,7 @@ def run(
     for source in sources:
         with source.run() as peer:
             results.append(measure(peer, shape))
+            say.print(_row(results[-1]))
     text = section(results, shape)
     print(text)
     if write_docs:

@@ -356,7 +356,11 @@ class Recovery:
         last_epoch = NO_EPOCH
         end_offset = _OFFSET_MAX if limit is None else limit
         around = Surroundings(
-            segment.next_offset, self._epoch_before, limit, self._first_epoch(limit)
+            segment.next_offset,
+            self._epoch_before,
+            limit,
+            self._first_epoch(limit),
+            has_holes=self._config.compact,
         )
         for _, fields, data, at in checked(self._disk, fd, segment.size, segment.file_size, around):
             base_offset, length, epoch, _, _, _, delta, _, timestamp, producer_id, _, _, _ = fields

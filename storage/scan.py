@@ -45,6 +45,7 @@ class Surroundings(NamedTuple):
     epoch: int = NO_LEADER_EPOCH  # of the batch before
     end_offset: int | None = None  # where the batch behind the part begins
     end_epoch: int | None = None  # its leader epoch
+    has_holes: bool = False  # whether offsets may be missing, as in copies of compacted logs
 
 
 _UNKNOWN = Surroundings()
@@ -114,7 +115,7 @@ class _Course:
 
     def __init__(self, disk: Disk, fd: int, end: int, around: Surroundings) -> None:
         self._disk, self._fd, self._end, self._around = disk, fd, end, around
-        self._has_holes = False  # as compacted logs have
+        self._has_holes = around.has_holes
 
     def agrees(self, behind: int, next_offset: int, epoch: int, leaps: bool) -> bool:
         """Whether a batch is believed that ends at `next_offset`, at a position in the file."""
@@ -126,7 +127,7 @@ class _Course:
             if magic == MAGIC and length >= _LENGTH_MIN:
                 self._has_holes = self._has_holes or leaps
                 return bool(base_offset >= next_offset and following_epoch >= epoch)
-        _, _, end_offset, end_epoch = self._around
+        _, _, end_offset, end_epoch, _ = self._around
         if end_epoch is not None and epoch > end_epoch:
             return False
         return (

@@ -112,6 +112,7 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
             flush_ms=int(config["flush.ms"]),
             file_delete_delay_ms=int(config["file.delete.delay.ms"]),
             producer_expiration_ms=int(config["producer.id.expiration.ms"]),
+            compact=compact,
             min_cleanable_dirty_ratio=float(config["min.cleanable.dirty.ratio"]),
             delete_retention_ms=int(config["delete.retention.ms"]),
             min_compaction_lag_ms=int(config["min.compaction.lag.ms"]),

@@ -6,7 +6,7 @@ import pytest
 from crc32c import crc32c
 
 from raylog.storage.index import AbortedTransaction
-from raylog.storage.log import Log, Slice
+from raylog.storage.log import Log, LogConfig, Slice
 from raylog.wire.compression import Codec
 from raylog.wire.errors import InvalidRecord, KafkaStorageError
 from raylog.wire.records import BatchHeader, decode_batch, iter_batches
@@ -464,3 +464,20 @@ def test_an_open_transaction_holds_the_cleaner_back(disk: FaultyDisk) -> None:
     clean(log)
     assert log.first_dirty_offset == 2
     assert [offset for offset, _, _ in contents(log)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_follower_keeps_a_last_batch_behind_a_gap(disk: FaultyDisk, *, durable: bool) -> None:
+    """What its leader had cleaned is missing in its log, which may end right behind that."""
+    before, last = keyed([(b"a", b"1")]), keyed([(b"b", b"1")])
+    last[:8] = (5).to_bytes(8)
+    log = Log.open(DIRECTORY, LogConfig(compact=True), disk, now_ms=NOW_MS)
+    log.append_verbatim(bytes(before + last), NOW_MS)
+    if durable:
+        flush(log)
+        checkpoint(log)
+    disk.kill()
+    log = Log.open(DIRECTORY, LogConfig(compact=True), disk, now_ms=NOW_MS)
+    assert log.is_whole
+    assert [offset for offset, _, _ in contents(log)] == [0, 5]
+    assert log.log_end_offset == 6
