@@ -67,6 +67,8 @@ _EARLIEST = -2
 _TOPIC_WAIT_MS = 15_000
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BAD_ROW = re.compile(r"BadRow: (.*)")
+_REFUSED = re.compile(r"PermitRefused: (.*)")
+"""In the texts of failed jobs, which quote their tasks' Python."""
 _REASON_CHARS_MAX = 400
 
 
@@ -326,7 +328,8 @@ def _lost(failure: Exception) -> WriteLost:
     bad = _BAD_ROW.search(text)
     if bad is not None:
         raise BatchFailed(bad.group(1)) from failure
-    return WriteLost(text[:_REASON_CHARS_MAX])
+    refused = _REFUSED.search(text)
+    return WriteLost(refused.group(1) if refused is not None else text[:_REASON_CHARS_MAX])
 
 
 def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:

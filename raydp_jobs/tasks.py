@@ -43,11 +43,11 @@ class WriteRun:
         A refusal by Kafka is reported and not raised: Spark would repeat the task in vain.
         """
         key = self.topics.targets()[target]
+        self._ask_permit(target)  # without rows too: an earlier attempt may have had some
         first = next(iter(blocks := iter(blocks)), None)
         if first is None:
             yield TaskReport(key, 0, -1)
             return
-        self._ask_permit(target)
         io = BlockingIo()
         core = Core(io, self.client)
         try:

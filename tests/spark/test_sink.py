@@ -237,8 +237,9 @@ def test_a_batch_that_spark_does_not_know_to_be_written_is_skipped(
     (checkpoint / "commits" / "1").unlink()
     (checkpoint / "commits" / ".1.crc").unlink()
     feed(copy.bootstrap, copy.source, ROWS, ROWS + 10)
+    reports.clear()
     copy.run(checkpoint)
-    assert len(reports) == 3
+    assert {sum(report.count for report in written.reports) for written in reports} == {10}
     expected = sorted(b"%d" % n for n in range(ROWS + 10))
     assert values(copy.bootstrap, copy.topic) == expected
 
