@@ -165,12 +165,13 @@ class Cleaning:
         return self.before_bytes / 2**20 / (self.ended - self.began)
 
 
-def clean(client: BlockingClient, topic: str, mark: str, goal_bytes: float) -> Cleaning:
-    """Have a topic cleaned, and wait until no more than `goal_bytes` are left of it."""
+def clean(client: BlockingClient, topic: str, mark: str, shape: Shape) -> Cleaning:
+    """Have a topic cleaned, and wait until it is."""
     before = size = _size(client, topic)
     client.alter_configs(Resource(ResourceType.TOPIC, topic), SOON)
     began = changed = monotonic()
     peak = 0
+    goal_bytes = shape.goal_bytes(before)
     while size > goal_bytes or monotonic() - changed < RESTS_S:
         if monotonic() - began > CLEAN_TIMEOUT_S:
             raise TimeoutError(f"{topic} is not clean after {CLEAN_TIMEOUT_S:.0f} s")
@@ -227,12 +228,11 @@ class Shape:
     rounds: int
     rate: int
 
-    @property
-    def goal_bytes(self) -> float:
+    def goal_bytes(self, written_bytes: int) -> float:
         """What is left at most of a log that is clean: its keys, and the segment that grows."""
         records = self.megabytes * 1024**2 / self.size
         drawn = self.keys * (1 - (1 - 1 / self.keys) ** records)
-        return float(drawn * (self.size + 100) + SEGMENT_BYTES)
+        return float(drawn * (self.size + 100) + written_bytes % SEGMENT_BYTES)
 
 
 @dataclass(slots=True)
@@ -275,7 +275,7 @@ def measure(peer: Peer, shape: Shape) -> Result:
         with writing(peer.address, shape.rate) as writer:
             for topic in topics:
                 _watch(client, topic, peer.mark, QUIET_S)
-                cleanings.append(clean(client, topic, peer.mark, shape.goal_bytes))
+                cleanings.append(clean(client, topic, peer.mark, shape))
                 began = cleanings[-1].began
                 quiet.append((began - QUIET_S + 2, began))
                 say.print(f"{peer.name}: {topic} at {cleanings[-1].rate:.1f} MiB/s")
