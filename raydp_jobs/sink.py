@@ -68,6 +68,7 @@ _TOPIC_WAIT_MS = 15_000
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
+_TASK = re.compile(r"Lost (task \S+ in stage \S+)")
 """In the texts of failed jobs, which quote their tasks' Python."""
 _REASON_CHARS_MAX = 400
 
@@ -328,8 +329,9 @@ def _lost(failure: Exception) -> WriteLost:
     bad = _BAD_ROW.search(text)
     if bad is not None:
         raise BatchFailed(bad.group(1)) from failure
-    refused = _REFUSED.search(text)
-    return WriteLost(refused.group(1) if refused is not None else text[:_REASON_CHARS_MAX])
+    refused, task = _REFUSED.search(text), _TASK.search(text)
+    reason = refused.group(1) if refused is not None else text[:_REASON_CHARS_MAX]
+    return WriteLost(f"{task.group(1)}: {reason}" if task is not None else reason)
 
 
 def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:
