@@ -117,7 +117,7 @@ def throttles(shell: Shell, kind: str, name: str) -> dict[object, object]:
 
 
 def test_a_throttled_move_takes_its_time_and_writers_do_not_notice(shell: Shell) -> None:
-    """KIP-73: 4 MB at 1 MB/s; what a second allows goes at once, whole answers too."""
+    """KIP-73: 4 MB at 0.2 MB/s, until it is let go; a second's worth goes at once."""
     shell.run("topics", "create", "slow", "--assignment", "0")
     key = TopicPartition("slow", 0)
     with BlockingClient(shell.bootstrap) as client, client.producer() as producer:
@@ -126,10 +126,10 @@ def test_a_throttled_move_takes_its_time_and_writers_do_not_notice(shell: Shell)
         producer.flush()
         begun = time.monotonic()
         move = ("topics", "reassign", "--topic", "slow", "--brokers", "1")
-        said = shell.run(*move, "--execute", "--throttle", "1000000")
-        assert "brokers 0, 1 copy what moves at 1,000,000 bytes/s at most" in said
+        said = shell.run(*move, "--execute", "--throttle", "200000")
+        assert "brokers 0, 1 copy what moves at 200,000 bytes/s at most" in said
         rates = dict.fromkeys(
-            ("leader.replication.throttled.rate", "follower.replication.throttled.rate"), "1000000"
+            ("leader.replication.throttled.rate", "follower.replication.throttled.rate"), "200000"
         )
         assert throttles(shell, "broker", "0") == throttles(shell, "broker", "1") == rates
         assert throttles(shell, "broker", "2") == {}
@@ -139,15 +139,13 @@ def test_a_throttled_move_takes_its_time_and_writers_do_not_notice(shell: Shell)
         }
         assert "moving" in shell.run(*move, "--verify")
         assert throttles(shell, "broker", "0") == rates, "it is not done"
-        written_s = 0.0
-        while client.list_reassignments([key]):
-            sent = time.monotonic()
+        while time.monotonic() - begun < 1.5:
             producer.send("slow", b"meanwhile", partition=0)
             producer.flush()
-            written_s = max(written_s, time.monotonic() - sent)
-            assert sent - begun < DEADLINE_S
-        assert time.monotonic() - begun > 1.5
-        assert written_s < 1.0
+        assert client.list_reassignments([key]), "it is not done"
+        shell.run(*move, "--execute", "--throttle", "100000000")
+        while client.list_reassignments([key]):
+            assert time.monotonic() - begun < DEADLINE_S
     said = shell.run(*move, "--verify")
     assert "throttles removed: broker 0, broker 1, slow" in said
     assert not any(throttles(shell, "broker", name) for name in "012")

@@ -1,9 +1,9 @@
 """The command line starts fast, tells failures apart, and finds its way without Ray."""
 
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -38,15 +38,13 @@ def test_help_loads_neither_ray_nor_the_client() -> None:
 
 
 def test_help_comes_at_once() -> None:
-    times = []
-    for _ in range(3):
-        before = time.perf_counter()
-        result = run("--help")
-        times.append(time.perf_counter() - before)
-        assert result.returncode == 0
-        for command in ("up", "topics", "produce", "consume", "groups", "configs", "plugins"):
-            assert command in result.stdout
-    assert min(times) < 2.0, "0.4 s on a quiet machine"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    result = run("--help")
+    took_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    assert result.returncode == 0
+    for command in ("up", "topics", "produce", "consume", "groups", "configs", "plugins"):
+        assert command in result.stdout
+    assert took_s < 1.5, "0.4 s of the processor's time is usual"
 
 
 @pytest.mark.parametrize(
