@@ -49,7 +49,7 @@ CLIENTS = {
 }
 WHOLE = "whole broker"
 VICTIMS = ("copier", "broker", WHOLE, "leader", "gateway", "transaction", "group", "controller")
-STUCK_S = 120.0
+STUCK_S = 240.0
 """Without any record for the reader, the job is taken to be stuck."""
 _KEY_TYPES = {GROUP: 0, TRANSACTION: 1}
 
