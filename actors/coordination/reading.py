@@ -73,9 +73,7 @@ async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> Fetc
     return part
 
 
-def _take_slice(
-    disk: Disk, path: str, position: int, length: int, offset: int, take: Take
-) -> int:
+def _take_slice(disk: Disk, path: str, position: int, length: int, offset: int, take: Take) -> int:
     try:
         data = _read(disk, path, position, length)
     except FileNotFoundError:
