@@ -420,6 +420,7 @@ class BrokerActor:
     async def _heartbeats(self) -> None:
         interval_ms = self._settings.number("broker.heartbeat.interval.ms")
         while not self._is_ending:
+            self._beat.clear()
             settled = self._machine.is_settled
             try:
                 await self._heartbeat(self._machine.image.offset if settled else -1)
@@ -431,7 +432,6 @@ class BrokerActor:
                 await self._ensure_controller()
             except KafkaError as failure:
                 log.info("heartbeat: %s", failure)
-            self._beat.clear()
             timer = self._runtime.call_later(interval_ms, self._beat.set)
             await self._beat.wait()
             timer.cancel()
@@ -487,7 +487,10 @@ class BrokerActor:
 
     async def voter_append(self, asked: VoterAppend) -> VoterAppended:
         """Write to the metadata log."""
-        return await self._require_seat().require_voter().append(asked)
+        appended = await self._require_seat().require_voter().append(asked)
+        if self._controller.written_by(asked.epoch, asked.controller):
+            self._beat.set()  # it waits for this broker's heartbeats
+        return appended
 
     async def voter_install(
         self, epoch: int, snapshot: LogSnapshot, controller: str, directory_id: str

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - part of the broker's shell: a deadline for an answer over a link
 import logging
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from raylog.actors.controller.api import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.voting import VoterState
@@ -18,6 +18,7 @@ from raylog.actors.names import broker_name, controller_name
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError, NotController, StaleBrokerEpoch
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 RETRY_MS = (10, 500)
 """First and longest wait before a call is repeated."""
@@ -42,6 +43,8 @@ class ControllerPort:
         self._link: Link | None = None
         self._located = (0, "")
         """The highest epoch that a voter was seen to have promised, and to whom."""
+        self._won_epoch = 0
+        """The highest that a controller has written under: it has won it, whoever else asked."""
         self._calls: dict[asyncio.Future[Any], None] = {}
         """Those not answered yet, in order."""
 
@@ -51,9 +54,11 @@ class ControllerPort:
         PeerLost also when another controller is found meanwhile: the answer of the one that was
         asked may never come, or not count.
         """
-        calling = asyncio.ensure_future(
-            self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
-        )
+        asking = self._runtime.call(self.name, method, *args, timeout_ms=timeout_ms)
+        return await self._unless_replaced(method, asking)
+
+    async def _unless_replaced(self, method: str, asking: Coroutine[Any, Any, T]) -> T:
+        calling = asyncio.ensure_future(asking)
         self._calls[calling] = None
         try:
             return await calling
@@ -100,7 +105,19 @@ class ControllerPort:
         if not promises:
             return False
         found = max(promises, key=lambda one: (one[0], promises[one], one[1]))
-        if found[0] < self._located[0] or found == self._located or not found[1]:
+        if found[0] < self._located[0] or found[0] <= self._won_epoch:
+            return False
+        return self._turn_to_located(found)
+
+    def written_by(self, epoch: int, name: str) -> bool:
+        """A controller has written to the voter here; whether it is another than before."""
+        if epoch <= self._won_epoch or epoch < self._located[0]:
+            return False
+        self._won_epoch = epoch
+        return self._turn_to_located((epoch, name))
+
+    def _turn_to_located(self, found: tuple[int, str]) -> bool:
+        if found == self._located or not found[1]:
             return False
         self._located = found
         return self.turn_to(found[1])
@@ -122,18 +139,20 @@ class ControllerPort:
 
         Raises as `call` does, and ActorGone.
         """
-        link = await self._open_link()
-        if link is None:
-            answer: BrokerHeartbeatAnswer = await self.call(
-                "heartbeat", asked, timeout_ms=timeout_ms
-            )
-            return answer
+        return await self._unless_replaced(HEARTBEAT, self._heartbeat(asked, timeout_ms))
+
+    async def _heartbeat(self, asked: BrokerHeartbeat, timeout_ms: int) -> BrokerHeartbeatAnswer:
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                fields = await link.ask(HEARTBEAT, list(asked))
+                link = await self._open_link()
+                if link is not None:
+                    return BrokerHeartbeatAnswer(*await link.ask(HEARTBEAT, list(asked)))
         except TimeoutError as late:
             raise PeerTimeout(f"the controller did not answer within {timeout_ms} ms") from late
-        return BrokerHeartbeatAnswer(*fields)
+        answer: BrokerHeartbeatAnswer = await self._runtime.call(
+            self.name, HEARTBEAT, asked, timeout_ms=timeout_ms
+        )
+        return answer
 
     async def _open_link(self) -> Link | None:
         """A link to the controller; None where it cannot be reached by one."""

@@ -69,6 +69,8 @@ class Voter:
         self._lease_ms = lease_ms(heartbeat_interval_ms)
         self._heard_ms: float | None = None
         """When the controller that was promised the epoch was heard last."""
+        self._any_heard_ms = clock_ms()
+        """When a controller was heard last, if that was not before this process."""
         self._last_answer_ms = -1.0
         """When it had sent its last answer, on its own clock."""
         self._failure: str | None = None
@@ -119,11 +121,11 @@ class Voter:
         The controller learns that from the next heartbeat, which returns when the answer was sent.
         """
         if answer.controller_epoch == self._log.promised_epoch:
-            self._heard_ms = self._clock_ms()
+            self._hears()
             self._last_answer_ms = answer.sent_ms
 
     async def new_epoch(self, asked: NewEpoch) -> VoterState:
-        """Promise to refuse lower epochs.
+        """Promise to refuse lower epochs; the answer says how long no controller was heard.
 
         Raises FencedLeaderEpoch if a rival was promised a higher one, NotController while the
         present controller's lease runs, InvalidRequest from a blank copy.
@@ -138,8 +140,9 @@ class Voter:
             self._check_lease(asked.controller)
             if not asked.founds:
                 self._require_history()
+            silent_ms = self._clock_ms() - self._any_heard_ms
             await self._promise(asked.epoch, asked.controller)
-            return self.state()
+            return self.state()._replace(silent_ms=silent_ms)
 
     async def join(self, asked: JoinVoters) -> VoterState:
         """Begin to follow a controller that wants this copy for a voter.
@@ -237,7 +240,10 @@ class Voter:
         known = self._log.promised_controller
         if epoch > self._log.promised_epoch or controller not in ("", known):
             await self._promise(epoch, controller)
-        self._heard_ms = self._clock_ms()
+        self._hears()
+
+    def _hears(self) -> None:
+        self._heard_ms = self._any_heard_ms = self._clock_ms()
 
     def _require_history(self) -> None:
         if self.is_blank:

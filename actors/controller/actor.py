@@ -49,7 +49,13 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
-from raylog.actors.controller.quorum import QuorumLost, RivalLeads, VoterQuorum
+from raylog.actors.controller.quorum import (
+    MOMENT_MS,
+    STATE_TIMEOUT_MS,
+    QuorumLost,
+    RivalLeads,
+    VoterQuorum,
+)
 from raylog.actors.controller.unclean import unclean_elections
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
@@ -107,6 +113,9 @@ class ControllerActor:
         self._settings = BrokerSettings(settings)
         self._lease_ms = lease_ms(self._settings.number("broker.heartbeat.interval.ms"))
         self._term: _Term | None = None
+        self._moment_ms = MOMENT_MS
+        """What a voter that hangs is given. Who has to try again waits longer: one that is late
+        may know a later epoch."""
 
     async def start(self) -> None:
         """Begin to try for an epoch; answers are NotController until one is won."""
@@ -166,7 +175,14 @@ class ControllerActor:
 
     async def _take_over(self) -> _Term:
         """Win an epoch, load the log, write the epoch's first records; then serve."""
-        quorum = VoterQuorum(self._runtime, self._cluster_id, self._broker_ids, self._name)
+        quorum = VoterQuorum(
+            self._runtime,
+            self._cluster_id,
+            self._broker_ids,
+            self._name,
+            moment_ms=self._moment_ms,
+        )
+        self._moment_ms = STATE_TIMEOUT_MS
         await quorum.take_over()
         self._broker_ids = sorted({*self._broker_ids, *(one for one, _ in quorum.voters)})
         machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
@@ -176,9 +192,8 @@ class ControllerActor:
             machine.replay(map(decode_record, entry.records))
         term = _Term(machine, quorum)
         term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
-        silent_ms = self._lease_ms if len(quorum.voters) > 1 else 0
         first = machine.took_over(
-            quorum.epoch, quorum.voters, self._session_ms(), self._name, silent_ms
+            quorum.epoch, quorum.voters, self._session_ms(), self._name, int(quorum.silent_ms)
         )
         self._append(term, first)
         await self._write(term)

@@ -9,8 +9,8 @@
 A fenced broker leads nothing, is in sync nowhere and is given no replicas. One that comes back
 having lost nothing stays eligible to lead (KIP-966): it shut down cleanly, or only its process
 ended and the kernel has what it wrote. Sessions are soft state: a new controller gives every broker
-a session first, less the lease for which nobody can have heard the one before. `now_ms` is a clock
-that never goes back.
+a session first, less the time for which no voter has heard the one before. `now_ms` is a clock that
+never goes back.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from raylog.actors.metadata.records import (
     BrokerUnregistered,
     Record,
 )
+from raylog.actors.metadata.voting import lease_ms
 from raylog.wire.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -49,6 +50,9 @@ class BrokerControl:
         self._image = image
         self._partitions = partitions
         self._session_timeout_ms = settings.number("broker.session.timeout.ms")
+        interval_ms = settings.number("broker.heartbeat.interval.ms")
+        self._finding_ms = lease_ms(interval_ms) + interval_ms
+        """Until a broker has found a new controller: a heartbeat hangs for the lease at most."""
         self._last_contact_ms: dict[int, int] = {}
         self._last_check_ms = 0
         self._followed: dict[int, int] = {}
@@ -59,9 +63,11 @@ class BrokerControl:
     def took_over(self, now_ms: int, silent_ms: int = 0) -> None:
         """This controller begins to serve: sessions have run since the one before was heard.
 
-        But for a third of their time at most: brokers have to find this one first.
+        But brokers have to find this one first; where sessions are too short for that, two thirds
+        of one are left.
         """
-        begun_ms = now_ms - min(silent_ms, self._session_timeout_ms // 3)
+        over_ms = max(self._session_timeout_ms - self._finding_ms, self._session_timeout_ms // 3)
+        begun_ms = now_ms - min(silent_ms, over_ms)
         self._last_contact_ms = dict.fromkeys(self._image.brokers, begun_ms)
         self._last_check_ms = now_ms
 

@@ -24,6 +24,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
@@ -46,7 +47,9 @@ R = TypeVar("R")
 _LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
 CALL_TIMEOUT_MS = 5_000
 STATE_TIMEOUT_MS = 1_500
-"""For a voter to say what it has. It waits for nothing to say it; all wait for one that hangs."""
+"""For a voter to say what it has. It waits for nothing to say it."""
+MOMENT_MS = 250
+"""For one that hangs while a majority has said so."""
 
 
 class QuorumLost(Exception):
@@ -119,9 +122,16 @@ class VoterQuorum:
     """The majority of the voters, asked through the brokers that host them."""
 
     def __init__(
-        self, runtime: Runtime, cluster_id: str, broker_ids: Iterable[int], name: str = ""
+        self,
+        runtime: Runtime,
+        cluster_id: str,
+        broker_ids: Iterable[int],
+        name: str = "",
+        *,
+        moment_ms: int = MOMENT_MS,
     ) -> None:
         self._runtime = runtime
+        self._moment_s = moment_ms / 1000
         self._cluster_id = cluster_id
         self._broker_ids = tuple(broker_ids)
         self._name = name
@@ -133,6 +143,8 @@ class VoterQuorum:
         self._fenced = False
         self._refused_by_lease = 0
         self.epoch = 0
+        self.silent_ms = 0.0
+        """For how long nobody of the majority that promised the epoch had heard a controller."""
 
     @property
     def voters(self) -> Voters:
@@ -229,13 +241,17 @@ class VoterQuorum:
         counted = sum(one.key in longest.voters for one in promised)
         self._require_majority(counted, len(longest.voters), all_of_them=founds)
         self.epoch = epoch
+        self.silent_ms = min(one.silent_ms for one in promised if one.key in longest.voters)
         self._log = await self._fetched(longest)
         self._voters = [_Voter(*one, self._log.next_offset) for one in longest.voters]
         for state in promised:
             self.supported(*state.key, asked_ms)
 
     async def _states(self) -> list[VoterState]:
-        """The states of all copies that are known of: what they say may name more."""
+        """The states of all copies that are known of: what they say may name more.
+
+        Once a majority has told, who hangs is waited for a moment only: his machine may be lost.
+        """
         states: list[VoterState] = []
         asked: set[int] = set()
         while ahead := {*self._broker_ids, *_broker_ids(states)} - asked:
@@ -243,6 +259,7 @@ class VoterQuorum:
             states += await self._gathered(
                 sorted(ahead),
                 lambda one: self._call(one, "voter_state", timeout_ms=STATE_TIMEOUT_MS),
+                partial(_suffice, states),
             )
         return states
 
@@ -380,18 +397,40 @@ class VoterQuorum:
         name = broker_name(self._cluster_id, broker_id)
         return await self._runtime.call(name, method, *args, timeout_ms=timeout_ms)
 
-    async def _gathered(self, peers: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:
-        """The answers of those that answer."""
-        outcomes = await asyncio.gather(*map(ask, peers), return_exceptions=True)
+    async def _gathered(
+        self,
+        peers: Iterable[T],
+        ask: Callable[[T], Awaitable[R]],
+        suffice: Callable[[list[R]], bool] = lambda _: False,
+    ) -> list[R]:
+        """The answers of those that answer; while what there is suffices, within a moment."""
+        asked = [asyncio.ensure_future(ask(peer)) for peer in peers]
+        waiting = set(asked)
+        answers: list[R] = []
+        try:
+            while waiting:
+                moment_s = self._moment_s if suffice(answers) else None
+                told, waiting = await asyncio.wait(
+                    waiting, timeout=moment_s, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not told:
+                    log.info("%d voters hang", len(waiting))
+                    break
+                answers += self._answers([one for one in asked if one in told])
+        finally:
+            for one in asked:
+                one.cancel()
+        return answers
+
+    def _answers(self, outcomes: list[asyncio.Future[R]]) -> list[R]:
+        """What was answered; who did not is passed over."""
         answers: list[R] = []
         for outcome in outcomes:
-            if isinstance(outcome, _LOST):
-                self._refused_by_lease += isinstance(outcome, NotController)
-                log.info("a voter does not take part: %s", outcome)
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
-                answers.append(outcome)
+            try:
+                answers.append(outcome.result())
+            except _LOST as lost:
+                self._refused_by_lease += isinstance(lost, NotController)
+                log.info("a voter does not take part: %s", lost)
         return answers
 
     @staticmethod
@@ -405,6 +444,16 @@ class VoterQuorum:
         if self._refused_by_lease * 2 > voters:
             raise RivalLeads("the voters follow another controller")
         raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
+
+
+def _suffice(known: list[VoterState], told: list[VoterState]) -> bool:
+    """Whether a majority of the voters, as the latest of these copies names them, is among them."""
+    states = [*known, *told]
+    latest = max(states, key=lambda state: state.recency, default=None)
+    if latest is None:
+        return False
+    votes = [one for one in states if one.key in latest.voters and not one.is_blank]
+    return 2 * len(votes) > len(latest.voters)
 
 
 def _broker_ids(states: Iterable[VoterState]) -> set[int]:

@@ -24,6 +24,8 @@ class VoterState(NamedTuple):
     """Where its entries begin; below it there is only the snapshot."""
     controller: str = ""
     """Name of the controller that was promised `promised_epoch`."""
+    silent_ms: float = 0.0
+    """In the answer to NewEpoch, for how long it had heard no controller: not before it started."""
 
     @property
     def key(self) -> tuple[int, str]:

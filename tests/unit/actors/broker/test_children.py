@@ -147,11 +147,11 @@ def test_a_child_that_does_not_answer_is_ended() -> None:
         world.world = InprocWorld(lambda _: Deaf)
         world.runtime = world.world.runtime()
         await world.spawn("a")
-        lost: list[Child] = []
-        child = Child(world.runtime, await world.runtime.find("a"), lost.append)
+        lost: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        child = Child(world.runtime, await world.runtime.find("a"), lost.set_result)
         child.post("hear", 1, timeout_ms=1)
-        await asyncio.sleep(0.02)
-        assert lost == [child]
+        async with asyncio.timeout(5):
+            assert await lost is child
 
     asyncio.run(told())
 

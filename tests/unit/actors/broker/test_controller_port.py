@@ -3,10 +3,13 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.controller.api import BrokerHeartbeat
 from raylog.actors.metadata.voting import VoterState
 from raylog.actors.names import broker_name
-from raylog.actors.runtime.base import PeerLost
+from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout
 from raylog.actors.runtime.inproc import InprocRuntime
 from tests.support.virtual import VirtualRuntime, VirtualWorld
 
@@ -20,6 +23,11 @@ class VotersRuntime(VirtualRuntime):
     told: tuple[tuple[int, str] | None, ...] = ()
     hanging: int | None = None
     """Who does not answer."""
+
+    async def find(self, name: str) -> ActorRef:
+        """Nobody says where a controller is."""
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("never")
 
     async def call(self, peer: Any, method: str, *args: object, timeout_ms: int) -> VoterState:
         assert method == "voter_state"
@@ -85,5 +93,43 @@ def test_a_voter_that_hangs_is_not_waited_for_when_the_others_agree() -> None:
         async with asyncio.timeout(1):
             assert await port.locate(range(3))
         assert port.name == "b"
+
+    asyncio.run(scenario())
+
+
+def test_who_writes_to_the_voter_here_is_the_controller() -> None:
+    async def scenario() -> None:
+        runtime = World().runtime()
+        assert isinstance(runtime, VotersRuntime)
+        port = ControllerPort(runtime, CLUSTER, ensure)
+        assert port.written_by(2, "won")
+        assert port.name == "won"
+        assert not port.written_by(2, "won")
+        assert not port.written_by(1, "older")
+        runtime.told = ((2, "lost"), None, None)
+        assert not await port.locate(range(3))
+        assert port.name == "won"
+        runtime.told = ((3, "next"), None, None)
+        assert await port.locate(range(3))
+        assert not port.written_by(2, "won")
+        assert port.name == "next"
+        assert not port.written_by(3, "next")
+
+    asyncio.run(scenario())
+
+
+def test_a_heartbeat_to_a_controller_that_cannot_be_found_ends() -> None:
+    """Its machine may be gone, which the runtime does not know yet."""
+
+    async def scenario() -> None:
+        port = ControllerPort(World().runtime(), CLUSTER, ensure)
+        asked = BrokerHeartbeat(0, 1, 1)
+        with pytest.raises(PeerTimeout, match="did not answer within 10 ms"):
+            await port.heartbeat(asked, 10)
+        beating = asyncio.ensure_future(port.heartbeat(asked, 60_000))
+        await asyncio.sleep(0)
+        assert port.written_by(2, "next")
+        with pytest.raises(PeerLost, match="another controller has come before heartbeat"):
+            await beating
 
     asyncio.run(scenario())

@@ -283,6 +283,24 @@ def test_no_rival_comes_up_while_the_controller_is_heard() -> None:
     run(scenario())
 
 
+def test_who_is_promised_an_epoch_is_told_how_long_no_controller_was_heard() -> None:
+    async def scenario() -> None:
+        clock = Clock()
+        clock.now_ms = 1_000
+        one = founded(FaultyDisk(), voters=THREE, clock_ms=clock)
+        clock.now_ms = 1_500
+        assert (await one.new_epoch(NewEpoch(2, "b"))).silent_ms == 500
+        await one.append(append(2, (0, 0), entry(0, 2))._replace(controller="b"))
+        clock.now_ms = 4_000
+        one.heard(BrokerHeartbeatAnswer(False, False, 1, controller_epoch=2, sent_ms=1))
+        clock.now_ms = 7_000
+        assert (await one.new_epoch(NewEpoch(3, "c"))).silent_ms == 3_000
+        clock.now_ms = 7_100
+        assert (await one.new_epoch(NewEpoch(4, "d"))).silent_ms == 3_100
+
+    run(scenario())
+
+
 def test_a_restarted_controller_need_not_wait_for_its_own_lease() -> None:
     async def scenario() -> None:
         one = founded(FaultyDisk(), voters=THREE)
