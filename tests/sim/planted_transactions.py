@@ -64,8 +64,9 @@ def one_marker_is_enough(stack: ExitStack) -> None:
     settled = MarkerSender._settled
 
     def mistaken(sender: MarkerSender, piece: Any) -> None:
-        piece.sending.left.clear()
-        settled(sender, piece)
+        if piece.sending.left:
+            piece.sending.left.clear()
+            settled(sender, piece)
 
     replace(stack, MarkerSender, "_settled", mistaken)
 

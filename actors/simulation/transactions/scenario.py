@@ -247,12 +247,14 @@ class TransactionalSimulation(Simulation):
             yield from resident.actor._shards
 
     def _in_sync(self) -> Iterator[Partition]:
-        """Replicas in sync, by who knows most."""
+        """Replicas in sync, by who knows most: those openings of their logs that are meant."""
         image = self.cluster.newest_image()
         for broker_id, replica in self.cluster.replicas():
             for key, partition in replica._partitions.items():
                 state = image.partition(*key)
-                if state is not None and broker_id in state.isr:
+                if state is None or broker_id not in state.isr:
+                    continue
+                if partition.machine.incarnation == state.incarnations.get(broker_id, ""):
                     yield partition
 
     def _leaders(self) -> Iterator[Partition]:
