@@ -13,7 +13,7 @@ from raylog.raydp_jobs.tasks import WriteRun
 
 @dataclass(frozen=True)
 class FaultyRun(WriteRun):
-    """A run whose first task meets a fault when all its rows are written."""
+    """A run in which the first task to write all its rows meets a fault then."""
 
     folder: str = ""
     """Of the test; holds a file once the fault was met."""
@@ -21,7 +21,7 @@ class FaultyRun(WriteRun):
     def write(self, target: int, blocks: Iterable[tuple[int, bytes]]) -> Iterator[TaskReport]:
         """Write, then fail if nobody has yet."""
         reports = list(WriteRun.write(self, target, blocks))
-        if target == 0 and self._is_first():
+        if self._is_first():
             self.fail()
         yield from reports
 
@@ -47,7 +47,10 @@ class DyingRun(FaultyRun):
 
 @dataclass(frozen=True)
 class ShuffleLosingRun(FaultyRun):
-    """The shuffle's files are lost; Spark repeats the stage upstream, then this one."""
+    """The shuffle's files are lost; Spark repeats the stage upstream, then this one.
+
+    There must be more tasks than run at a time, so that one has not begun to read.
+    """
 
     shuffle: str = ""
     """Folder of Spark's blocks."""

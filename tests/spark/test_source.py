@@ -61,12 +61,13 @@ def test_subscribe_with_headers(reader: DataFrameReader, filled: str) -> None:
 
 
 def test_subscribe_pattern(reader: DataFrameReader, raylog: str, filled: str) -> None:
-    """A topic that matches as well, and one that does not."""
+    """A topic that matches as well, and one that does not. Spark looks for the pattern anywhere."""
+    other = filled.upper()
     with BlockingClient(raylog) as client:
-        client.create_topics([NewTopic(f"{filled}-too", 1), NewTopic(f"not-{filled}", 1)])
+        client.create_topics([NewTopic(f"{filled}-too", 1), NewTopic(other, 1)])
         with client.producer() as producer:
             producer.send(f"{filled}-too", b"100")
-            producer.send(f"not-{filled}", b"200")
+            producer.send(other, b"200")
     df = reader.option("subscribePattern", f"{filled}.*").load()
     assert numbers(df) == [*range(ROWS), 100]
 
