@@ -149,7 +149,7 @@ class Simulation:
     # ---- after ---------------------------------------------------------------------------
 
     async def _served_again(self) -> None:
-        """Every partition takes records from a new producer, with all its replicas in sync."""
+        """A controller serves, every partition takes records, with all its replicas in sync."""
         loop = self.world.loop
         deadline = loop.time() + SERVED_AGAIN_S
         waiting = [self._probe(number, ledger) for number, ledger in enumerate(self.ledgers)]
@@ -158,6 +158,8 @@ class Simulation:
             self.checks.raise_violations()
             waiting = [probe for probe in waiting if not await self._is_served(probe)]
             unserved = [probe.ledger.name for probe in waiting] + self._out_of_sync()
+            if not self.cluster.controller_images():
+                unserved.append("metadata")
             if not unserved:
                 break
             await self.cluster.runtime.sleep(0.1)
