@@ -22,7 +22,9 @@ import uvloop
 
 from bench import report
 from bench.micro import batch_of
-from raylog.actors.config import BrokerConfigs, resolve_topic
+from raylog.actors.config import BrokerConfigs, BrokerSettings
+from raylog.actors.metadata.configs import replica_config
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import OpenPartition, PartitionKey, PartitionLeadership, TopicId
 from raylog.actors.replica.actor import ReplicaActor
 from raylog.actors.replica.api import PRODUCE, ProducePart, produced
@@ -86,11 +88,8 @@ async def serve(name: str, broker_id: int, directory: Path, partitions: int) -> 
     links: set[Any] = set()
     server = await serve_links(address_of(name, broker_id), SECRET, INSTANCE, actor, links)
     await actor.start()
-    config = resolve_topic({"min.insync.replicas": "2"}, BrokerConfigs()) | {
-        "producer.id.expiration.ms": "86400000",
-        "leader.replication.throttled.rate": str(2**63 - 1),
-        "follower.replication.throttled.rate": str(2**63 - 1),
-    }
+    broker = BrokerConfigs(BrokerSettings({"min.insync.replicas": "2"}))
+    config = replica_config(MetadataImage(), "t", broker)
     await actor.open_partitions(
         [
             OpenPartition(topic, "t", index, str(directory / f"{broker_id}-{index}"), config)
