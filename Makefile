@@ -85,7 +85,7 @@ groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache K
 	$(PY) -m bench.groups
 
 differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
-	$(PYTEST) tests/differential
+	$(PYTEST) $(BOTH_CORES) tests/differential
 
 nodes: $(STAMP) ## the loss of a whole Ray node, of a voter's directory: waits for timeouts, so not in make test
 	$(PYTEST) $(NODES_TESTS)
@@ -107,7 +107,7 @@ scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broke
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
 
 conformance: $(STAMP) ## foreign clients against the embedded broker
-	$(PYTEST) tests/conformance
+	$(PYTEST) $(BOTH_CORES) tests/conformance
 
 spark: $(STAMP) ## the Spark source and the exactly-once sink (needs Java 17; minutes, so not in make test)
 	$(PYTEST) tests/spark
