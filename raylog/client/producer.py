@@ -174,6 +174,8 @@ class Producer:
             return
         await self._refresh_stale()
         ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
+        if self._transactions is not None:
+            ready = self._transactions.held(ready)  # others came while the last were added
         for node_id, keys in self._by_leader(ready).items():
             if self._in_flight_at(node_id) < self.settings.in_flight_max:
                 await self._send(node_id, self._accumulator.drain(keys, _REQUEST_BYTES))

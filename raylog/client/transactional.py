@@ -102,6 +102,12 @@ class Transactions:
         if new and await self._added(self._add_partitions(new)):
             self.state.partitions.update(new)
 
+    def held(self, keys: list[TopicPartition]) -> list[TopicPartition]:
+        """Those partitions that may be written to: `add_partitions` has seen to it."""
+        if self.is_version_2:
+            return keys if self.state.is_started else []
+        return [key for key in keys if key in self.state.partitions]
+
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, CommittedOffset | int], group: GroupMetadata
     ) -> None:

@@ -151,6 +151,26 @@ def test_version_1_adds_before_it_writes_and_keeps_its_epoch() -> None:
     assert rig.broker.logs.values == {P0: [b"a", b"c"] * 2, P1: [b"b"] * 2}
 
 
+def test_records_that_come_while_partitions_are_added_wait_for_theirs() -> None:
+    rig = Rig(1).started()
+    add = rig.cluster.handlers[ApiKey.ADD_PARTITIONS_TO_TXN]
+    late = [b"late"]
+
+    def adding(broker: int, request: object) -> object:
+        while late:
+            rig.send(late.pop(), partition=1)
+        return add(broker, request)
+
+    rig.cluster.handlers[ApiKey.ADD_PARTITIONS_TO_TXN] = adding
+    rig.send(b"a")
+    run_blocking(rig.producer.step(everything=True))
+    assert (ApiKey.PRODUCE, 11) in rig.cluster.versions
+    assert P1 not in rig.broker.logs.values
+    rig.commit()
+    assert rig.broker.ends == [(True, [P0, P1])]
+    assert rig.broker.logs.values == {P0: [b"a"], P1: [b"late"]}
+
+
 def test_a_cluster_that_knows_no_feature_has_version_1() -> None:
     rig = Rig(1)
     rig.cluster.features = {}
