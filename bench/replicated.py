@@ -12,16 +12,16 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from resource import RUSAGE_CHILDREN, getrusage
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
 
 from bench import report, table
-from bench.__main__ import PRINTED_COLUMNS, Pair, chosen, compare, end_on_termination, running
+from bench.__main__ import PRINTED_COLUMNS, chosen, compare, end_on_termination, running
 from bench.clients import ClientError, ProducerSettings
 from bench.jars import MissingToolError
 from bench.measure import cpu_by_process
@@ -140,17 +140,6 @@ def broken(rows: Iterable[table.Row]) -> list[str]:
     return found
 
 
-def measure(
-    peers: Pair, only: Sequence[str], pairs: int, seconds: float
-) -> tuple[list[table.Row], list[Watched]]:
-    """All workloads."""
-    watched = [Watched(one) for one in chosen(programme(), only)]
-    rows = []
-    for one in watched:
-        rows += compare(one, peers, pairs, seconds)
-    return rows, watched
-
-
 def tell(
     rows: list[table.Row],
     watched: list[Watched],
@@ -165,6 +154,43 @@ def tell(
         say_line(line)
 
 
+def report_on(
+    sources: tuple[ApacheKafka, Raylog],
+    workloads: Iterable[Workload],
+    pairs: int,
+    seconds: float,
+    *,
+    site: str,
+    module: str | None,
+) -> NoReturn:
+    """Measure, print, and end with 1 where a promise was not kept.
+
+    `site` says in the documents what ran where; `module` names the section to replace, None: none.
+    """
+    end_on_termination()
+    names = (sources[0].name, sources[1].name)
+    watched = [Watched(one) for one in workloads]
+    try:
+        with running(sources) as peers:
+            rows = [row for one in watched for row in compare(one, peers, pairs, seconds)]
+    except (MissingToolError, PeerError, ClientError) as failure:
+        say.print(f"[red]{failure}")
+        raise typer.Exit(2) from failure
+    tell(rows, watched, names, typer.echo)
+    circumstances = report.circumstances()
+    typer.echo(circumstances)
+    if module is not None:
+        head = (
+            f"{circumstances}; {pairs} interleaved pairs of about {seconds:g} s a run, {site}.\n\n"
+        )
+        text = head + table.markdown(rows, *names) + "\n" + "\n".join(spent_lines(watched))
+        report.write_section(text, module)
+    unkept = broken(rows)
+    for promise in unkept:
+        typer.echo(promise, err=True)
+    raise typer.Exit(1 if unkept else 0)
+
+
 def main(
     pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
     seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
@@ -177,30 +203,15 @@ def main(
     ] = False,
 ) -> None:
     """Compare two clusters of three brokers and print the ratios."""
-    end_on_termination()
     settings = dict(one.split("=", 1) for one in setting or [])
-    sources = ApacheKafka(brokers=BROKERS), Raylog(settings, brokers=BROKERS)
-    names = (sources[0].name, sources[1].name)
-    try:
-        with running(sources) as peers:
-            rows, watched = measure(peers, only or [], pairs, seconds)
-    except (MissingToolError, PeerError, ClientError) as failure:
-        say.print(f"[red]{failure}")
-        raise typer.Exit(2) from failure
-    tell(rows, watched, names, typer.echo)
-    circumstances = report.circumstances()
-    typer.echo(circumstances)
-    if write_docs:
-        head = (
-            f"{circumstances}; {pairs} interleaved pairs of about {seconds:g} s a run, three "
-            "brokers each on this machine, replication factor 3, min.insync.replicas 2.\n\n"
-        )
-        text = head + table.markdown(rows, *names) + "\n" + "\n".join(spent_lines(watched))
-        report.write_section(text, MODULE)
-    unkept = broken(rows)
-    for promise in unkept:
-        typer.echo(promise, err=True)
-    raise typer.Exit(1 if unkept else 0)
+    report_on(
+        (ApacheKafka(brokers=BROKERS), Raylog(settings, brokers=BROKERS)),
+        chosen(programme(), only or []),
+        pairs,
+        seconds,
+        site="three brokers each on this machine, replication factor 3, min.insync.replicas 2",
+        module=MODULE if write_docs else None,
+    )
 
 
 if __name__ == "__main__":

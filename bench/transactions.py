@@ -12,12 +12,9 @@ from typing import Annotated
 
 import typer
 
-from bench import report, table
-from bench.__main__ import compare, end_on_termination, running
-from bench.clients import ClientError, ProducerSettings
-from bench.jars import MissingToolError
-from bench.peers import ApacheKafka, PeerError, Raylog
-from bench.replicated import COPIES, Watched, broken, say, spent_lines, tell
+from bench.clients import ProducerSettings
+from bench.peers import ApacheKafka, Raylog
+from bench.replicated import COPIES, report_on
 from bench.workloads import ONE_COPY, Produce
 
 TRANSACTION_MS = 100
@@ -47,31 +44,15 @@ def main(
     ] = False,
 ) -> None:
     """Compare transactional producers and print the ratios."""
-    end_on_termination()
     settings = dict(one.split("=", 1) for one in setting or [])
-    sources = ApacheKafka(brokers=brokers), Raylog(settings, brokers=brokers)
-    names = (sources[0].name, sources[1].name)
-    watched = [Watched(one) for one in programme(brokers)]
-    try:
-        with running(sources) as peers:
-            rows = [row for one in watched for row in compare(one, peers, pairs, seconds)]
-    except (MissingToolError, PeerError, ClientError) as failure:
-        say.print(f"[red]{failure}")
-        raise typer.Exit(2) from failure
-    tell(rows, watched, names, typer.echo)
-    circumstances = report.circumstances()
-    typer.echo(circumstances)
-    if write_docs:
-        head = (
-            f"{circumstances}; {pairs} interleaved pairs of about {seconds:g} s a run, "
-            f"{brokers} broker{'s' * (brokers > 1)} each.\n\n"
-        )
-        text = head + table.markdown(rows, *names) + "\n" + "\n".join(spent_lines(watched))
-        report.write_section(text, MODULE)
-    unkept = broken(rows)
-    for promise in unkept:
-        typer.echo(promise, err=True)
-    raise typer.Exit(1 if unkept else 0)
+    report_on(
+        (ApacheKafka(brokers=brokers), Raylog(settings, brokers=brokers)),
+        programme(brokers),
+        pairs,
+        seconds,
+        site=f"{brokers} broker{'s' * (brokers > 1)} each",
+        module=MODULE if write_docs else None,
+    )
 
 
 if __name__ == "__main__":
