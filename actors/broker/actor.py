@@ -21,7 +21,7 @@ from raylog.actors.broker.cleaning_turns import CleaningTurns
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
-from raylog.actors.broker.identity import DataDirectory, Identity
+from raylog.actors.broker.identity import DataDirectory, Identity, Past
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
@@ -193,9 +193,7 @@ class BrokerActor:
             heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
         )
         self._last = self._data.last
-        self._kept_running = self._data.kept_running
-        self._previous_epoch = self._last.broker_epoch
-        self._unanswered = self._last.asking
+        self._past = self._data.past()
         await note_start(self._runtime, self._data)
         self._make_family()
         survivors = await self._family.survivors()
@@ -379,10 +377,7 @@ class BrokerActor:
             port=self._advertised.port,
             rack=self._settings.raw("broker.rack"),
             build=BUILD,
-            previous_broker_epoch=self._previous_epoch,
-            kept_running=self._kept_running,
-            clean_shutdown=self._last.clean,
-            unanswered=self._unanswered,
+            **self._past._asdict(),
         )
         self._data.note_asking(self._incarnation)
         self._broker_epoch = await self._controller.insist(
@@ -394,8 +389,7 @@ class BrokerActor:
 
     async def _register_anew(self) -> None:
         """The controller does not know the broker epoch any more."""
-        self._previous_epoch, self._kept_running = self._broker_epoch, False
-        self._unanswered = ()
+        self._past = Past(self._broker_epoch, False, self._last.clean)
         self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
         await self._register()
         self._family.carry_out(self._machine.registered())

@@ -16,7 +16,7 @@ import json
 import logging
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume
@@ -66,6 +66,15 @@ class LastProcess:
     asking: tuple[str, ...] = ()
     """Incarnations of processes that lost nothing and have asked for a broker epoch since this one
     was noted: whichever of them the controller knows, that was here."""
+
+
+class Past(NamedTuple):
+    """What a process says of those before it when it registers: fields of `RegisterBroker`."""
+
+    previous_broker_epoch: int
+    kept_running: bool
+    clean_shutdown: bool
+    unanswered: tuple[str, ...] = ()
 
 
 def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
@@ -137,6 +146,11 @@ class DataDirectory:
     def has_metadata_log(self) -> bool:
         """Whether there is a copy of the metadata log, be it one that does not count."""
         return self.metadata.name in self._disk.listdir(str(self.path))
+
+    def past(self) -> Past:
+        """What is known of the last process, before anything of this one is noted."""
+        last = self.last
+        return Past(last.broker_epoch, self.kept_running, last.clean, last.asking)
 
     @property
     def kept_running(self) -> bool:
