@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Self
 
@@ -26,7 +27,7 @@ PASSING = (
 """What librdkafka reports and then mends by itself."""
 
 
-class _Working:
+class _Working(ABC):
     """Something that works in a thread until the `with` block ends."""
 
     def __init__(self) -> None:
@@ -48,9 +49,9 @@ class _Working:
         self._thread.join(2 * DEADLINE_S)
         assert not self._thread.is_alive(), f"the {self._thread.name} does not end"
 
+    @abstractmethod
     def work(self) -> None:
         """Until `ending`."""
-        raise NotImplementedError
 
 
 class Source(_Working):
