@@ -5,7 +5,7 @@ A coordinator that moved is looked for again by the next attempt.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -16,6 +16,7 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError, ConnectionLost, NotSupported
 from raylog.client.groups import CommittedOffset, GroupAdmin
 from raylog.client.offsets import by_topic
+from raylog.client.transactions import TransactionAdmin
 from raylog.raydp_jobs.commit import (
     AddOffsets,
     AnswerLost,
@@ -44,11 +45,6 @@ from raylog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
-)
-from raylog.wire.messages.describe_producers import (
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-    TopicRequest,
 )
 from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -173,26 +169,14 @@ class Transactions:
         self, identity: ProducerIdentity, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int]:
         """What the leaders hold of this identity."""
-
-        async def ask(node_id: int, keys: Iterable[TopicPartition]) -> DescribeProducersResponse:
-            topics = [
-                TopicRequest(name=topic, partition_indexes=[key.partition for key in of_topic])
-                for topic, of_topic in by_topic(keys).items()
-            ]
-            request = DescribeProducersRequest(topics=topics)
-            return await self.core.ask(node_id, request, DescribeProducersResponse)
-
-        await self.core.refresh({key.topic for key in partitions})
-        found = {}
-        for node_id, keys in (await self.core.by_leader(partitions)).items():
-            for topic in (await ask(node_id, keys)).topics:
-                for partition in topic.partitions:
-                    key = TopicPartition(topic.name, partition.partition_index)
-                    _check(partition.error_code, str(key))
-                    for producer in partition.active_producers:
-                        if (producer.producer_id, producer.producer_epoch) == identity:
-                            found[key] = producer.last_sequence
-        return found
+        await self.core.refresh({key.topic for key in partitions})  # followers answer, too
+        told = await TransactionAdmin(self.core).describe_producers(partitions)
+        return {
+            key: one.last_sequence
+            for key, producers in told.items()
+            for one in producers
+            if (one.producer_id, one.producer_epoch) == identity
+        }
 
     async def _add_offsets(self, identity: ProducerIdentity) -> None:
         request = AddOffsetsToTxnRequest(

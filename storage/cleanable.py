@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from raylog.storage.config import NEVER_MS, LogConfig
+from raylog.storage.config import NEVER, LogConfig
 from raylog.storage.segment import Segment
 
 _OFFSETS_MAX = 2**31 - 1
@@ -57,7 +57,7 @@ def cleanable(
     oldest = min([each.first_timestamp for each in dirty if each.first_timestamp >= 0], default=-1)
     must = 0 <= oldest < now_ms - config.max_compaction_lag_ms
     due = dirty_bytes > config.min_cleanable_dirty_ratio * all_bytes
-    waits = waits or config.max_compaction_lag_ms < NEVER_MS
+    waits = waits or config.max_compaction_lag_ms < NEVER
     return Cleanable(taken, dirty_bytes / all_bytes, is_due=must or due, waits=waits)
 
 

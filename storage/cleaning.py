@@ -60,7 +60,7 @@ class KeysRead:
 class Made:
     """What a step did: it wrote a segment for the next `group` of the sources.
 
-    Its files have temporary names, and those are durable.
+    Its files have temporary names; the data is durable, the index could be made again.
     """
 
     group: int

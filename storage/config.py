@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 _DAY_MS = 24 * 60 * 60 * 1000
-NEVER_MS = 2**63 - 1
+NEVER = 2**63 - 1
 """A duration or a count that nothing reaches."""
 
 
@@ -17,8 +17,8 @@ class LogConfig:
     retention_ms: int = 7 * _DAY_MS  # retention.ms: -1 keeps everything
     index_interval_bytes: int = 4096  # index.interval.bytes: distance of index entries
     max_index_size_bytes: int = 10 * 1024**2  # segment.index.bytes, at Kafka's 8 bytes an entry
-    flush_messages: int = NEVER_MS  # flush.messages: records that may be unsynced
-    flush_ms: int = NEVER_MS  # flush.ms: how long a record may be unsynced
+    flush_messages: int = NEVER  # flush.messages: records that may be unsynced
+    flush_ms: int = NEVER  # flush.ms: how long a record may be unsynced
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: expired files stay readable
     index_checkpoint_bytes: int = 16 * 1024**2  # Raylog's: growth between saves of the index
     producer_expiration_ms: int = _DAY_MS  # producer.id.expiration.ms (a broker setting)
@@ -26,4 +26,4 @@ class LogConfig:
     min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio
     delete_retention_ms: int = _DAY_MS  # delete.retention.ms: of tombstones once cleaned
     min_compaction_lag_ms: int = 0  # min.compaction.lag.ms
-    max_compaction_lag_ms: int = NEVER_MS  # max.compaction.lag.ms
+    max_compaction_lag_ms: int = NEVER  # max.compaction.lag.ms

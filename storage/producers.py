@@ -23,8 +23,11 @@ from raylog.wire.errors import (
     TransactionCoordinatorFenced,
 )
 from raylog.wire.records import (
+    CONTROL_BIT,
+    LOG_APPEND_TIME_BIT,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
     BatchHeader,
     EndTxnMarker,
     decode_batch,
@@ -33,9 +36,6 @@ from raylog.wire.records import (
 
 BATCHES_KEPT = 5  # as many as a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
-_LOG_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
 _SNAPSHOT_VERSION = 1
 NO_OFFSET = -1
 
@@ -185,7 +185,7 @@ class ProducerStates:
 
         `batch` is looked into when it is a control batch.
         """
-        if not header.attributes & _CONTROL_BIT:
+        if not header.attributes & CONTROL_BIT:
             self.update(header, base_offset, now_ms)
             return None
         marker = marker_in(batch)
@@ -216,7 +216,7 @@ class ProducerStates:
             header.last_offset_delta,
             header.base_sequence,
         )
-        append_time_ms = header.max_timestamp if attributes & _LOG_APPEND_TIME_BIT else -1
+        append_time_ms = header.max_timestamp if attributes & LOG_APPEND_TIME_BIT else -1
         last_sequence = sequence + delta & _SEQUENCE_MASK if sequence != NO_SEQUENCE else sequence
         batches.append(
             _new(
@@ -225,7 +225,7 @@ class ProducerStates:
             )
         )
         producer.seen_ms = now_ms
-        if attributes & _TRANSACTIONAL_BIT and producer_id not in self._open:
+        if attributes & TRANSACTIONAL_BIT and producer_id not in self._open:
             self._open[producer_id] = base_offset
 
     # -- transactions --------------------------------------------------------------------------

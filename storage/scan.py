@@ -9,6 +9,7 @@ from raylog.storage.disk import Disk
 from raylog.wire.errors import DecodeError, KafkaError
 from raylog.wire.records import (
     BATCH_OVERHEAD,
+    CONTROL_BIT,
     LENGTH_OVERHEAD,
     MAGIC,
     NO_LEADER_EPOCH,
@@ -19,7 +20,6 @@ from raylog.wire.records import (
 
 _CHECKED_WINDOW = 4 * 1024 * 1024
 _SKIPPING_WINDOW = 8 * 1024
-_CONTROL_BIT = 0x20
 _CHECKSUM_START = 21  # the checksum covers a batch from its attributes on
 _LENGTH_MIN = BATCH_OVERHEAD - LENGTH_OVERHEAD
 
@@ -150,7 +150,7 @@ def _skip(disk: Disk, fd: int, position: int, end: int, next_offset: int) -> Ite
         behind = position + header.size
         if behind > end or header.base_offset < next_offset:
             return
-        if behind > filled and header.attributes & _CONTROL_BIT:
+        if behind > filled and header.attributes & CONTROL_BIT:
             data, start, filled = window.move(position, behind - position)
             if behind > filled:
                 return

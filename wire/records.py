@@ -74,9 +74,10 @@ _CONTROL_KEY = struct.Struct(">hh")  # version, type
 _END_TXN_MARKER = struct.Struct(">hi")  # version, coordinator epoch
 
 _CODEC_BITS = 0x07
-_LOG_APPEND_TIME_BIT = 0x08
-_TRANSACTIONAL_BIT = 0x10
-_CONTROL_BIT = 0x20
+LOG_APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+"""Of a batch's attributes; properties of BatchHeader, where each call counts."""
 _CODECS = tuple(Codec)
 _REFUSED_SHOWN = 3  # in the text that goes with the whole batch, as Apache Kafka does
 
@@ -116,17 +117,17 @@ class BatchHeader(NamedTuple):
     @property
     def is_transactional(self) -> bool:
         """Part of a transaction, or the marker that ends one."""
-        return self.attributes & _TRANSACTIONAL_BIT != 0
+        return self.attributes & TRANSACTIONAL_BIT != 0
 
     @property
     def is_control(self) -> bool:
         """Written by brokers, never handed to an application."""
-        return self.attributes & _CONTROL_BIT != 0
+        return self.attributes & CONTROL_BIT != 0
 
     @property
     def timestamp_type(self) -> TimestampType:
         """LOG_APPEND_TIME: `max_timestamp` is the time of every record."""
-        if self.attributes & _LOG_APPEND_TIME_BIT:
+        if self.attributes & LOG_APPEND_TIME_BIT:
             return TimestampType.LOG_APPEND_TIME
         return TimestampType.CREATE_TIME
 
@@ -222,7 +223,7 @@ def assign(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> 
 def set_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
     """Make `timestamp_ms` the time of every record of the one batch in `buf`."""
     (attributes,) = _ATTRIBUTES.unpack_from(buf, _ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(buf, _ATTRIBUTES_AT, attributes | _LOG_APPEND_TIME_BIT)
+    _ATTRIBUTES.pack_into(buf, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_AT, timestamp_ms)
     _CRC.pack_into(buf, _CRC_AT, _crc_of(memoryview(buf)[_ATTRIBUTES_AT:]))
 
@@ -278,10 +279,10 @@ def _check_count(header: BatchHeader) -> None:
 
 
 def _check_attributes(attributes: int) -> None:
-    if attributes & ~(_TRANSACTIONAL_BIT | _CODEC_BITS):
-        if attributes & _CONTROL_BIT:
+    if attributes & ~(TRANSACTIONAL_BIT | _CODEC_BITS):
+        if attributes & CONTROL_BIT:
             raise InvalidRecord("clients are not allowed to write control records")
-        if attributes & _LOG_APPEND_TIME_BIT:
+        if attributes & LOG_APPEND_TIME_BIT:
             raise InvalidTimestamp("a producer must not set the type LogAppendTime")
         raise InvalidRecord(f"attributes {attributes:#06x} have unknown bits")
     if attributes & _CODEC_BITS > Codec.ZSTD:
@@ -439,9 +440,9 @@ def encode_batch(
     assert records, "a batch has at least one record"
     attributes = (
         codec
-        | timestamp_type * _LOG_APPEND_TIME_BIT
-        | is_transactional * _TRANSACTIONAL_BIT
-        | is_control * _CONTROL_BIT
+        | timestamp_type * LOG_APPEND_TIME_BIT
+        | is_transactional * TRANSACTIONAL_BIT
+        | is_control * CONTROL_BIT
     )
     header = BatchHeader(
         base_offset=base_offset,

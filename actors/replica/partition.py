@@ -43,6 +43,7 @@ from raylog.actors.replica.serving import FollowerSession
 from raylog.actors.replica.sessions import FetchSession
 from raylog.actors.replica.verifying import Verification
 from raylog.actors.transaction.api import Marker
+from raylog.storage.config import NEVER
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log, Slice
 from raylog.storage.producers import Duplicate, marker_in
@@ -65,7 +66,6 @@ log = logging.getLogger(__name__)
 ACKS_ALL = -1
 Waiting = tuple[int, Write, ProduceAnswer]
 """A writer: the next offset of its batch, itself, its answer."""
-NEVER_MS = 2**63 - 1
 REFUSED_MAX = 1_000
 """Producers whose refused sequences are remembered."""
 
@@ -146,7 +146,7 @@ class Partition:
     @property
     def flushes_by_time(self) -> bool:
         """Whether flush.ms is set, so that a timer must look after this log."""
-        return self.config.log.flush_ms < NEVER_MS
+        return self.config.log.flush_ms < NEVER
 
     @property
     def is_flushed(self) -> bool:

@@ -43,14 +43,13 @@ from raylog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from raylog.wire.records import NO_SEQUENCE, BatchHeader, check_produced
+from raylog.wire.records import NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader, check_produced
 
 TOPIC_IDS_SINCE = 13
 ADDS_PARTITIONS_SINCE = 12
 """Transaction version 2: what is written becomes part of the transaction."""
 ABORTABLE_SINCE = 11
 """TRANSACTION_ABORTABLE is understood."""
-_TRANSACTIONAL_BIT = 0x10
 ANSWERED = -(1 << 30)
 """In the place of what is left: replicas that answer too late count down from here."""
 ACKS = (-1, 0, 1)
@@ -214,7 +213,7 @@ class _Produce:
             batch = memoryview(b"")
         assert isinstance(batch, memoryview), "record data is decoded as a view"
         header = check_produced(batch)
-        if header.attributes & _TRANSACTIONAL_BIT:
+        if header.attributes & TRANSACTIONAL_BIT:
             self._in_transaction(header)
         sequence = sequence_of(topic.topic_id, part.index, header)
         try:
