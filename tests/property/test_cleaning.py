@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig
+from raylog.storage.reader import Slice
 from raylog.wire.compression import Codec
 from raylog.wire.records import (
     BatchHeader,
@@ -22,10 +24,11 @@ from raylog.wire.records import (
     read_header,
 )
 from tests.support.disk import FaultyDisk
-from tests.support.logs import clean, flush
+from tests.support.logs import checkpoint, clean, flush
 
 DIRECTORY = Path("/p")
 RETENTION_MS = 1_000
+DELETE_DELAY_MS = 10
 KEYS = [b"a", b"b", b"c" * 64, b"c" * 65, b"d" * 90, b"e", b"f"]
 CONFIG = LogConfig(
     segment_bytes=300,
@@ -33,7 +36,7 @@ CONFIG = LogConfig(
     index_interval_bytes=100,
     min_cleanable_dirty_ratio=0,
     delete_retention_ms=RETENTION_MS,
-    file_delete_delay_ms=10,
+    file_delete_delay_ms=DELETE_DELAY_MS,
     index_checkpoint_bytes=300,
 )
 
@@ -46,6 +49,58 @@ class Written(NamedTuple):
     value: bytes | None
     timestamp: int
     producer: int
+
+
+class SlowReader:
+    """Reads committed records bit by bit: what it asked for may be cleaned before it gets it."""
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.asked: tuple[int, Slice, list[AbortedTransaction]] | None = None
+        self.aborting: set[int] = set()
+        self.seen: list[Record] = []
+
+    def ask(self, log: Log, end: int, now_ms: int) -> None:
+        """Find what comes next, as a fetch does."""
+        found = log.read(self.position, 400, log.last_stable_offset(end))
+        if found is not None:
+            aborted = log.aborted_transactions(self.position, found.next_offset)
+            self.asked = now_ms, found, aborted
+
+    def get(self, disk: FaultyDisk, now_ms: int) -> None:
+        """Read the file itself, which is there for a while after it was replaced."""
+        assert self.asked is not None
+        asked_ms, found, aborted = self.asked
+        self.asked = None
+        if now_ms > asked_ms + DELETE_DELAY_MS:
+            return
+        handle = disk.open(f"{DIRECTORY}/{found.segment_id}")
+        data = disk.pread(handle, found.length, found.position)
+        disk.close(handle)
+        self.seen += [
+            record
+            for record in committed_records(data, aborted, self.aborting)
+            if record.offset >= self.position
+        ]
+        self.position = found.next_offset
+
+
+def committed_records(
+    data: bytes, aborted: list[AbortedTransaction], aborting: set[int]
+) -> list[Record]:
+    """What a reader of committed records takes of a slice; `aborting` goes from one to the next."""
+    records: list[Record] = []
+    for header, batch in iter_batches(data):
+        for each in aborted:
+            if each.first_offset <= header.last_offset <= each.last_offset:
+                aborting.add(each.producer_id)
+        if header.is_control:
+            if header.record_count:
+                assert decode_end_txn_marker(decode_batch(batch)[0]) is not None
+            aborting.discard(header.producer_id)
+        elif not (header.is_transactional and header.producer_id in aborting):
+            records += decode_batch(batch)
+    return records
 
 
 class CleanedLog(RuleBasedStateMachine):
@@ -61,10 +116,12 @@ class CleanedLog(RuleBasedStateMachine):
         self.now_ms = 1_000_000
         self.end = 0
         self.dirty = 0  # nothing from here on was ever cleaned
+        self.reader = SlowReader()
 
     @initialize()
     def open(self) -> None:
         self.log = Log.open(DIRECTORY, CONFIG, self.disk, now_ms=self.now_ms)
+        self.reader.asked = None
 
     # -- appending -----------------------------------------------------------------------------
 
@@ -152,6 +209,25 @@ class CleanedLog(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now_ms += ms
 
+    # -- a reader in the middle ----------------------------------------------------------------
+
+    @rule()
+    def reader_asks(self) -> None:
+        self.reader.ask(self.log, self.end, self.now_ms)
+
+    @precondition(lambda self: self.reader.asked is not None)
+    @rule()
+    def reader_gets(self) -> None:
+        self.reader.get(self.disk, self.now_ms)
+
+    @rule()
+    def cleaned_between_its_question_and_the_answer(self) -> None:
+        self.reader_asks()
+        self.clean(1_000)
+        checkpoint(self.log, self.now_ms)
+        if self.reader.asked is not None:
+            self.reader_gets()
+
     # -- cleaning and other upkeep -------------------------------------------------------------
 
     @rule(keys=st.sampled_from([1, 3, 1_000]))
@@ -195,6 +271,9 @@ class CleanedLog(RuleBasedStateMachine):
         if any(batch.base_offset >= offset and batch.is_control for batch in self._headers()):
             return  # what a marker decided would have to be taken back
         self.log.truncate_to(offset, self.now_ms)
+        if self.reader.position > offset:
+            self.reader = SlowReader()  # it read what was not committed
+        self.reader.asked = None
         self.end = self.log.log_end_offset
         self.written = {each: self.written[each] for each in self.written if each < self.end}
         self.sequences = {
@@ -202,6 +281,7 @@ class CleanedLog(RuleBasedStateMachine):
         }
 
     def teardown(self) -> None:
+        self.the_reader_in_the_middle_has_the_latest_of_each_key()
         self.readers_see_the_latest_of_each_key()
         self.times_lead_to_records()
 
@@ -223,16 +303,7 @@ class CleanedLog(RuleBasedStateMachine):
         aborting: set[int] = set()
         while (found := self.log.read(offset, 900, stable)) is not None:
             aborted = self.log.aborted_transactions(offset, found.next_offset)
-            for header, batch in iter_batches(self.log.load(found)):
-                for each in aborted:
-                    if each.first_offset <= header.last_offset <= each.last_offset:
-                        aborting.add(each.producer_id)
-                if header.is_control:
-                    if header.record_count:
-                        assert decode_end_txn_marker(decode_batch(batch)[0]) is not None
-                    aborting.discard(header.producer_id)
-                elif not (header.is_transactional and header.producer_id in aborting):
-                    records += decode_batch(batch)
+            records += committed_records(self.log.load(found), aborted, aborting)
             offset = found.next_offset
         return records
 
@@ -255,6 +326,24 @@ class CleanedLog(RuleBasedStateMachine):
         assert {each for each in expected if each >= self.dirty} <= offsets
         cleaned = [r.key for r in found if r.offset < self.log.first_dirty_offset]
         assert len(cleaned) == len(set(cleaned))
+
+    def the_reader_in_the_middle_has_the_latest_of_each_key(self) -> None:
+        reader, stable = self.reader, self.log.last_stable_offset(self.end)
+        reader.asked = None
+        while reader.position < stable:
+            reader.ask(self.log, self.end, self.now_ms)
+            reader.get(self.disk, self.now_ms)
+        offsets = [record.offset for record in reader.seen]
+        assert offsets == sorted(set(offsets))
+        for record in reader.seen:
+            original = self.written[record.offset]
+            assert (record.key, record.value) == (original.key, original.value)
+        latest = {each.key: each for each in self.written.values() if each.offset < stable}
+        seen = {record.key: record for record in reader.seen}
+        for each in latest.values():
+            seen_ms = self.cleaned_ms.get(each.offset, self.now_ms)
+            if each.value is not None or self.now_ms < seen_ms + RETENTION_MS:
+                assert seen[each.key].offset == each.offset
 
     @invariant()
     def offsets_and_producers_go_on(self) -> None:
