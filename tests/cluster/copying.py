@@ -35,7 +35,7 @@ from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from tests.cluster.copying_copier import Job
 from tests.cluster.copying_ends import SinkReader, Source
 from tests.cluster.copying_fleet import CONFLUENT, Fleet
-from tests.cluster.copying_judge import Ends
+from tests.cluster.copying_judge import Ends, Judge
 from tests.cluster.faults_kinds import WHO, Scene
 from tests.cluster.faults_site import Site, send, site
 from tests.support.ray_clusters import DEADLINE_S, LOOK_S, wait_until
@@ -96,7 +96,7 @@ class Work:
             records=plan.records,
             records_per_s=plan.records_per_s,
         )
-        self.reader = SinkReader(bootstrap, SINK, plan.partitions)
+        self.reader = SinkReader(bootstrap, SINK, plan.partitions, Judge(plan.partitions))
         self._bootstrap = bootstrap
         self._plan = plan
 
@@ -133,7 +133,8 @@ class Work:
         """What was wrong, for the reader beside the job, one that comes now, and the offsets."""
         self.reader.judge.finish(self.source.sent, ends)
         yield from self.reader.judge.lines()
-        with SinkReader(self._bootstrap, SINK, self._plan.partitions) as later:
+        fresh = Judge(self._plan.partitions)
+        with SinkReader(self._bootstrap, SINK, self._plan.partitions, fresh) as later:
             wait_until(
                 lambda: later.failures or later.judge.numbers == self.source.sent,
                 "the sink to be read again",
@@ -170,6 +171,23 @@ def coordinator_of(port: int, role: str, key: str) -> int:
         node_id = client.ask(asked, 3).node_id
     assert isinstance(node_id, int)
     return node_id
+
+
+def coordinator_process(scene: Scene, role: str, key: str) -> int:
+    """The process that coordinates a group or a transactional id."""
+    cluster = scene.site.cluster
+
+    def look() -> int | None:
+        asked = cluster.ports[scene.some_broker()]
+        try:
+            found = coordinator_of(asked, role, key)
+        except (OSError, EOFError):
+            return None
+        return cluster.pid(role, found) if found >= 0 else None
+
+    pid = wait_until(look, f"the {role} coordinator of {key}")
+    assert pid is not None
+    return pid
 
 
 class Killer:
@@ -225,19 +243,7 @@ class Killer:
         return f"broker {broker_id} with its children, {len(pids)} processes"
 
     def _kill_coordinator(self, role: str, key: str) -> str:
-        here = self._scene.site
-        ports = here.cluster.ports
-
-        def look() -> int | None:
-            asked = ports[self._scene.some_broker()]
-            try:
-                found = coordinator_of(asked, role, key)
-            except (OSError, EOFError):
-                return None
-            return here.cluster.pid(role, found) if found >= 0 else None
-
-        pid = wait_until(look, f"the {role} coordinator of {key}")
-        assert pid is not None
+        pid = coordinator_process(self._scene, role, key)
         send(signal.SIGKILL, [pid])
         return f"{role} coordinator of {key}, process {pid}"
 

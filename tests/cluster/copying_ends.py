@@ -6,11 +6,10 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Generic, Protocol, Self, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from tests.cluster.copying_judge import Judge
 from tests.support.load import QUICK
 from tests.support.ray_clusters import DEADLINE_S
 
@@ -27,7 +26,17 @@ PASSING = (
 """What librdkafka reports and then mends by itself."""
 
 
-class _Working(ABC):
+class Taker(Protocol):
+    """Judges records, in the order in which they come."""
+
+    def take(self, partition: int, offset: int, value: bytes) -> None:
+        """One record."""
+
+
+J = TypeVar("J", bound=Taker)
+
+
+class Working(ABC):
     """Something that works in a thread until the `with` block ends."""
 
     def __init__(self) -> None:
@@ -54,7 +63,7 @@ class _Working(ABC):
         """Until `ending`."""
 
 
-class Source(_Working):
+class Source(Working):
     """An idempotent producer that writes 0, 1, 2, … to each partition, at a pace."""
 
     def __init__(
@@ -115,6 +124,7 @@ def _sink_consumer(bootstrap: str, topic: str, partitions: int) -> Consumer:
         "enable.auto.commit": "false",
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
+        "enable.partition.eof": "true",
         "fetch.wait.max.ms": "100",
     }
     consumer = Consumer(settings | QUICK)
@@ -122,13 +132,15 @@ def _sink_consumer(bootstrap: str, topic: str, partitions: int) -> Consumer:
     return consumer
 
 
-class SinkReader(_Working):
+class SinkReader(Working, Generic[J]):
     """A read_committed consumer of the sink from its beginning, which hands all to a judge."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, judge: J) -> None:
         super().__init__()
-        self.judge = Judge(partitions)
+        self.judge = judge
         self.seen = 0
+        self.ended: set[int] = set()
+        """Partitions whose end was come to."""
         self.silence_s = 0.0
         """The longest time without any record."""
         self._consumer = _sink_consumer(bootstrap, topic, partitions)
@@ -141,18 +153,26 @@ class SinkReader(_Working):
         self._consumer.close()
 
     def _take(self, messages: list[Message]) -> None:
+        before = self.seen
         for message in messages:
             error = message.error()
             if error is None:
-                partition, offset, value = message.partition(), message.offset(), message.value()
-                assert partition is not None
+                offset, value = message.offset(), message.value()
                 assert offset is not None
                 assert value is not None
-                self.judge.take(partition, offset, value)
+                self.judge.take(_partition(message), offset, value)
                 self.seen += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self.ended.add(_partition(message))
             elif error.code() not in PASSING:
                 self.failures.append(f"the reader was told {error}")
-        if messages:
+        if self.seen > before:
             now = time.monotonic()
             self.silence_s = max(self.silence_s, now - self._last_at)
             self._last_at = now
+
+
+def _partition(message: Message) -> int:
+    found = message.partition()
+    assert found is not None
+    return found

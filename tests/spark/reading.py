@@ -10,6 +10,7 @@ from raylog.client import (
     Record,
     TopicPartition,
 )
+from tests.support.ray_clusters import wait_until
 
 
 def partitions_of(client: BlockingClient, topic: str) -> list[TopicPartition]:
@@ -33,7 +34,23 @@ def read_all(bootstrap: str, topic: str, *, read_committed: bool = True) -> dict
     return found
 
 
-def values(bootstrap: str, topic: str, *, read_committed: bool = True) -> list[bytes]:
-    """All values, sorted."""
+def until_settled(bootstrap: str, topic: str) -> None:
+    """Wait until no transaction is open: EndTxn may be answered before all markers are written."""
+    with BlockingClient(bootstrap) as client:
+        ends = dict.fromkeys(partitions_of(client, topic), LATEST)
+
+        def settled() -> bool:
+            visible = client.list_offsets(ends, read_committed=True)
+            return visible == client.list_offsets(ends, read_committed=False)
+
+        wait_until(settled, f"the ends of all transactions in {topic}")
+
+
+def values(
+    bootstrap: str, topic: str, *, read_committed: bool = True, settled: bool = True
+) -> list[bytes]:
+    """All values, sorted; those of open transactions too once they are ended, if `settled`."""
+    if read_committed and settled:
+        until_settled(bootstrap, topic)
     records = read_all(bootstrap, topic, read_committed=read_committed).values()
     return sorted(record.value or b"" for of_partition in records for record in of_partition)

@@ -5,7 +5,9 @@ A `Driver` is the sink's driver with tasks that run in this process.
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -46,13 +48,14 @@ from raylog.raydp_jobs.marks import Mark, read_mark
 from raylog.raydp_jobs.protocol import FIRST, SECOND, choose_protocol
 from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused, WriterSettings
 from raylog.wire.errors import ErrorCode, KafkaError
-from raylog.wire.records import Record
+from raylog.wire.records import Record, encode_batch
 from tests.spark.conftest import level
-from tests.spark.reading import read_all, values
+from tests.spark.reading import read_all, until_settled, values
+from tests.support.ray_clusters import wait_until
 
 R = TypeVar("R")
 
-SMALL = WriterSettings(batch_bytes=200)
+ROWS_PER_BLOCK = 5
 """A few records a batch."""
 WATCHED = ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN", "ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN")
 
@@ -146,11 +149,12 @@ class Driver:
         if self.transactions.protocol.registers:
             await transactions.add_partition(identity, key)
         writer = PartitionWriter(
-            core, transactions.protocol, transactions.transactional_id, identity, key, SMALL
+            core, transactions.protocol, transactions.transactional_id, identity, key
         )
         mark = batch.mark
         text = f"{mark.query_id}-{mark.batch_id}-{key.partition}"
-        await writer.write(Record(0, 5, None, f"{text}-{n}".encode(), []) for n in range(rows))
+        now_ms = int(time.time() * 1000)  # what is old may be deleted by the next test
+        await writer.write(Record(0, now_ms, None, f"{text}-{n}".encode(), []) for n in range(rows))
         return await writer.finish()
 
 
@@ -203,7 +207,7 @@ def test_several_writers_commit_as_one(driver: Driver, bootstrap: str) -> None:
 
     def look(effect: Effect) -> None:
         if isinstance(effect, CommitOffsets | End):
-            seen.append(len(values(bootstrap, driver.topic)))
+            seen.append(len(values(bootstrap, driver.topic, settled=False)))
             seen.append(len(values(bootstrap, driver.topic, read_committed=False)))
 
     driver.between = look
@@ -385,9 +389,10 @@ def test_a_timeout_above_the_brokers_is_named(driver: Driver) -> None:
 
 def test_a_transaction_that_timed_out_is_not_committed(driver: Driver, bootstrap: str) -> None:
     """Coordinators abort it; the run after it has a longer one and succeeds."""
-    event = run_blocking(driver.transactions.carry_out(TakeIdentity(1), {}))
+    event = run_blocking(driver.transactions.settle(TakeIdentity(1)))
     assert isinstance(event, Identified)
-    assert any(refusal(driver, driver.keys[n % 3], event.identity) for n in range(1_000))
+    keys = itertools.cycle(driver.keys)
+    wait_until(lambda: refusal(driver, next(keys), event.identity), "the timeout")
     assert driver.write(driver.batch(0))
     assert values(bootstrap, driver.topic) == expected(("q", 0))
 
@@ -405,7 +410,7 @@ def test_rows_too_large_for_the_topic_fail_for_good(bootstrap: str, name: str) -
         client.create_topics([NewTopic(name, 1, configs={"max.message.bytes": "100"})])
     with driving(bootstrap, name) as driver:
         driver.partitions = 1
-        identity = run_blocking(driver.transactions.carry_out(TakeIdentity(60_000), {}))
+        identity = run_blocking(driver.transactions.settle(TakeIdentity(60_000)))
         assert isinstance(identity, Identified)
         with pytest.raises(WriteRefused, match="MESSAGE_TOO_LARGE") as raised:
             driver.task(driver.keys[0], identity.identity, driver.batch(0), 20)
@@ -414,6 +419,7 @@ def test_rows_too_large_for_the_topic_fail_for_good(bootstrap: str, name: str) -
 
 def test_order_within_a_partition_is_that_of_the_rows(driver: Driver, bootstrap: str) -> None:
     driver.write(driver.batch(0), rows=100)
+    until_settled(bootstrap, driver.topic)
     for partition, records in read_all(bootstrap, driver.topic).items():
         found = [record.value for record in records]
         assert found == [f"q-0-{partition}-{n}".encode() for n in range(100)]

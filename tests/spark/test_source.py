@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 ROWS = 40
-START_MS = 1_700_000_000_000
-"""Of row 0; row n is n seconds later."""
+START_MS = (int(time.time()) - 3_600) * 1_000
+"""Of row 0; row n is n seconds later. Rows of long ago would soon be deleted."""
 
 
 @pytest.fixture
