@@ -56,7 +56,7 @@ JITTER_S = 3.0
 """A kill comes up to so long after the row it waited for, so at any moment of a batch."""
 LAST = 0.95
 """No kill waits for a row behind that share of all."""
-STUCK_S = 420.0
+STUCK_S = 900.0
 """Without any row for the reader, the job is taken to be stuck."""
 SAY_S = 20.0
 _READ_S = 600.0
