@@ -3,20 +3,19 @@
     stream.writeStream.foreachBatch(raylog_sink(...)).option("checkpointLocation", ...).start()
     write_exactly_once(df, ...)
 
-The driver's decisions are `commit.BatchMachine`; here are Spark and the sockets. One Spark job a
-batch: map tasks cut rows into blocks (`rows`), a shuffle brings all blocks of an output partition
-to one task, and that task is the only writer of its partition. Transactions open with the first
-Produce, so after everything upstream of that shuffle is done.
+The driver is `driver.SinkDriver`; here is Spark. One Spark job a batch: map tasks cut rows into
+blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is
+the only writer of its partition. Transactions open with the first Produce, so after everything
+upstream of that shuffle is done.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,70 +23,28 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 
 from raylog.client.accumulator import ProducerIdentity
-from raylog.client.cluster import TopicPartition
-from raylog.client.core import Core
-from raylog.client.errors import ClientError
-from raylog.client.io import run_blocking
-from raylog.client.settings import ClientSettings, parse_bootstrap
-from raylog.client.sockets import BlockingIo
 from raylog.raydp_jobs.checkpoints import Offsets, batch_source
-from raylog.raydp_jobs.commit import (
-    Batch,
-    BatchFailed,
-    BatchMachine,
-    Event,
-    Finished,
-    Identified,
-    OffsetsRead,
-    ReadOffsets,
-    Refused,
-    TakeIdentity,
-    TaskReport,
-    Write,
-    WriteLost,
-    Written,
-)
-from raylog.raydp_jobs.coordinator import Transactions
-from raylog.raydp_jobs.marks import Mark, read_mark
+from raylog.raydp_jobs.commit import Batch, BatchFailed, Event, TaskReport, WriteLost, Written
+from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
+from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.permits import PermitOffice, Permits
-from raylog.raydp_jobs.protocol import choose_protocol
 from raylog.raydp_jobs.rows import BLOCK_SCHEMA, Topics, record_columns, splitting
 from raylog.raydp_jobs.tasks import WriteRun
-from raylog.raydp_jobs.writer import WriterSettings
-from raylog.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+__all__ = ["ExactlyOnceSink", "SinkSettings", "raylog_sink", "write_exactly_once"]
 
 _EARLIEST = -2
 """In the Kafka source's offsets."""
-_TOPIC_WAIT_MS = 15_000
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
 _TASK = re.compile(r"Lost (task \S+ in stage \S+)")
 """In the texts of failed jobs, which quote their tasks' Python."""
 _REASON_CHARS_MAX = 400
-
-
-@dataclass(frozen=True, slots=True)
-class SinkSettings:
-    """How a sink writes."""
-
-    transaction_timeout_ms: int = 300_000
-    """Above the longest write of a batch; at most the broker's `transaction.max.timeout.ms`."""
-    runs_max: int = 5
-    """How often a batch is written anew before the query fails."""
-    row_bytes_max: int = 1_000_000
-    """Of one record before compression; the topic's `max.message.bytes` must allow it."""
-    rows_per_block: int = 2_000
-    """Rows that a map task holds at a time."""
-    writer: WriterSettings = field(default_factory=WriterSettings)
-    client: ClientSettings | None = None
-    """Instead of the defaults; its bootstrap counts."""
 
 
 class ExactlyOnceSink:
@@ -106,16 +63,8 @@ class ExactlyOnceSink:
 
         `checkpoint` is the query's checkpointLocation; None: `write` is called, not the sink.
         """
-        self.settings = settings or SinkSettings()
-        self.sink_id = sink_id
         self._checkpoint = checkpoint
-        self._topics = [topics] if isinstance(topics, str) else list(topics)
-        self._client = self.settings.client or ClientSettings(parse_bootstrap(bootstrap))
-        self._io = BlockingIo()
-        self._core = Core(self._io, self._client)
-        self._known: Transactions | None = None
-        self._marked = TopicPartition(self._topics[0], 0)
-        self._identity: ProducerIdentity | None = None
+        self._driver = SinkDriver(bootstrap, topics, sink_id, settings)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write a micro-batch: what `foreachBatch` calls."""
@@ -133,63 +82,26 @@ class ExactlyOnceSink:
     ) -> bool:
         """Write a batch unless it is written; returns whether it was new. Raises BatchFailed."""
         selected = record_columns(df)
-        topics = self._find_topics()
+        topics = self._driver.topics()
         batch = Batch(mark, topics.targets(), starts or {}, ends or {})
-        offsets = batch.offsets()
-        machine = BatchMachine(
-            batch,
-            self._transactions.protocol,
-            self._identity,
-            timeout_ms=self.settings.transaction_timeout_ms,
-            runs_max=self.settings.runs_max,
-        )
-        self._identity = None
-        try:
-            step = machine.start(self._now_ms())
-            while not isinstance(step.effect, Finished):
-                run_blocking(self._io.pause(step.pause_ms))
-                if isinstance(step.effect, Write):
-                    event = self._run(selected, topics, step.effect.identity)
-                else:
-                    event = run_blocking(self._transactions.carry_out(step.effect, offsets))
-                log.info("%s, batch %d: %s", self.sink_id, mark.batch_id, _told(event))
-                step = machine.handle(event, self._now_ms())
-        except BaseException:
-            if machine.runs:
-                self._release()
-            raise
-        self._identity = step.effect.identity
-        return step.effect.is_new
+        return self._driver.write(batch, partial(self._run, selected, topics))
 
     def starting_offsets(self, otherwise: str = "earliest") -> str:
         """Where a new query goes on: the Kafka source's `startingOffsets`.
 
         Fences and ends first what an earlier query left open. `otherwise` if none committed yet.
         """
-        transactions = self._transactions
-        taken = run_blocking(
-            transactions.settle(TakeIdentity(self.settings.transaction_timeout_ms))
-        )
-        found = run_blocking(transactions.settle(ReadOffsets()))
-        assert isinstance(taken, Identified), "the answer fits the request"
-        assert isinstance(found, OffsetsRead), "the answer fits the request"
-        self._identity = taken.identity
-        committed = {
-            key: offset.offset
-            for key, offset in found.offsets.items()
-            if key != self._marked and read_mark(offset.metadata) is not None
-        }
+        committed = self._driver.committed()
         if not committed:
             return otherwise
         starts: dict[str, dict[str, int]] = {}
-        for key in self._partitions_of({key.topic for key in committed}):
+        for key in self._driver.partitions_of({key.topic for key in committed}):
             starts.setdefault(key.topic, {})[str(key.partition)] = committed.get(key, _EARLIEST)
         return json.dumps(starts)
 
     def close(self) -> None:
         """End all connections."""
-        self._core.close()
-        self._io.close()
+        self._driver.close()
 
     def __enter__(self) -> Self:
         return self
@@ -202,66 +114,26 @@ class ExactlyOnceSink:
     ) -> None:
         self.close()
 
-    @property
-    def _transactions(self) -> Transactions:
-        """Requests of this sink's transactional id; asks once what the cluster has agreed on."""
-        if self._known is None:
-            protocol = run_blocking(choose_protocol(self._core))
-            name = f"raylog-sink-{self.sink_id}"
-            self._known = Transactions(self._core, protocol, name, name, self._marked)
-        return self._known
-
-    def _find_topics(self) -> Topics:
-        """The sink's topics as they are now; raises UnknownTopicOrPartition."""
-        counts = dict.fromkeys(self._topics, 0)
-        for key in self._partitions_of(self._topics):
-            counts[key.topic] += 1
-        return Topics(counts)
-
-    def _partitions_of(self, topics: Collection[str]) -> list[TopicPartition]:
-        """All partitions of topics, asked anew."""
-
-        async def attempt() -> list[TopicPartition]:
-            await self._core.refresh(topics)
-            return [
-                TopicPartition(topic, partition)
-                for topic in topics
-                for partition in sorted(self._core.cluster.topic(topic).partitions)
-            ]
-
-        return run_blocking(self._core.repeat(attempt, timeout_ms=_TOPIC_WAIT_MS))
-
     def _run(self, selected: DataFrame, topics: Topics, identity: ProducerIdentity) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
         context = selected.sparkSession.sparkContext
+        driver, settings = self._driver, self._driver.settings
         with PermitOffice(Permits(_stage_attempts(context)), *_driver_address(context)) as desk:
             run = WriteRun(
-                self._client,
-                self._transactions.protocol,
-                self._transactions.transactional_id,
+                driver.client,
+                driver.transactions.protocol,
+                driver.transactions.transactional_id,
                 identity,
                 topics,
-                self.settings.writer,
-                self.settings.row_bytes_max,
+                settings.writer,
+                settings.row_bytes_max,
                 desk,
             )
             try:
-                with _rows_per_block(selected.sparkSession, self.settings.rows_per_block):
+                with _rows_per_block(selected.sparkSession, settings.rows_per_block):
                     return Written(_write(selected, run))
             except (Py4JError, PySparkException) as failure:
                 return _lost(failure)
-
-    def _release(self) -> None:
-        """End what a failed batch left open: readers would wait for it until it times out."""
-        try:
-            run_blocking(
-                self._transactions.settle(TakeIdentity(self.settings.transaction_timeout_ms))
-            )
-        except (KafkaError, ClientError) as failure:
-            log.warning("%s: the open transaction waits for its timeout: %s", self.sink_id, failure)
-
-    def _now_ms(self) -> int:
-        return int(self._io.now_ms())
 
 
 def raylog_sink(
@@ -301,21 +173,6 @@ def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
     by_target = blocks.partitionBy(len(run.topics.targets()), _identity)
     reports: list[TaskReport] = by_target.mapPartitionsWithIndex(run.write).collect()
     return reports
-
-
-def _told(event: Event) -> str:
-    """An event as progress."""
-    match event:
-        case Written(reports):
-            rows = sum(report.count for report in reports)
-            partitions = sum(report.count > 0 for report in reports)
-            return f"{rows} rows are written to {partitions} partitions"
-        case WriteLost(reason):
-            return f"to be written again: {reason}"
-        case Refused(code, reason):
-            return f"{code.name} {reason}"
-        case _:
-            return type(event).__name__
 
 
 def _identity(target: int) -> int:

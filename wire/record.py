@@ -81,7 +81,7 @@ def _decode_records(
         z_headers = body[position]
         position += 1
         if z_headers:
-            position = _decode_headers(body, position, z_headers, headers)
+            position = decode_headers(body, position, z_headers, headers)
         if position != end or z_size & 1:
             raise InvalidRecord(f"record ends at byte {position}, its length says {end}")
         offset = base_offset + ((z_delta >> 1) ^ -(z_delta & 1))
@@ -149,7 +149,7 @@ def _run_of_equals(body: bytes, position: int, step: int, left: int) -> int:
     return run
 
 
-def _decode_headers(
+def decode_headers(
     body: bytes, position: int, z_count: int, headers: list[tuple[str, bytes | None]]
 ) -> int:
     """Fill `headers` with what starts at `position`; returns where it ends.

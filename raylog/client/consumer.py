@@ -7,8 +7,9 @@ broker; the next leaves before the last one's records are decoded.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
@@ -29,6 +30,8 @@ from raylog.wire.messages.fetch import (
 from raylog.wire.records import Record
 from raylog.wire.uuids import ZERO_UUID
 
+T = TypeVar("T")
+
 _BY_NAME_LAST = 12
 """Newest Fetch version that names topics instead of giving their ids."""
 _ANSWER_SLACK_MS = 10_000
@@ -43,6 +46,8 @@ class _Assigned:
 
     fetch_offset: int | None = None
     """Where the next fetch starts; None until the position is looked up."""
+    stop: int | None = None
+    """Nothing is fetched from there on; None: there is no end."""
     start: int = EARLIEST
     """What to look up: a timestamp, EARLIEST or LATEST."""
     position: int | None = None
@@ -98,6 +103,10 @@ class Consumer:
             assigned.fetch_offset = assigned.position = None
             assigned.start = offset
 
+    def stop_at(self, key: TopicPartition, offset: int) -> None:
+        """Fetch nothing from an offset on; batches come whole, so records behind it may come."""
+        self._assigned[key].stop = offset
+
     async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
         """Go on from the first record not older than a time; from the end if there is none."""
         found = await list_offsets(self._core, dict.fromkeys(keys, timestamp_ms))
@@ -138,13 +147,21 @@ class Consumer:
         Whole batches are handed out, so `max_records` may be exceeded by less than one batch.
         Raises OffsetOutOfRange if settings say so, and errors that repeats do not cure.
         """
+        return await self._poll(timeout_ms, lambda: self._take(max_records)) or []
+
+    async def poll_block(self, timeout_ms: float) -> FetchedBatches | None:
+        """What one fetch brought, not decoded: for those who read in bulk. Raises as `poll`."""
+        return await self._poll(timeout_ms, self._take_block)
+
+    async def _poll(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
+        """Fetch until something can be taken or time is up."""
         deadline_ms = self._core.io.now_ms() + timeout_ms
         while True:
             await self._core.io.wait(self._any_done, 0)
             self._collect()
             await self._refresh_stale()
             await self._send()
-            taken = self._take(max_records)
+            taken = take()
             now_ms = self._core.io.now_ms()
             if taken or now_ms >= deadline_ms:
                 return taken
@@ -180,6 +197,16 @@ class Consumer:
             assigned.position = block.next_offset
         return records
 
+    def _take_block(self) -> FetchedBatches | None:
+        """The next fetched block of any partition."""
+        for assigned in self._assigned.values():
+            if assigned.blocks:
+                block = assigned.blocks.popleft()
+                self._buffered_bytes -= block.size
+                assigned.position = block.end_offset
+                return block
+        return None
+
     # -- fetches -------------------------------------------------------------------------------
 
     async def _send(self) -> None:
@@ -205,6 +232,8 @@ class Consumer:
     def _wants(self, assigned: _Assigned, now_ms: float) -> bool:
         """Whether a partition should be part of the next fetch."""
         if assigned.in_flight or assigned.not_before_ms > now_ms:
+            return False
+        if assigned.stop is not None and (assigned.fetch_offset or 0) >= assigned.stop:
             return False
         if self._buffered_bytes >= 2 * self.settings.max_bytes:
             return False

@@ -73,17 +73,26 @@ class FetchedBatches:
 
     def take(self) -> list[Record]:
         """Decode the next batch; empty if none of its records is for the application."""
-        position, header = self._batches.popleft()
-        records: list[Record] = []
-        if self._is_wanted(position, header):
-            records = decode_batch(
-                self._data[position : position + header.size],
-                max_bytes=self._decompressed_bytes_max,
-            )
-            if header.base_offset < self._from_offset:
-                records = [record for record in records if record.offset >= self._from_offset]
-        self._from_offset = header.next_offset
+        from_offset = self._from_offset
+        taken = self.take_batch()
+        if taken is None:
+            return []
+        header, batch = taken
+        records = decode_batch(batch, max_bytes=self._decompressed_bytes_max)
+        if header.base_offset < from_offset:
+            records = [record for record in records if record.offset >= from_offset]
         return records
+
+    def take_batch(self) -> tuple[BatchHeader, memoryview] | None:
+        """The next batch as it is; None if none of its records is for the application.
+
+        The first one may begin before the position.
+        """
+        position, header = self._batches.popleft()
+        self._from_offset = header.next_offset
+        if not self._is_wanted(position, header):
+            return None
+        return header, self._data[position : position + header.size]
 
     def _scan(self) -> None:
         """Find the whole batches."""

@@ -193,7 +193,7 @@ def test_a_repeated_task_is_refused_and_the_batch_runs_again(
 ) -> None:
     """A worker dies when its rows are written; its task's next attempt must not write again."""
     monkeypatch.setattr(sinks, "WriteRun", partial(DyingRun, folder=str(tmp_path)))
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs.sink")
+    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
     assert write_exactly_once(rows, bootstrap, topic, topic, "job")
     assert values(bootstrap, topic) == ALL
     assert "an earlier one may have written" in caplog.text
@@ -212,7 +212,7 @@ def test_a_repeated_stage_is_refused_and_the_batch_runs_again(
     shuffle = spark.sparkContext.getConf().get("spark.local.dir", "")
     run = partial(ShuffleLosingRun, folder=str(tmp_path), shuffle=shuffle)
     monkeypatch.setattr(sinks, "WriteRun", run)
-    caplog.set_level(logging.INFO, "raylog.raydp_jobs.sink")
+    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
     assert write_exactly_once(rows.coalesce(1), bootstrap, topic, topic, "job")
     assert values(bootstrap, topic) == ALL
     assert re.search(r"task \S+ in stage \d+\.[1-9]: .*(expected 0|an earlier one)", caplog.text)

@@ -27,7 +27,7 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from raylog.wire.records import Record, encode_batch
+from raylog.wire.records import Record, decode_batch, encode_batch
 from tests.support.fake_cluster import LOST, FakeCluster, core_of
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -271,3 +271,33 @@ def test_isolation_is_asked_for() -> None:
     (first, *_) = logs.cluster.requests(FetchRequest)
     assert isinstance(first, FetchRequest)
     assert first.isolation_level == 1
+
+
+def test_blocks_come_as_they_were_fetched_up_to_a_stop() -> None:
+    """For those who decode in bulk: 50 records a fetch here, and none behind the stop."""
+    logs, consumer = rig(end=1_000)
+    consumer.assign({ZERO: 7})
+    consumer.stop_at(ZERO, 60)
+    blocks = [run_blocking(consumer.poll_block(50)) for _ in range(3)]
+    ends = [block.end_offset if block is not None else None for block in blocks]
+    assert ends == [50, 100, None]
+    assert run_blocking(consumer.position(ZERO)) == 100
+    asked = [
+        partition.fetch_offset
+        for request in logs.cluster.requests(FetchRequest)
+        if isinstance(request, FetchRequest)
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+    assert asked == [7, 50]
+
+
+def test_a_block_gives_batches_or_the_records_in_them() -> None:
+    _, consumer = rig(end=30)
+    consumer.assign({ZERO: 15})
+    block = run_blocking(consumer.poll_block(50))
+    assert block is not None
+    taken = block.take_batch()
+    assert taken is not None
+    assert (taken[0].base_offset, len(decode_batch(taken[1]))) == (10, 10)
+    assert [record.offset for record in block.take()] == list(range(20, 30))

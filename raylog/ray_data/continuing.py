@@ -1,0 +1,127 @@
+"""Reading on and on: one bounded dataset after the other, each where the last one ended."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.core import Core
+from raylog.ray_data.offsets import OffsetFinder, connected
+from raylog.ray_data.planning import Bound, Extent, Positions, limited
+from raylog.ray_data.reading import ReadSettings
+from raylog.ray_data.source import READ_COMMITTED, TopicReader
+from raylog.raydp_jobs.marks import Mark
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+POLL_INTERVAL_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """A bounded part of the stream. Partitions that have nothing new are in its offsets, too."""
+
+    mark: Mark
+    """Which batch of which reading it is."""
+    dataset: Dataset
+    starts: Mapping[TopicPartition, int]
+    ends: Mapping[TopicPartition, int]
+    """Where the next one begins."""
+
+
+class MicroBatches:
+    """Iterates over a stream's batches; waits for the next one. For one thread.
+
+    `positions` may be looked at, and `stop` called, by any.
+    """
+
+    def __init__(
+        self,
+        reader: TopicReader,
+        start: Bound,
+        end: Bound | None,
+        *,
+        records_per_batch: int | None,
+        poll_interval_ms: int,
+    ) -> None:
+        self._reader = reader
+        self._start = start
+        self._end = end
+        self._records_per_batch = records_per_batch
+        self._poll_interval_ms = poll_interval_ms
+        self._query_id = uuid.uuid4().hex
+        self._batch_id = 0
+        self._stopped = threading.Event()
+        self.positions: Positions = {}
+        """Where the next batch begins; empty before the first."""
+
+    def stop(self) -> None:
+        """Let the iteration end before the next batch."""
+        self._stopped.set()
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        with connected(self._reader.client) as core:
+            yield from self._batches(core)
+
+    def _batches(self, core: Core) -> Iterator[MicroBatch]:
+        reader = self._reader
+        finder = OffsetFinder(core, reader.topics, read_committed=reader.read_committed)
+        extents = finder.extents(sizes=True)
+        if not self.positions:
+            self.positions = finder.resolved(self._start, extents)
+        last = None if self._end is None else finder.resolved(self._end, extents)
+        while not self._stopped.is_set():
+            starts = {key: self.positions.get(key, at.earliest) for key, at in extents.items()}
+            ends = limited(starts, _ends(extents, last), self._records_per_batch)
+            if ends != starts:
+                yield self._batch(starts, ends, extents)
+                self.positions = ends
+                self._batch_id += 1
+            elif last is not None:
+                return
+            else:
+                self._stopped.wait(self._poll_interval_ms / 1000)
+            extents = finder.extents(sizes=True)
+
+    def _batch(
+        self, starts: Positions, ends: Positions, extents: Mapping[TopicPartition, Extent]
+    ) -> MicroBatch:
+        dataset = self._reader.between(starts, ends, extents)
+        return MicroBatch(Mark(self._query_id, self._batch_id), dataset, starts, ends)
+
+
+def _ends(extents: Mapping[TopicPartition, Extent], last: Positions | None) -> Positions:
+    """How far can be read now: partitions that came after `last` was looked up are not."""
+    if last is None:
+        return {key: extent.latest for key, extent in extents.items()}
+    return {key: last.get(key, extent.earliest) for key, extent in extents.items()}
+
+
+def read_continuing(
+    bootstrap: str | Iterable[str],
+    topics: str | Sequence[str],
+    *,
+    start: Bound = "earliest",
+    end: Bound | None = None,
+    isolation: str = READ_COMMITTED,
+    records_per_batch: int | None = None,
+    poll_interval_ms: int = POLL_INTERVAL_MS,
+    settings: ReadSettings | None = None,
+) -> MicroBatches:
+    """Batches of about `records_per_batch` offsets (None: all there is) on and on, or up to `end`.
+
+    Where there is nothing new the brokers are asked again every `poll_interval_ms`. New partitions
+    are read from their beginning.
+    """
+    return MicroBatches(
+        TopicReader.of(bootstrap, topics, isolation, settings),
+        start,
+        end,
+        records_per_batch=records_per_batch,
+        poll_interval_ms=poll_interval_ms,
+    )

@@ -1,0 +1,174 @@
+"""One read task: a range of offsets as a stream of Arrow tables, without Ray.
+
+Where a table ends depends on the records alone, never on how fetches cut them: Ray runs a task
+whose worker died again and drops as many of its tables as were handed on before.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
+
+from raylog.client.consumer import Consumer
+from raylog.client.errors import RequestTimedOut
+from raylog.client.io import run_blocking
+from raylog.client.settings import ClientSettings, ConsumerSettings
+from raylog.ray_data.columns import SCHEMA, BatchGroup
+from raylog.ray_data.offsets import connected
+from raylog.ray_data.planning import OffsetRange
+
+if TYPE_CHECKING:
+    from raylog.client.fetched import FetchedBatches
+
+_POLL_MS = 1_000
+_ROW_OVERHEAD = 48
+"""Bytes of a row's other columns, about."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """How topics are read."""
+
+    records_per_task: int = 1_000_000
+    """A longer partition is read by several tasks."""
+    bytes_per_task: int = 64 * 1024 * 1024
+    """The same, by the bytes that the brokers store."""
+    table_bytes: int = 16 * 1024 * 1024
+    """A task hands its rows on in tables of so much."""
+    stall_ms: int = 120_000
+    """How long a task waits for the next record of its range before it fails."""
+    partition_max_bytes: int = 4 * 1024 * 1024
+    """Of one fetch; a task holds two."""
+    decompressed_bytes_max: int = 256 * 1024 * 1024
+    """Of one batch."""
+    client: ClientSettings | None = None
+    """Instead of the defaults; its bootstrap counts."""
+
+
+def read_range(
+    wanted: OffsetRange, client: ClientSettings, settings: ReadSettings, *, read_committed: bool
+) -> Iterator[pa.Table]:
+    """All records of a range, of `SCHEMA`, each once; at least one table.
+
+    Raises OffsetOutOfRange if records were deleted meanwhile, RequestTimedOut if none comes.
+    """
+    cutter = TableCutter(settings.table_bytes)
+    is_first = True
+    with connected(client) as core:
+        consumer = Consumer(
+            core,
+            ConsumerSettings(
+                read_committed=read_committed,
+                reset="none",
+                partition_max_bytes=settings.partition_max_bytes,
+                decompressed_bytes_max=settings.decompressed_bytes_max,
+            ),
+        )
+        consumer.assign({wanted.key: wanted.start})
+        consumer.stop_at(wanted.key, wanted.end)
+        for block in _blocks(consumer, wanted, settings.stall_ms):
+            for rows in decoded(block, wanted, settings):
+                for table in cutter.add(rows):
+                    is_first = False
+                    yield table
+    if cutter.has_rows or is_first:
+        yield cutter.rest()
+
+
+def _blocks(consumer: Consumer, wanted: OffsetRange, stall_ms: int) -> Iterator[FetchedBatches]:
+    """What fetches bring until the range is read."""
+    position, waited_ms = wanted.start, 0
+    while position < wanted.end:
+        block = run_blocking(consumer.poll_block(_POLL_MS))
+        if block is not None:
+            yield block
+            position, waited_ms = block.end_offset, 0
+            continue
+        waited_ms += _POLL_MS
+        if waited_ms >= stall_ms:
+            raise RequestTimedOut(
+                f"{wanted.key} ends at {consumer.high_watermark(wanted.key)}, offset {position} "
+                f"of {wanted.start} to {wanted.end} did not come in {stall_ms} ms"
+            )
+
+
+def decoded(
+    block: FetchedBatches, wanted: OffsetRange, settings: ReadSettings
+) -> Iterator[pa.RecordBatch]:
+    """Rows of a range in what a fetch brought."""
+    while not block.is_empty:
+        group = BatchGroup(wanted.key, settings.decompressed_bytes_max)
+        while not block.is_empty and group.size < settings.partition_max_bytes:
+            taken = block.take_batch()
+            if taken is not None:
+                group.add(*taken)
+        rows = _within(_columns(group), wanted)
+        if rows.num_rows:
+            yield rows
+
+
+def _columns(group: BatchGroup) -> pa.RecordBatch:
+    """Python's collector would look at all of the group's values again and again, in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return group.columns()
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _within(rows: pa.RecordBatch, wanted: OffsetRange) -> pa.RecordBatch:
+    """Without what batches at the ends bring beside the range."""
+    offsets = rows.column("offset").to_numpy()
+    first, end = np.searchsorted(offsets, [wanted.start, wanted.end])
+    return rows.slice(int(first), int(end - first))
+
+
+@dataclass(slots=True)
+class TableCutter:
+    """Cuts a stream of rows into tables of about one size, at places that the rows decide."""
+
+    table_bytes: int
+    _rows: list[pa.RecordBatch] = field(default_factory=list)
+    _size: int = 0
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there are rows that no table has yet."""
+        return bool(self._rows)
+
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.Table]:
+        """Take rows; gives the tables that are full."""
+        ends = np.cumsum(_sizes(rows))
+        first, before = 0, 0
+        while first < rows.num_rows:
+            # The row that fills a table is its last.
+            last = int(np.searchsorted(ends, before + self.table_bytes - self._size))
+            count = min(last + 1, rows.num_rows) - first
+            self._rows.append(rows.slice(first, count))
+            if last >= rows.num_rows:
+                self._size += int(ends[-1]) - before
+                return
+            first, before = first + count, int(ends[last])
+            yield self.rest()
+
+    def rest(self) -> pa.Table:
+        """A table of what is left."""
+        table = pa.Table.from_batches(self._rows, SCHEMA)
+        self._rows, self._size = [], 0
+        return table
+
+
+def _sizes(rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Bytes of each row, about; headers count only as rows."""
+    sizes = np.full(rows.num_rows, _ROW_OVERHEAD, np.int64)
+    for name in ("key", "value"):
+        sizes += pc.fill_null(pc.binary_length(rows.column(name)), 0).to_numpy()
+    return sizes
