@@ -12,6 +12,7 @@ from raylog.cli import (
     consume,
     down,
     groups,
+    pipeline,
     plugins,
     produce,
     quorum,
@@ -59,6 +60,7 @@ app.add_typer(groups.app, name="groups")
 app.add_typer(transactions.app, name="transactions")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
+app.add_typer(pipeline.app, name="pipeline")
 app.command(name="sim")(sim.sim)
 
 

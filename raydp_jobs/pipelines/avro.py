@@ -1,0 +1,181 @@
+"""Avro values by fastavro: plain datums of one schema, without a prefix.
+
+| Avro | Spark |
+|---|---|
+| boolean, int, long, float, double | boolean, int, bigint, float, double |
+| string, enum | string |
+| bytes, fixed | binary |
+| date, timestamp-millis and -micros, decimal | date, timestamp, decimal |
+| record, array, map | struct, array, map |
+| union of null and one other | that one, nullable |
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raylog.raydp_jobs.pipelines.spec import BadSpec
+from raylog.raydp_jobs.rows import BadRow
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row
+    from pyspark.sql.types import DataType, StructType
+
+_REASON_CHARS_MAX = 200
+_KEY_SHOWN = 40
+
+
+@dataclass(slots=True)
+class AvroSchema:
+    """A schema of records; travels to tasks as text."""
+
+    text: str
+    _parsed: Any = field(default=None, repr=False)
+
+    @property
+    def parsed(self) -> Any:
+        """As fastavro has it, with all names resolved."""
+        if self._parsed is None:
+            import fastavro
+
+            self._parsed = fastavro.parse_schema(json.loads(self.text))
+        return self._parsed
+
+    def __reduce__(self) -> tuple[type[AvroSchema], tuple[str]]:
+        return AvroSchema, (self.text,)
+
+    def decode(self, value: bytes | None) -> tuple[Any, str | None]:
+        """The record in a value, or why there is none."""
+        import fastavro
+
+        if value is None:
+            return None, "there is no value"
+        stream = io.BytesIO(value)
+        try:
+            record = fastavro.schemaless_reader(stream, self.parsed, None)
+        except Exception as failure:  # noqa: BLE001  # foreign bytes fail in any way they like
+            said = f"{type(failure).__name__} {failure}".strip()[:_REASON_CHARS_MAX]
+            return None, f"not Avro of the schema: {said}"
+        left = len(value) - stream.tell()
+        if left:
+            return None, f"not Avro of the schema: {left} bytes are left over"
+        return record, None
+
+    def encode(self, row: Row) -> bytes:
+        """A row as a value; raises BadRow."""
+        import fastavro
+
+        record = row.asDict(recursive=True)
+        stream = io.BytesIO()
+        try:
+            fastavro.schemaless_writer(stream, self.parsed, record, strict=True)
+        except (TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError) as said:
+            shown = json.dumps(record, default=str)[:_REASON_CHARS_MAX]
+            raise BadRow(f"row {shown} does not fit the Avro schema: {said}") from said
+        return stream.getvalue()
+
+
+def read_schema(path: Path, field_name: str) -> AvroSchema:
+    """A schema from a file; raises BadSpec naming the pipeline's field."""
+    try:
+        import fastavro
+        from fastavro.schema import SchemaParseException, UnknownType
+    except ImportError:
+        raise BadSpec(
+            f"{field_name}: Avro needs the package fastavro: pip install 'raylog[spark]'"
+        ) from None
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = fastavro.parse_schema(json.loads(text))
+    except (OSError, ValueError, SchemaParseException, UnknownType) as failure:
+        raise BadSpec(f"{field_name}: {failure}") from None
+    if not isinstance(found, dict) or found.get("type") != "record":
+        raise BadSpec(f"{field_name}: expected an Avro record, found {str(found)[:40]}")
+    return AvroSchema(text)
+
+
+def spark_schema(schema: AvroSchema, field_name: str) -> StructType:
+    """The columns of a schema's records; raises BadSpec for types that Spark has not."""
+    return _Translation(field_name).record(schema.parsed)
+
+
+@dataclass(slots=True)
+class _Translation:
+    """Avro's types to Spark's."""
+
+    where: str
+    _open: list[str] = field(default_factory=list)
+    """Records that are being translated."""
+    _named: dict[str, Any] = field(default_factory=dict)
+
+    def record(self, found: Mapping[str, Any]) -> StructType:
+        from pyspark.sql.types import StructField, StructType
+
+        name = found["name"]
+        if name in self._open:
+            raise BadSpec(f"{self.where}: record {name} contains itself, which Spark has not")
+        self._named[name] = found
+        self._open.append(name)
+        fields = [
+            StructField(one["name"], *self._nullable(one["type"], one["name"]))
+            for one in found["fields"]
+        ]
+        self._open.pop()
+        return StructType(fields)
+
+    def _nullable(self, found: Any, name: str) -> tuple[DataType, bool]:
+        """A type, and whether it may be null."""
+        if not isinstance(found, list):
+            return self._type(found, name), False
+        others = [one for one in found if one != "null"]
+        if len(others) != 1:
+            raise BadSpec(f"{self.where}: field {name}: a union of several types")
+        return self._type(others[0], name), len(others) < len(found)
+
+    def _type(self, found: Any, name: str) -> DataType:
+        from pyspark.sql import types
+
+        if isinstance(found, str):
+            found = self._named.get(found, {"type": found})
+        kind, logical = found["type"], found.get("logicalType")
+        if not isinstance(kind, str):
+            return self._type(kind, name)
+        if "name" in found:
+            self._named[found["name"]] = found
+        if kind == "record":
+            return self.record(found)
+        if kind == "array":
+            return types.ArrayType(*self._nullable(found["items"], name))
+        if kind == "map":
+            values, is_nullable = self._nullable(found["values"], name)
+            return types.MapType(types.StringType(), values, is_nullable)
+        if logical == "decimal":
+            return types.DecimalType(found["precision"], found.get("scale", 0))
+        made = _simple_types().get(logical or kind)
+        if made is None:
+            raise BadSpec(f"{self.where}: field {name}: Spark has no type for {logical or kind}")
+        return made()
+
+
+def _simple_types() -> dict[str, Callable[[], DataType]]:
+    from pyspark.sql import types
+
+    return {
+        "boolean": types.BooleanType,
+        "int": types.IntegerType,
+        "long": types.LongType,
+        "float": types.FloatType,
+        "double": types.DoubleType,
+        "string": types.StringType,
+        "bytes": types.BinaryType,
+        "enum": types.StringType,
+        "fixed": types.BinaryType,
+        "date": types.DateType,
+        "timestamp-millis": types.TimestampType,
+        "timestamp-micros": types.TimestampType,
+    }

@@ -1,0 +1,54 @@
+"""Failures of a pipeline in words for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LINE_CHARS_MAX = 500
+_CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
+
+
+class PipelineFailed(Exception):
+    """The pipeline has ended; started again it goes on where it was."""
+
+    hint: str | None = None
+    """What to do about it."""
+
+
+class BatchNotWritten(PipelineFailed):
+    """Rows of a batch cannot be written, or not now."""
+
+    hint = "Nothing of the batch is visible; the next run writes it first"
+
+
+class BadInput(PipelineFailed):
+    """A record does not parse, and there is no topic for such records."""
+
+    hint = "Name a topic for such records in the pipeline's file: dead_letters"
+
+
+def first_line(failure: BaseException) -> str:
+    """What Spark says, without its plans and stack traces."""
+    if isinstance(failure, KeyboardInterrupt):
+        return "interrupted"
+    text = str(failure).strip()
+    cause = _CAUSE.findall(text)
+    lines = (cause[-1] if cause else text).splitlines() or [type(failure).__name__]
+    return lines[0].strip().rstrip(";")[:_LINE_CHARS_MAX]
+
+
+@contextmanager
+def told_as(kind: Callable[[str], Exception], where: str) -> Iterator[None]:
+    """Turn Spark's refusals into failures that name a field of the pipeline."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as failure:
+        raise kind(f"{where}: {first_line(failure)}") from failure

@@ -1,0 +1,151 @@
+"""Values of records as columns, or the reason why there are none.
+
+Each format adds two columns: `_record`, a struct of the schema, and `_reason`, null unless the
+value is not what the schema says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.errors import PySparkException
+from pyspark.sql import functions
+from pyspark.sql.types import (
+    ArrayType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    _parse_datatype_string,
+)
+
+from raylog.raydp_jobs.pipelines.avro import read_schema, spark_schema
+from raylog.raydp_jobs.pipelines.failures import first_line
+from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSource, TopicTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+RECORD, REASON = "_record", "_reason"
+_CORRUPT = "_corrupt"
+_FOUND_CHARS_MAX = 60
+_NO_VALUE = "there is no value"
+
+
+def decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
+    """`raw` with the two columns; raises BadSpec naming fields below `field`."""
+    value = functions.col("_value")
+    match source.format:
+        case "json":
+            return _from_json(raw, json_schema(source.ddl or "", f"{field}.schema"))
+        case "avro":
+            assert source.schema_file is not None, "the model asks for it"
+            return _from_avro(raw, source, f"{field}.schema_file")
+        case "text":
+            text = functions.struct(value.cast("string").alias("value"))
+            reason = functions.when(~_is_text(value), "not UTF-8")
+            return raw.withColumns({RECORD: text, REASON: reason})
+        case "binary":
+            record = functions.struct(value.alias("value"))
+            return raw.withColumns({RECORD: record, REASON: functions.lit(None).cast("string")})
+
+
+def json_schema(ddl: str, field: str) -> StructType:
+    """Columns as Spark's DDL tells them; raises BadSpec."""
+    try:
+        schema = _parse_datatype_string(ddl)
+    except PySparkException as failure:
+        raise BadSpec(f"{field}: {first_line(failure)}") from failure
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise BadSpec(f"{field}: expected columns as in 'id BIGINT NOT NULL', found {ddl!r}")
+    _refuse_not_null_inside(schema, field)
+    return schema
+
+
+def _refuse_not_null_inside(schema: StructType, field: str) -> None:
+    """Structs in arrays and maps: what is missing there could not be named."""
+    for one in schema.fields:
+        inner = one.dataType
+        while isinstance(inner, ArrayType | MapType):
+            inner = inner.elementType if isinstance(inner, ArrayType) else inner.valueType
+            if isinstance(inner, StructType) and not all(of.nullable for of in inner.fields):
+                raise BadSpec(f"{field}: column {one.name}: NOT NULL in an array or map")
+        if isinstance(inner, StructType):
+            _refuse_not_null_inside(inner, field)
+
+
+def _from_json(raw: DataFrame, schema: StructType) -> DataFrame:
+    """JSON objects. Wrapped in another object, so that anything after theirs is malformed."""
+    text = functions.col("_value").cast("string")
+    wrapped = functions.concat(functions.lit('{"v":'), text, functions.lit("}"))
+    outer = StructType([StructField("v", schema), StructField(_CORRUPT, StringType())])
+    options = {"columnNameOfCorruptRecord": _CORRUPT}
+    parsed = raw.withColumn("_parsed", functions.from_json(wrapped, outer, options))
+    record = functions.col("_parsed.v")
+    value = functions.col("_value")
+    missing = [
+        functions.when(is_missing, f"{path} is missing, expected {kind}")
+        for path, kind, is_missing in _required(schema, record, "")
+    ]
+    reason = (
+        functions.when(value.isNull(), _NO_VALUE)
+        .when(~_is_text(value), "not UTF-8")
+        .when(functions.col(f"_parsed.{_CORRUPT}").isNotNull(), _why_not(schema, record, text))
+        .when(record.isNull(), "expected a JSON object, found null")
+        .otherwise(functions.coalesce(*missing, functions.lit(None).cast("string")))
+    )
+    return parsed.withColumns({RECORD: record, REASON: reason}).drop("_parsed")
+
+
+def _required(schema: StructType, at: Column, path: str) -> Iterator[tuple[str, str, Column]]:
+    """Columns that must be there: path, type, whether it is missing where its parent is there."""
+    for field in schema.fields:
+        column, name = at[field.name], f"{path}{field.name}"
+        if not field.nullable:
+            yield name, field.dataType.simpleString(), at.isNotNull() & column.isNull()
+        if isinstance(field.dataType, StructType):
+            yield from _required(field.dataType, column, f"{name}.")
+
+
+def _why_not(schema: StructType, record: Column, text: Column) -> Column:
+    """What is wrong with a value that is not of the schema."""
+    wrong = []
+    for field in schema.fields:
+        found = functions.get_json_object(text, f"$['{field.name}']")
+        kind = field.dataType.simpleString()
+        told = functions.concat(
+            functions.lit(f"{field.name}: expected {kind}, found "),
+            functions.substring(found, 1, _FOUND_CHARS_MAX),
+        )
+        wrong.append(functions.when(record[field.name].isNull() & found.isNotNull(), told))
+    is_json = functions.get_json_object(text, "$").isNotNull()
+    several = functions.concat_ws("; ", *wrong)
+    return (
+        functions.when(~is_json, "malformed JSON")
+        .when(record.isNull() | (several == ""), "not one JSON object of the schema")
+        .otherwise(several)
+    )
+
+
+def _from_avro(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
+    """Avro datums. Not deterministic in Spark's eyes, so that none is decoded twice."""
+    assert source.schema_file is not None, "the model asks for it"
+    schema = read_schema(source.schema_file, field)
+    result = StructType(
+        [
+            StructField("record", spark_schema(schema, field)),
+            StructField("reason", StringType()),
+        ]
+    )
+    decode = functions.udf(schema.decode, result).asNondeterministic()
+    found = raw.withColumn("_decoded", decode("_value"))
+    return found.withColumns(
+        {RECORD: functions.col("_decoded.record"), REASON: functions.col("_decoded.reason")}
+    ).drop("_decoded")
+
+
+def _is_text(value: Column) -> Column:
+    """Whether bytes are UTF-8; Spark itself would replace what is not."""
+    again = functions.encode(functions.decode(value, "UTF-8"), "UTF-8")
+    return value.isNull() | (again == value)

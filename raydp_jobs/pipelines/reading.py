@@ -1,0 +1,181 @@
+"""Topics and files as the views of a pipeline.
+
+The view of a topic has the columns of its values, then those of the record:
+
+| column | type |
+|---|---|
+| `event_time` | timestamp, if the source says what it is |
+| `_key` | binary |
+| `_topic`, `_partition`, `_offset`, `_timestamp` | string, int, bigint, timestamp |
+| `_headers` | array of struct of key string, value binary |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.offsets import EARLIEST
+from raylog.raydp_jobs.checkpoints import Offsets
+from raylog.raydp_jobs.pipelines.failures import told_as
+from raylog.raydp_jobs.pipelines.formats import REASON, RECORD, decoded
+from raylog.raydp_jobs.pipelines.spec import (
+    BadSpec,
+    FileTable,
+    PipelineSpec,
+    TopicSource,
+    TopicTable,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVENT_TIME = "event_time"
+_FROM_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+
+
+def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, DataFrame]:
+    """All views by name; raises BadSpec."""
+    found = {
+        name: _source_view(spark, bootstrap, name, source) for name, source in spec.sources.items()
+    }
+    for name, table in spec.tables.items():
+        field = f"tables.{name}"
+        if isinstance(table, TopicTable):
+            found[name] = _topic_table(spark, bootstrap, table, field)
+        else:
+            found[name] = _file_table(spark, table, field)
+    return found
+
+
+def bad_rows(
+    spark: SparkSession, bootstrap: str, spec: PipelineSpec, starts: Offsets, ends: Offsets
+) -> DataFrame | None:
+    """The records between offsets that do not parse, with `_reason`; None if there are none.
+
+    Starts that are not told are those of new partitions: their beginnings.
+    """
+    found: DataFrame | None = None
+    for name, source in spec.sources.items():
+        if source.format == "binary" and source.event_time is None:
+            continue
+        keys = [key for key in ends if key.topic in source.topics]
+        keys = [key for key in keys if starts.get(key, EARLIEST) != ends[key]]
+        if not keys:
+            continue
+        options = {
+            "assign": json.dumps(_by_topic(keys)),
+            "startingOffsets": _offsets_json(keys, starts),
+            "endingOffsets": _offsets_json(keys, ends),
+        }
+        reader = spark.read.format("kafka").options(**_common(bootstrap), **options)
+        bad = _parsed(reader.load(), source, f"sources.{name}").where(f"{REASON} is not null")
+        bad = bad.select("_value", *_METADATA, REASON)
+        found = bad if found is None else found.unionAll(bad)
+    return found
+
+
+def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSource) -> DataFrame:
+    """The rows of a stream that parse."""
+    options: dict[str, Any] = {"subscribe": ",".join(source.topics)}
+    if isinstance(source.starting, int):
+        options["startingTimestamp"] = source.starting
+        options["startingOffsetsByTimestampStrategy"] = "latest"
+    else:
+        options["startingOffsets"] = source.starting
+    if source.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = source.max_offsets_per_trigger
+    stream = spark.readStream.format("kafka").options(**_common(bootstrap), **options).load()
+    rows = _parsed(stream, source, f"sources.{name}").where(f"{REASON} is null")
+    rows = rows.drop("_value", REASON)
+    if source.watermark is not None:
+        rows = rows.withWatermark(EVENT_TIME, source.watermark)
+    return rows
+
+
+def _parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
+    """Columns of the record, of its value, and `_reason`; raises BadSpec."""
+    named = raw.select(*(functions.col(name).alias(f"_{name}") for name in _FROM_RECORD))
+    found = decoded(named, source, field)
+    of_value = found.select(f"{RECORD}.*").columns
+    event_time = source.event_time if isinstance(source, TopicSource) else None
+    taken = {*_METADATA, "_value", REASON}
+    if event_time is not None and event_time != EVENT_TIME:
+        taken.add(EVENT_TIME)
+    twice = taken & {name.lower() for name in of_value}
+    if twice:
+        raise BadSpec(f"{field}: the column {sorted(twice)[0]} is one of the view's own")
+    rows = found.select(f"{RECORD}.*", *_METADATA, "_value", REASON)
+    if event_time is None:
+        return rows
+    with told_as(BadSpec, f"{field}.event_time"):
+        timed = rows.withColumn(EVENT_TIME, functions.expr(event_time))
+    kind = timed.schema[EVENT_TIME].dataType.simpleString()
+    if kind != "timestamp":
+        raise BadSpec(f"{field}.event_time: expected a timestamp, {event_time!r} is {kind}")
+    no_time = functions.when(functions.col(EVENT_TIME).isNull(), f"{event_time} is null")
+    return timed.withColumn(REASON, functions.coalesce(REASON, no_time))
+
+
+def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: str) -> DataFrame:
+    """The newest value of each key of a partition, as compaction keeps it; no value: no row."""
+    options = {"subscribe": table.topic, "startingOffsets": "earliest"}
+    rows = spark.read.format("kafka").options(**_common(bootstrap), **options).load()
+    newest = rows.groupBy("partition", "key").agg(
+        functions.max_by(functions.struct(*_FROM_RECORD), "offset").alias("newest")
+    )
+    kept = newest.select("newest.*").where("key is not null and value is not null")
+    parsed = _parsed(kept, table, field)
+    told = functions.concat(functions.lit("BadRow: "), origin(), functions.lit(": "), REASON)
+    checked = functions.when(functions.col(REASON).isNull(), True).otherwise(
+        functions.raise_error(told).cast("boolean")
+    )
+    return parsed.where(checked).drop("_value", REASON)
+
+
+def origin() -> Any:
+    """Where a record is, in words."""
+    return functions.concat_ws(
+        "", "_topic", functions.lit("-"), "_partition", functions.lit(" at offset "), "_offset"
+    )
+
+
+def _file_table(spark: SparkSession, table: FileTable, field: str) -> DataFrame:
+    """Files; a row that is not of the schema fails the pipeline."""
+    reader = spark.read.format(table.format)
+    if table.ddl is not None:
+        with told_as(BadSpec, f"{field}.schema"):
+            reader = reader.schema(table.ddl).option("mode", "FAILFAST")
+    if table.format == "csv":
+        reader = reader.option("header", "true").option("enforceSchema", "false")
+    with told_as(BadSpec, f"{field}.path"):
+        return reader.load(f"file://{table.path.absolute()}")
+
+
+def _common(bootstrap: str) -> dict[str, str]:
+    """Options of all readers."""
+    return {
+        "kafka.bootstrap.servers": bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+    }
+
+
+def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for key in keys:
+        found.setdefault(key.topic, []).append(key.partition)
+    return found
+
+
+def _offsets_json(keys: Collection[TopicPartition], offsets: Offsets) -> str:
+    """As the Kafka source reads them."""
+    found: dict[str, dict[str, int]] = {}
+    for key in keys:
+        found.setdefault(key.topic, {})[str(key.partition)] = offsets.get(key, EARLIEST)
+    return json.dumps(found)

@@ -1,0 +1,361 @@
+"""Declared pipelines on Spark: those of the examples, bad input, ends and restarts."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pandas
+import pytest
+
+from raylog.client import BlockingClient, NewTopic
+from raylog.raydp_jobs.pipelines.failures import BadInput, BatchNotWritten, PipelineFailed
+from raylog.raydp_jobs.pipelines.running import Control, run_pipeline
+from raylog.raydp_jobs.pipelines.spec import AVAILABLE_NOW, BadSpec, PipelineSpec, Transform, load
+from raylog.raydp_jobs.pipelines.state import RunState, lags, read_state
+from raylog.testing import EmbeddedBroker
+from tests.spark.conftest import ROOT
+from tests.spark.reading import read_all, values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from raylog.client import Record
+
+EXAMPLES = ROOT / "docs" / "examples" / "pipelines"
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
+
+class Bench:
+    """A broker of its own, for topics as the examples name them, and what runs on it."""
+
+    def __init__(self, spark: SparkSession, bootstrap: str, folder: Path) -> None:
+        self.spark, self.bootstrap, self.folder = spark, bootstrap, folder
+
+    def create(self, *topics: str, partitions: int = 2) -> None:
+        with BlockingClient(self.bootstrap) as client:
+            client.create_topics([NewTopic(topic, partitions) for topic in topics])
+
+    def feed(self, topic: str, *rows: object, key: bytes | None = None) -> None:
+        """Write values: bytes as they are, all else as JSON."""
+        with BlockingClient(self.bootstrap) as client, client.producer() as producer:
+            for row in rows:
+                value = row if isinstance(row, bytes) else json.dumps(row).encode()
+                producer.send(topic, value, key=key)
+
+    def example(self, name: str) -> PipelineSpec:
+        shutil.copytree(EXAMPLES, self.folder / "examples", dirs_exist_ok=True)
+        found = load(self.folder / "examples" / f"{name}.toml")
+        return found.model_copy(update={"trigger": AVAILABLE_NOW})
+
+    def spec(self, name: str, **fields: Any) -> PipelineSpec:
+        """A pipeline from one topic of JSON to another."""
+        source = {"topics": [f"{name}-in"], "format": "json", "schema": "n INT NOT NULL, t STRING"}
+        return PipelineSpec.model_validate(
+            {
+                "name": name,
+                "checkpoint": self.folder / "checkpoint",
+                "sources": {"rows": {**source, **fields.pop("source", {})}},
+                "transform": {"sql": "SELECT n, t FROM rows"},
+                "sink": {"topic": f"{name}-out", "key": ["n"]},
+                "dead_letters": f"{name}-bad",
+                "trigger": AVAILABLE_NOW,
+                **fields,
+            }
+        )
+
+    def run(self, spec: PipelineSpec, control: Control | None = None) -> RunState:
+        return run_pipeline(spec, self.spark, self.bootstrap, control)
+
+    def lag(self, spec: PipelineSpec) -> int | None:
+        """Of a pipeline of one topic."""
+        with BlockingClient(self.bootstrap) as client:
+            (found,) = lags(client, spec)
+        return found.lag
+
+    def records(self, topic: str) -> list[Record]:
+        return [one for many in read_all(self.bootstrap, topic).values() for one in many]
+
+    def rows(self, topic: str) -> list[Any]:
+        """Values as JSON, sorted."""
+        return [json.loads(value) for value in values(self.bootstrap, topic)]
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[str]:
+    with EmbeddedBroker() as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture
+def bench(spark: SparkSession, own_broker: str, tmp_path: Path) -> Iterator[Bench]:
+    """Plans are interpreted: compiling them takes longer than so few rows do."""
+    for key, value in INTERPRETED.items():
+        spark.conf.set(key, value)
+    yield Bench(spark, own_broker, tmp_path)
+    for key in INTERPRETED:
+        spark.conf.unset(key)
+
+
+@pytest.fixture
+def three(bench: Bench, name: str) -> str:
+    """Topics in, out and for dead letters."""
+    bench.create(f"{name}-in", f"{name}-out", f"{name}-bad")
+    return name
+
+
+def headers_of(record: Record) -> dict[str, str]:
+    return {key: (value or b"").decode() for key, value in record.headers or []}
+
+
+def test_windows_are_counted_and_written_once(bench: Bench) -> None:
+    bench.create("views", "views-bad", "page-minutes")
+    at = "2026-01-01T10:{:02d}:30Z"
+    bench.feed("views", *({"page": "a", "ms": 5, "at": at.format(n // 2)} for n in range(8)))
+    bench.feed("views", {"page": "b", "at": at.format(0)}, {"ms": 1, "at": at.format(0)}, b"{")
+    spec = bench.example("counts")
+    bench.run(spec)
+    bench.feed("views", {"page": "a", "ms": 1, "at": at.format(9)})
+    bench.run(spec)
+    bench.run(spec)
+    found = sorted(
+        (row["minute"][:16], row["page"], row["views"]) for row in bench.rows("page-minutes")
+    )
+    assert found == [
+        ("2026-01-01T10:00", "a", 2),
+        ("2026-01-01T10:00", "b", 1),
+        ("2026-01-01T10:01", "a", 2),
+        ("2026-01-01T10:02", "a", 2),
+        ("2026-01-01T10:03", "a", 2),
+    ]
+    reasons = sorted(
+        headers_of(one)["__raylog.errors.reason"] for one in bench.records("views-bad")
+    )
+    assert reasons == ["malformed JSON", "page is missing, expected string"]
+
+
+def test_streams_and_tables_are_joined(bench: Bench) -> None:
+    """An order without a payment is not written; the newest value of a customer is."""
+    bench.create("orders", "payments", "customers", "orders-bad", "paid-orders")
+    order = {"customer": "c1", "cents": 100, "at": "2026-01-01T10:00:00Z"}
+    at_ms = 1_767_261_600_000
+    bench.feed("customers", {"name": "Old", "country": "FR"}, key=b"c1")
+    bench.feed("customers", {"name": "Ann", "country": "DE"}, key=b"c1")
+    bench.feed(
+        "orders", {"id": 1, **order}, {"id": 2, **order}, {"id": 3, **order, "customer": "x"}
+    )
+    bench.feed("payments", *({"order": n, "cents": 90, "at_ms": at_ms + 60_000} for n in (1, 3)))
+    bench.feed("payments", {"order": 2, "cents": 90, "at_ms": at_ms - 60_000}, {"order": "2"})
+    spec = bench.example("paid-orders")
+    bench.run(spec)
+    bench.run(spec)
+    assert bench.rows("paid-orders") == [
+        {"id": 1, "name": "Ann", "country": "Germany", "cents": 100, "paid_cents": 90},
+        {"id": 3, "name": None, "country": None, "cents": 100, "paid_cents": 90},
+    ]
+    assert {one.key for one in bench.records("paid-orders")} == {b"1", b"3"}
+    (bad,) = bench.records("orders-bad")
+    assert bad.value == b'{"order": "2"}'
+    assert headers_of(bad)["__raylog.errors.reason"] == "order: expected bigint, found 2"
+
+
+def test_a_topic_lands_as_parquet_once(bench: Bench, three: str) -> None:
+    """A batch that Spark does not know to be done is there already; so are its dead letters."""
+    folder = bench.folder / "landed"
+    spec = bench.spec(three, sink={"path": folder}, source={"max_offsets_per_trigger": 4})
+    bench.feed(f"{three}-in", *({"n": n, "t": "x"} for n in range(9)), b"bad")
+    bench.run(spec)
+    last = max(int(path.name) for path in (spec.checkpoint / "commits").glob("[0-9]*"))
+    forget_commit(spec.checkpoint, last)
+    (folder / "_writing").mkdir()
+    shutil.copytree(folder / f"batch={last}", folder / "_writing" / "of-a-dead-driver")
+    bench.feed(f"{three}-in", {"n": 9, "t": "x"})
+    bench.run(spec)
+    assert last > 0
+    found = pandas.read_parquet(folder)
+    assert sorted(found["n"]) == list(range(10))
+    assert sorted(row.n for row in bench.spark.read.parquet(str(folder)).collect()) == list(
+        range(10)
+    )
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+    with pytest.raises(PipelineFailed, match="holds the rows of another query"):
+        bench.run(
+            spec.model_copy(update={"checkpoint": bench.folder / "new", "dead_letters": None})
+        )
+
+
+def forget_commit(checkpoint: Path, batch_id: int) -> None:
+    """The driver died between our commit and Spark's."""
+    (checkpoint / "commits" / str(batch_id)).unlink()
+    (checkpoint / "commits" / f".{batch_id}.crc").unlink()
+
+
+def test_dead_letters_are_as_they_were_and_there_once(bench: Bench, three: str) -> None:
+    """With their reasons, in the transaction of their batch."""
+    bad = {
+        b'{"n": 1': "malformed JSON",
+        b'{"n": 1} {"n": 2}': "not one JSON object of the schema",
+        b'{"n": "one"}': "n: expected int, found one",
+        b'{"t": "x"}': "n is missing, expected int",
+        b'{"n": 1, "t": "\xff"}': "not UTF-8",
+        b"null": "expected a JSON object, found null",
+        None: "there is no value",
+    }
+    with BlockingClient(bench.bootstrap) as client, client.producer() as producer:
+        for n, value in enumerate(bad):
+            headers: list[tuple[str, bytes | None]] = [("h", b"\x00"), ("none", None)]
+            producer.send(f"{three}-in", value, b"\xfe", headers, 1_000 + n, 1)
+    bench.feed(f"{three}-in", {"n": 5}, {"n": 6, "t": "y", "other": 1})
+    spec = bench.spec(three)
+    bench.run(spec)
+    forget_commit(spec.checkpoint, 0)
+    bench.run(spec)
+    assert bench.rows(f"{three}-out") == [{"n": 5, "t": None}, {"n": 6, "t": "y"}]
+    found = sorted(bench.records(f"{three}-bad"), key=lambda record: record.timestamp)
+    assert [one.value for one in found] == list(bad)
+    assert {one.key for one in found} == {b"\xfe"}
+    assert [(one.headers or [])[:2] for one in found] == [[("h", b"\x00"), ("none", None)]] * len(
+        bad
+    )
+    told = [headers_of(one) for one in found]
+    assert [one["__raylog.errors.reason"] for one in told] == list(bad.values())
+    assert [(one["__raylog.errors.topic"], one["__raylog.errors.partition"]) for one in told] == [
+        (f"{three}-in", "1")
+    ] * len(bad)
+    offsets = [int(one["__raylog.errors.offset"]) for one in told]
+    assert offsets == sorted(set(offsets))
+    assert [one["__raylog.errors.timestamp"] for one in told] == [
+        str(1_000 + n) for n in range(len(bad))
+    ]
+
+
+def test_without_a_topic_for_it_a_bad_record_fails_the_pipeline(bench: Bench, three: str) -> None:
+    """The message names its origin; nothing is lost: with a topic for it the same batch goes on."""
+    bench.feed(f"{three}-in", {"n": 1})
+    bench.feed(f"{three}-in", b"bad", key=b"k")
+    spec = bench.spec(three)
+    expected = rf"{three}-in-. at offset \d \(key b'k'\): malformed JSON"
+    with pytest.raises(BadInput, match=expected):
+        bench.run(spec.model_copy(update={"dead_letters": None}))
+    assert bench.records(f"{three}-out") == []
+    state = read_state(spec.checkpoint)
+    assert state is not None
+    assert (state.state, "malformed JSON" in (state.error or "")) == ("failed", True)
+    bench.run(spec)
+    assert bench.rows(f"{three}-out") == [{"n": 1, "t": None}]
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
+def test_avro_in_and_out(bench: Bench, three: str) -> None:
+    fields = [
+        {"name": "n", "type": "int"},
+        {"name": "t", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {
+            "name": "in",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "I",
+                    "fields": [{"name": "x", "type": "double"}],
+                },
+            },
+        },
+    ]
+    schema = {"type": "record", "name": "Row", "namespace": "a.b", "fields": fields}
+    path = bench.folder / "row.avsc"
+    path.write_text(json.dumps(schema))
+    parsed = fastavro.parse_schema(schema)
+    row = {"n": 7, "t": None, "at": datetime(2026, 1, 1, 10, tzinfo=UTC), "in": [{"x": 0.5}]}
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, parsed, row)
+    whole = stream.getvalue()
+    bench.feed(f"{three}-in", whole, whole + b"x", whole[:-4])
+    spec = bench.spec(
+        three,
+        source={"format": "avro", "schema": None, "schema_file": path, "event_time": "at"},
+        transform={"sql": "SELECT n, t, at, `in` FROM rows"},
+        sink={"topic": f"{three}-out", "value": "avro", "schema_file": path},
+    )
+    bench.run(spec)
+    (found,) = bench.records(f"{three}-out")
+    assert fastavro.schemaless_reader(io.BytesIO(found.value or b""), parsed, None) == row
+    bad = bench.records(f"{three}-bad")
+    assert sorted(one.value or b"" for one in bad) == [whole[:-4], whole + b"x"]
+    assert all("not Avro of the schema" in headers_of(o)["__raylog.errors.reason"] for o in bad)
+    wrong = spec.model_copy(
+        update={"transform": Transform(sql="SELECT n, t, n at, `in` FROM rows")}
+    )
+    with pytest.raises(BadSpec, match="column at: expected timestamp, found int"):
+        bench.run(wrong)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"sink": {"topic": "nowhere"}}, "sink.topic: there is no topic nowhere"),
+        ({"source": {"topics": ["nowhere"]}}, "sources.rows: there is no topic nowhere"),
+        ({"transform": {"sql": "SELECT m FROM rows"}}, r"transform.sql: .*`m` cannot be resolved"),
+        ({"transform": {"sql": "SELECT 1 AS n"}}, "reads none of the sources"),
+        ({"transform": {"function": "json:none"}}, "json has no function none"),
+        ({"transform": {"sql": "SELECT t FROM rows"}}, r"sink.key: .*\(t\), found 'n'"),
+        ({"source": {"schema": "n NUMBER"}}, "sources.rows.schema: "),
+        ({"source": {"schema": "_key INT"}}, "the column _key is one of the view's own"),
+        ({"source": {"event_time": "n"}}, "event_time: expected a timestamp, 'n' is int"),
+        ({"source": {"event_time": "m"}}, "event_time: .*`m` cannot be resolved"),
+        ({"output_mode": "complete"}, "transform: .*[Cc]omplete output mode"),
+    ],
+)
+def test_what_cannot_work_is_told_before_it_runs(
+    bench: Bench, three: str, fields: dict[str, Any], says: str
+) -> None:
+    with pytest.raises((BadSpec, PipelineFailed), match=says):
+        bench.run(bench.spec(three, **fields))
+
+
+def test_a_row_that_is_too_large_is_named(bench: Bench, three: str) -> None:
+    bench.feed(f"{three}-in", {"n": 1, "t": "x" * 2_000})
+    sink = {"topic": f"{three}-out", "key": ["n"], "row_bytes_max": 1_000}
+    with pytest.raises(
+        BatchNotWritten, match=r"row 0 of .* \(key b'1'\): 2... bytes, expected at most"
+    ):
+        bench.run(bench.spec(three, sink=sink))
+
+
+def test_it_stops_after_the_batch_and_goes_on_from_there(bench: Bench, three: str) -> None:
+    bench.feed(f"{three}-in", *(b"%d" % n for n in range(9)), b"\xff")
+    spec = bench.spec(
+        three,
+        source={"format": "text", "schema": None, "max_offsets_per_trigger": 3},
+        transform={"function": "tests.spark.transforms:doubled"},
+        sink={"topic": f"{three}-out", "value": "raw"},
+        trigger="100 milliseconds",
+    )
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if text.startswith("batch 1:"):
+            control.stop()
+
+    control = Control(tell)
+    state = bench.run(spec, control)
+    assert state.state == "stopped"
+    assert state.batch_id == 1
+    written = len(bench.records(f"{three}-out")) + len(bench.records(f"{three}-bad"))
+    assert state.rows == written < 10
+    assert bench.lag(spec) == 10 - written
+    bench.run(spec.model_copy(update={"trigger": AVAILABLE_NOW}))
+    assert values(bench.bootstrap, f"{three}-out") == sorted(b"%d" % (2 * n) for n in range(9))
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"\xff"]
+    assert bench.lag(spec) == 0
