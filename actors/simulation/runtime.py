@@ -281,6 +281,8 @@ class _Call:
         failure = PeerLost("cancelled") if ended.cancelled() else ended.exception()
         world = self._world
         world.note("answered", resident.ref.name, self._method, type(failure).__name__)
+        if failure is not None and not resident.process.alive:
+            return  # it ended in the middle, and who waits was told
         if failure is None:
             for observe in world.observers:
                 observe(resident, self._method, self._args, ended.result())

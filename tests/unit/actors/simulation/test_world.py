@@ -254,6 +254,21 @@ def test_who_ends_in_the_middle_of_a_step_breaks_no_invariant() -> None:
     simulate(main)
 
 
+def test_who_asks_one_that_ends_over_it_hears_that_it_is_lost() -> None:
+    async def main(world: World) -> None:
+        runtime, ref, actor = await counter(world)
+
+        async def ask() -> int:
+            world.kill("c")
+            raise Ended
+
+        actor.ask = ask  # type: ignore[method-assign]
+        with pytest.raises(PeerLost):
+            await runtime.call(ref, "ask", timeout_ms=1000)
+
+    simulate(main)
+
+
 def test_calls_are_lost_on_either_way_and_come_twice() -> None:
     async def main(world: World) -> None:
         _, ref, actor = await counter(world)
