@@ -35,9 +35,10 @@ class MicroBatch:
 
 
 class MicroBatches:
-    """Iterates over a stream's batches; waits for the next one. For one thread.
+    """Iterates over a stream's batches; waits for the next one. For one thread; any may `stop` it.
 
-    `positions` may be looked at, and `stop` called, by any.
+    A batch is done when the next one is asked for. Who breaks off and iterates again gets the same
+    one again, under the same mark: a sink that has written it skips it.
     """
 
     def __init__(
@@ -57,8 +58,9 @@ class MicroBatches:
         self._query_id = uuid.uuid4().hex
         self._batch_id = 0
         self._stopped = threading.Event()
+        self._handed_out: MicroBatch | None = None
         self.positions: Positions = {}
-        """Where the next batch begins; empty before the first."""
+        """Where the batches end that are done; empty before the first is handed out."""
 
     def stop(self) -> None:
         """Let the iteration end before the next batch."""
@@ -69,9 +71,11 @@ class MicroBatches:
             yield from self._batches(core)
 
     def _batches(self, core: Core) -> Iterator[MicroBatch]:
+        if self._handed_out is not None:
+            yield from self._hand_out(self._handed_out)
         reader = self._reader
         finder = OffsetFinder(core, reader.topics, read_committed=reader.read_committed)
-        extents = finder.extents(sizes=True)
+        extents = finder.extents()
         if not self.positions:
             self.positions = finder.resolved(self._start, extents)
         last = None if self._end is None else finder.resolved(self._end, extents)
@@ -79,20 +83,22 @@ class MicroBatches:
             starts = {key: self.positions.get(key, at.earliest) for key, at in extents.items()}
             ends = limited(starts, _ends(extents, last), self._records_per_batch)
             if ends != starts:
-                yield self._batch(starts, ends, extents)
-                self.positions = ends
-                self._batch_id += 1
+                dataset = reader.between(starts, ends, finder.sized(extents))
+                mark = Mark(self._query_id, self._batch_id)
+                yield from self._hand_out(MicroBatch(mark, dataset, starts, ends))
             elif last is not None:
                 return
             else:
                 self._stopped.wait(self._poll_interval_ms / 1000)
-            extents = finder.extents(sizes=True)
+            extents = finder.extents()
 
-    def _batch(
-        self, starts: Positions, ends: Positions, extents: Mapping[TopicPartition, Extent]
-    ) -> MicroBatch:
-        dataset = self._reader.between(starts, ends, extents)
-        return MicroBatch(Mark(self._query_id, self._batch_id), dataset, starts, ends)
+    def _hand_out(self, batch: MicroBatch) -> Iterator[MicroBatch]:
+        """One batch, until it is done."""
+        self._handed_out = batch
+        yield batch
+        self._handed_out = None
+        self.positions = dict(batch.ends)
+        self._batch_id = batch.mark.batch_id + 1
 
 
 def _ends(extents: Mapping[TopicPartition, Extent], last: Positions | None) -> Positions:

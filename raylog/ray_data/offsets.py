@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 
 from raylog.client.admin import Admin
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
+from raylog.client.errors import NotSupported
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, LATEST, list_offsets
 from raylog.client.settings import ClientSettings
 from raylog.client.sockets import BlockingIo
 from raylog.ray_data.planning import BadBound, Bound, Extent, Positions, resolve
+from raylog.wire.errors import ClusterAuthorizationFailed
 
 
 @contextmanager
@@ -36,13 +39,19 @@ class OffsetFinder:
         self._topics = topics
         self._read_committed = read_committed
 
-    def extents(self, *, sizes: bool) -> dict[TopicPartition, Extent]:
-        """What each partition holds; `sizes` asks for bytes, too. UnknownTopicOrPartition."""
+    def extents(self) -> dict[TopicPartition, Extent]:
+        """What each partition holds, sizes left out; raises UnknownTopicOrPartition."""
         keys = run_blocking(self._core.repeat(self._partitions))
         earliest = self._at(keys, EARLIEST)
         latest = self._at(keys, LATEST)
-        stored = run_blocking(self._stored_bytes()) if sizes else {}
-        return {key: Extent(earliest[key], latest[key], stored.get(key, 0)) for key in keys}
+        return {key: Extent(earliest[key], latest[key]) for key in keys}
+
+    def sized(self, extents: dict[TopicPartition, Extent]) -> dict[TopicPartition, Extent]:
+        """The same with sizes; 0 where nobody may know."""
+        stored = run_blocking(self._stored_bytes())
+        return {
+            key: replace(extent, size_bytes=stored.get(key, 0)) for key, extent in extents.items()
+        }
 
     def resolved(self, bound: Bound, extents: dict[TopicPartition, Extent]) -> Positions:
         """The offset that a bound stands for; raises OffsetsUnavailable, BadBound."""
@@ -67,9 +76,13 @@ class OffsetFinder:
         return {key: one.offset for key, one in found.items()}
 
     async def _stored_bytes(self) -> Positions:
-        """Bytes of each partition's largest replica, as directories tell that can be read."""
+        """Bytes of each partition's largest replica; empty if we may not ask or nobody can tell."""
         sizes: Positions = {}
-        for directory in await Admin(self._core).describe_log_dirs():
+        try:
+            directories = await Admin(self._core).describe_log_dirs()
+        except (ClusterAuthorizationFailed, NotSupported):
+            return sizes
+        for directory in directories:
             for one in directory.partitions:
                 key = TopicPartition(one.topic, one.partition)
                 sizes[key] = max(one.size_bytes, sizes.get(key, 0))

@@ -62,13 +62,13 @@ class TopicReader:
         """Where all partitions are at a bound."""
         with connected(self.client) as core:
             finder = OffsetFinder(core, self.topics, read_committed=self.read_committed)
-            return finder.resolved(at, finder.extents(sizes=False))
+            return finder.resolved(at, finder.extents())
 
     def dataset(self, start: Bound, end: Bound) -> Dataset:
         """What lies between two bounds, both looked up now."""
         with connected(self.client) as core:
             finder = OffsetFinder(core, self.topics, read_committed=self.read_committed)
-            extents = finder.extents(sizes=True)
+            extents = finder.sized(finder.extents())
             starts, ends = finder.resolved(start, extents), finder.resolved(end, extents)
         return self.between(starts, ends, extents)
 

@@ -21,7 +21,10 @@ from raylog.testing import EmbeddedBroker
 if TYPE_CHECKING:
     from ray.data import Dataset
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray Data, by itself
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of Ray Data, by itself
+    pytest.mark.timeout(600),  # the first test waits for workers that import Ray Data
+]
 ROWS = 60
 NUMBERS = sorted(b"%d" % n for n in range(ROWS))
 FIRST_MS = 1_700_000_000_000
@@ -264,6 +267,23 @@ def test_a_reading_waits_for_what_comes(bootstrap: str, source: str) -> None:
     batches.stop()
     assert list(reading) == []
     assert batches.positions == batch.ends
+
+
+def test_a_reading_that_is_broken_off_goes_on_with_the_same_batch(
+    bootstrap: str, source: str, topic: str
+) -> None:
+    """Though there is more by then: its mark says which rows are written."""
+    from raylog import ray_data
+
+    batches = ray_data.read_continuing(bootstrap, source, end="latest", records_per_batch=25)
+    with ray_data.Sink(bootstrap, topic, topic) as sink:
+        first = next(iter(batches))
+        assert sink.write(first.dataset.select_columns(["key", "value"]), first)
+        news = [
+            sink.write(batch.dataset.select_columns(["key", "value"]), batch) for batch in batches
+        ]
+    assert news[:2] == [False, True]
+    assert values(bootstrap, topic) == NUMBERS
 
 
 def test_rows_that_no_run_can_write_fail_at_once(bootstrap: str, topic: str) -> None:
