@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
-        differential malformed spark spark-peers loadtest checker bench replicated transactions-bench copying groups-load cleaning micro golden lock clean install
+        differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load cleaning micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -114,6 +114,10 @@ spark: $(STAMP) ## the Spark source and the exactly-once sink (needs Java 17; mi
 
 spark-peers: $(STAMP) ## the same, and the sink against Apache Kafka (needs Maven too)
 	RAYLOG_SPARK_PEERS=1 $(PYTEST) tests/spark
+
+spark-copying: $(STAMP) ## a streaming job on three Ray nodes under kills: ROWS=1000000 KILLS=30 JOB=copy|aggregate SINK=raylog|kafka
+	$(PY) -m tests.spark.copying --rows $(or $(ROWS),1000000) --kills $(or $(KILLS),30) \
+	  --batch-rows $(or $(BATCH_ROWS),16000) --job $(or $(JOB),copy) --sink $(or $(SINK),raylog) $(if $(SEED),--seed $(SEED))
 
 malformed: $(STAMP) ## 100,000 malformed frames at a live gateway
 	$(PY) -m tests.cluster.malformed --frames 100000
