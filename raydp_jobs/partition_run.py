@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -18,7 +17,7 @@ from raylog.raydp_jobs.commit import TaskReport
 from raylog.raydp_jobs.coordinator import Transactions
 from raylog.raydp_jobs.permits import PermitDesk
 from raylog.raydp_jobs.protocol import Protocol
-from raylog.raydp_jobs.rows import Topics, records_of
+from raylog.raydp_jobs.rows import Topics
 from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused, WriterSettings
 from raylog.wire.errors import KafkaError
 
@@ -67,7 +66,6 @@ class PartitionRun:
         writer = PartitionWriter(
             core, self.protocol, self.transactional_id, self.identity, key, self.settings
         )
-        now_ms = int(time.time() * 1000)
         for block in chain((first,), others):
-            await writer.write(records_of(block, now_ms))
+            await writer.write(block)
         return await writer.finish()

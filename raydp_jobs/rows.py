@@ -9,23 +9,25 @@
 | `partition` | int | null or left out: by the key as Kafka's clients do, else in turn |
 | `timestamp` | timestamp | null or left out: the time of writing |
 
-Map tasks cut their rows into one block for each output partition, an Arrow stream; so the shuffle
-handles blocks, not rows.
+Map tasks make record batches of their rows, each for one output partition, in which only the
+producer is missing: the shuffle handles these blocks, and so does who writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.partitioner import partition_of_key
-from raylog.raydp_jobs.writer import size_of
-from raylog.wire.records import Record
+from raylog.raydp_jobs.encoding import Columns, Numbers, encode_batches, encoded_headers
+from raylog.raydp_jobs.keys import partitions_of_keys
+from raylog.raydp_jobs.writer import WriterSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "key", "value", "headers", "timestamp")
 BLOCK_SCHEMA = "target int, block binary"
 _BLOCK = pa.schema([("target", pa.int32()), ("block", pa.binary())])
-_KEPT = ("key", "value", "headers", "timestamp")
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _TYPES = {
     "topic": ("string",),
@@ -45,7 +46,8 @@ _TYPES = {
     "timestamp": ("timestamp",),
 }
 _KEY_SHOWN = 40
-_partition_of_key = lru_cache(maxsize=16_384)(partition_of_key)
+_RECORD_OVERHEAD = 31
+"""Upper estimate of a record's own lengths, attributes and deltas."""
 
 
 class BadColumns(ValueError):
@@ -111,14 +113,6 @@ class Topics:
             for partition in range(count)
         ]
 
-    def first_targets(self) -> dict[str, int]:
-        """The number of each topic's partition 0."""
-        first, total = {}, 0
-        for topic, count in self.partitions.items():
-            first[topic] = total
-            total += count
-        return first
-
 
 @dataclass(slots=True)
 class Splitter:
@@ -128,51 +122,97 @@ class Splitter:
     row_bytes_max: int
     input_partition: int
     """For messages, and where keyless rows begin to go round."""
+    now_ms: int
+    """The time of rows that have none."""
+    settings: WriterSettings = field(default_factory=WriterSettings)
     _count: int = 0
     """Rows so far."""
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Blocks with the number of their output partition; raises BadRow."""
-        first_targets = self.topics.first_targets()
         for batch in batches:
-            rows_of: dict[int, list[int]] = {}
-            for row, columns in enumerate(zip(*_columns(batch), strict=True)):
-                target = self._target(columns, first_targets)
-                rows_of.setdefault(target, []).append(row)
-                self._count += 1
-            kept = batch.select(_KEPT)
-            blocks = [_encode(kept.take(pa.array(rows))) for rows in rows_of.values()]
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(list(rows_of), pa.int32()), pa.array(blocks, pa.binary())], schema=_BLOCK
-            )
+            if batch.num_rows:
+                yield self._split(batch)
+                self._count += batch.num_rows
 
-    def _target(self, columns: Sequence[Any], first_targets: Mapping[str, int]) -> int:
-        """The output partition of one row."""
-        topic, partition, key, value, headers, _ = columns
-        name = topic if topic is not None else self.topics.default
-        count = self.topics.partitions.get(name) if name is not None else None
-        if name is None or count is None:
-            expected = ", ".join(self.topics.partitions)
-            raise self._bad(key, f"expected a topic of {expected}, found {topic}")
-        size = size_of(Record(0, 0, key, value, _headers(headers)))
-        if size > self.row_bytes_max:
-            raise self._bad(key, f"{size} bytes, expected at most {self.row_bytes_max}")
-        if partition is None:
-            by_turns = (self.input_partition + self._count) % count
-            partition = by_turns if key is None else _partition_of_key(key, count)
-        elif not 0 <= partition < count:
-            raise self._bad(key, f"expected a partition of {name} below {count}, found {partition}")
-        return first_targets[name] + int(partition)
-
-    def _bad(self, key: bytes | None, reason: str) -> BadRow:
-        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}"
-        return BadRow(
-            f"row {self._count} of input partition {self.input_partition} ({shown}): {reason}"
+    def _split(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        keys = batch.column("key").cast(pa.large_binary())
+        columns = Columns(
+            pc.fill_null(batch.column("timestamp"), self.now_ms).to_numpy(),
+            keys,
+            batch.column("value").cast(pa.large_binary()),
+            encoded_headers(batch.column("headers")),
         )
+        sizes = columns.sizes() + _RECORD_OVERHEAD
+        targets = self._targets(batch, keys, sizes)
+        order = np.argsort(targets, kind="stable")
+        targets = targets[order]
+        bounds = _bounds(targets, sizes[order], self.settings.batch_bytes)
+        blocks = encode_batches(
+            columns.take(order), bounds, self.settings.codec, self.settings.codec_level
+        )
+        numbers = pa.array(targets[bounds[:-1]], pa.int32())
+        return pa.RecordBatch.from_arrays([numbers, pa.array(blocks, pa.binary())], schema=_BLOCK)
+
+    def _targets(self, batch: pa.RecordBatch, keys: pa.Array, sizes: Numbers) -> Numbers:
+        """The output partition of each row."""
+        numbers = self._topic_numbers(batch)
+        counts = np.array([*self.topics.partitions.values(), 1])  # -1, of no topic, is the last
+        firsts = np.cumsum([0, *self.topics.partitions.values()])
+        of_topic = counts[numbers]
+        chosen = pc.fill_null(batch.column("partition"), -1).to_numpy().astype(np.int64)
+        is_chosen = batch.column("partition").is_valid().to_numpy(zero_copy_only=False)
+        wrong = is_chosen & ((chosen < 0) | (chosen >= of_topic))
+        bad = (numbers < 0) | (sizes > self.row_bytes_max) | wrong
+        if bad.any():
+            raise self._bad(batch, int(bad.argmax()), sizes)
+        by_turns = (self.input_partition + self._count + np.arange(batch.num_rows)) % of_topic
+        has_key = keys.is_valid().to_numpy(zero_copy_only=False)
+        by_key = partitions_of_keys(keys, of_topic) if has_key.any() else by_turns
+        partitions = np.where(is_chosen, chosen, np.where(has_key, by_key, by_turns))
+        found: Numbers = firsts[numbers] + partitions
+        return found
+
+    def _topic_numbers(self, batch: pa.RecordBatch) -> Numbers:
+        """Which of the sink's topics each row goes to; -1 for none."""
+        names = batch.column("topic")
+        if self.topics.default is not None:
+            names = pc.fill_null(names.cast(pa.string()), self.topics.default)
+        known = pa.array(self.topics.partitions, pa.string())
+        numbers = pc.fill_null(pc.index_in(names.cast(pa.string()), known), -1)
+        found: Numbers = numbers.to_numpy().astype(np.int64)
+        return found
+
+    def _bad(self, batch: pa.RecordBatch, row: int, sizes: Numbers) -> BadRow:
+        """Why a row cannot be written, and where it came from."""
+        topic, partition, key = (batch.column(name)[row].as_py() for name in COLUMNS[:3])
+        name = self.topics.default if topic is None else topic
+        count = self.topics.partitions.get(name) if name is not None else None
+        if count is None:
+            reason = f"expected a topic of {', '.join(self.topics.partitions)}, found {topic}"
+        elif sizes[row] > self.row_bytes_max:
+            reason = f"{sizes[row]} bytes, expected at most {self.row_bytes_max}"
+        else:
+            reason = f"expected a partition of {name} below {count}, found {partition}"
+        shown = "no key" if key is None else f"key {key[:_KEY_SHOWN]!r}"
+        number = self._count + row
+        return BadRow(f"row {number} of input partition {self.input_partition} ({shown}): {reason}")
+
+
+def _bounds(targets: Numbers, sizes: Numbers, bytes_max: int) -> list[int]:
+    """Where blocks begin among rows in the order of their targets, and the end of the last."""
+    ends = np.cumsum(sizes)
+    bounds = [0]
+    for end in [*(np.flatnonzero(np.diff(targets)) + 1).tolist(), len(targets)]:
+        while (start := bounds[-1]) < end:
+            before = ends[start] - sizes[start]
+            fit = int(np.searchsorted(ends, before + bytes_max, side="right"))
+            bounds.append(min(max(fit, start + 1), end))
+    return bounds
 
 
 def splitting(
-    topics: Topics, row_bytes_max: int
+    topics: Topics, row_bytes_max: int, settings: WriterSettings
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What `mapInArrow` calls in each map task; its output is of `BLOCK_SCHEMA`."""
 
@@ -181,33 +221,8 @@ def splitting(
 
         context = TaskContext.get()
         assert context is not None, "runs in a task"
-        return Splitter(topics, row_bytes_max, context.partitionId()).split(batches)
+        now_ms = int(time.time() * 1000)
+        splitter = Splitter(topics, row_bytes_max, context.partitionId(), now_ms, settings)
+        return splitter.split(batches)
 
     return split
-
-
-def records_of(block: bytes, now_ms: int) -> Iterator[Record]:
-    """The records of one block; those without a timestamp get `now_ms`."""
-    with pa.ipc.open_stream(block) as stream:
-        for batch in stream:
-            columns = (column.to_pylist() for column in batch.columns)
-            for key, value, headers, timestamp in zip(*columns, strict=True):
-                at_ms = now_ms if timestamp is None else timestamp
-                yield Record(0, at_ms, key, value, _headers(headers))
-
-
-def _columns(batch: pa.RecordBatch) -> list[list[Any]]:
-    return [batch.column(name).to_pylist() for name in COLUMNS]
-
-
-def _headers(found: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]]:
-    """Headers as records have them."""
-    return [(header["key"], header["value"]) for header in found] if found else []
-
-
-def _encode(batch: pa.RecordBatch) -> bytes:
-    """One block."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_batch(batch)
-    return bytes(sink.getvalue())

@@ -4,9 +4,9 @@
     write_exactly_once(df, ...)
 
 The driver is `driver.SinkDriver`; here is Spark. One Spark job a batch: map tasks cut rows into
-blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is
-the only writer of its partition. Transactions open with the first Produce, so after everything
-upstream of that shuffle is done.
+blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is the
+only writer of its partition. Transactions open with the first Produce, so after everything upstream
+of that shuffle is done.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def write_exactly_once(
 
 def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
     """The Spark job: one task an output partition, whatever adaptive execution would prefer."""
-    split = splitting(run.topics, run.row_bytes_max)
+    split = splitting(run.topics, run.row_bytes_max, run.settings)
     blocks: RDD[tuple[int, bytes]] = selected.mapInArrow(split, BLOCK_SCHEMA).rdd.map(tuple)
     by_target = blocks.partitionBy(len(run.topics.targets()), _identity)
     reports: list[TaskReport] = by_target.mapPartitionsWithIndex(run.write).collect()

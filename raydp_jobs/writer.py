@@ -1,15 +1,14 @@
 """One task's side of a transaction: the only writer of its partition.
 
-Batches leave in the order of their sequence numbers, from 0; at most five are unanswered, so that
-the leader knows each that is sent again. After a refusal for now, or a lost connection, all
-unanswered ones go again as they were. What a task holds is bounded: those batches and the one being
-filled.
+Batches come encoded, all but their producer, and leave in the order of their sequence numbers,
+from 0; at most five are unanswered, so that the leader knows each that is sent again. After a
+refusal for now, or a lost connection, all unanswered ones go again as they were. These are what a
+task holds.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from raylog.client.accumulator import ProducerIdentity
@@ -27,13 +26,10 @@ from raylog.wire.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from raylog.wire.records import Record, encode_batch
+from raylog.wire.records import read_header, with_producer
 
 IN_FLIGHT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
-RECORD_OVERHEAD = 36
-"""Upper estimate of a record's own lengths, attributes and deltas."""
-HEADER_OVERHEAD = 10
 _SEQUENCE_MASK = 0x7FFFFFFF
 _WRITTEN = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 _ROWS_FAULT = frozenset(
@@ -67,7 +63,7 @@ class WriterSettings:
     codec: Codec = Codec.NONE
     codec_level: int | None = None
     batch_bytes: int = 256 * 1024
-    """A batch is sent when it holds that much, estimated before compression."""
+    """At most that much is in a batch of several rows, estimated before compression."""
     delivery_timeout_ms: int = 120_000
     """How long one batch is repeated."""
 
@@ -79,14 +75,6 @@ class _Unanswered:
     encoded: bytes
     pending: Pending[ProduceResponse] | None
     """None: it could not be sent."""
-
-
-def size_of(record: Record) -> int:
-    """Bytes of a record, estimated from above."""
-    size = RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
-    for name, value in record.headers:
-        size += HEADER_OVERHEAD + 4 * len(name) + len(value or b"")
-    return size
 
 
 @dataclass(slots=True)
@@ -101,44 +89,27 @@ class PartitionWriter:
     settings: WriterSettings = field(default_factory=WriterSettings)
     count: int = 0
     """Records taken."""
-    _records: list[Record] = field(default_factory=list)
-    _size: int = 0
     _unanswered: deque[_Unanswered] = field(default_factory=deque)
 
-    async def write(self, records: Iterable[Record]) -> None:
-        """Take records; batches leave as they fill up. Raises WriteRefused."""
-        for record in records:
-            size = size_of(record)
-            if self._records and self._size + size > self.settings.batch_bytes:
-                await self._send()
-            self._records.append(record)
-            self._size += size
-            self.count += 1
+    async def write(self, block: bytes) -> None:
+        """Send a batch that has no producer yet, when there is room. Raises WriteRefused."""
+        while len(self._unanswered) >= IN_FLIGHT_MAX:
+            await self._settle()
+        encoded = with_producer(
+            block,
+            self.identity.producer_id,
+            self.identity.producer_epoch,
+            self.count & _SEQUENCE_MASK,
+        )
+        self.count += read_header(encoded).record_count
+        self._unanswered.append(_Unanswered(encoded, await self._submit(encoded)))
 
     async def finish(self) -> TaskReport:
-        """Send the rest and wait until all is written. Raises WriteRefused."""
-        if self._records:
-            await self._send()
+        """Wait until all is written. Raises WriteRefused."""
         while self._unanswered:
             await self._settle()
         last_sequence = (self.count - 1) & _SEQUENCE_MASK if self.count else -1
         return TaskReport(self.partition, self.count, last_sequence)
-
-    async def _send(self) -> None:
-        """Close the batch that is being filled and send it, when there is room."""
-        while len(self._unanswered) >= IN_FLIGHT_MAX:
-            await self._settle()
-        encoded = encode_batch(
-            self._records,
-            codec=self.settings.codec,
-            level=self.settings.codec_level,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            base_sequence=(self.count - len(self._records)) & _SEQUENCE_MASK,
-            is_transactional=True,
-        )
-        self._records, self._size = [], 0
-        self._unanswered.append(_Unanswered(encoded, await self._submit(encoded)))
 
     async def _submit(self, encoded: bytes) -> Pending[ProduceResponse] | None:
         """Send one batch to the leader as it is known; None if that cannot be done now."""

@@ -193,7 +193,7 @@ def encode_records(records: Iterable[Record], deltas: Iterable[int], base_timest
                 key or b"",
                 TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
                 value or b"",
-                _encode_headers(headers) if headers else b"\0",
+                encode_headers(headers) if headers else b"\0",
             )
         )
         size = len(content)
@@ -201,7 +201,8 @@ def encode_records(records: Iterable[Record], deltas: Iterable[int], base_timest
     return b"".join(parts)
 
 
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """What a record ends with: how many headers, and each."""
     parts = [encode_varint(len(headers))]
     for name, value in headers:
         name_bytes = name.encode()

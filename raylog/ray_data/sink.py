@@ -178,9 +178,7 @@ def _cut_blocks(dataset: Dataset, topics: Topics, settings: SinkSettings) -> lis
     by_target: list[Refs] = [[] for _ in range(count)]
     waiting: Refs = []
     for number, block in enumerate(_blocks(dataset)):
-        found: Any = task.remote(
-            block, topics, number, settings.row_bytes_max, settings.rows_per_block
-        )
+        found: Any = task.remote(block, topics, number, settings)
         parts = [found] if count == 1 else found
         for refs, part in zip(by_target, parts, strict=True):
             refs.append(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from ray.data.block import BlockAccessor
 
 from raylog.ray_data.rows import split_block
 from raylog.raydp_jobs.commit import TaskReport
+from raylog.raydp_jobs.driver import SinkSettings
 from raylog.raydp_jobs.partition_run import PartitionRun
 from raylog.raydp_jobs.rows import Topics
 
@@ -20,21 +22,18 @@ _STAGE = 0
 _ATTEMPT_BITS = 62
 
 Part = list[bytes]
-"""Rows of one block for one output partition: Arrow streams."""
+"""Rows of one block for one output partition: record batches."""
 
 
-def cut(
-    block: Any, topics: Topics, number: int, row_bytes_max: int, rows_per_block: int
-) -> list[Part] | Part:
+def cut(block: Any, topics: Topics, number: int, settings: SinkSettings) -> list[Part] | Part:
     """A task: the rows of a block by output partition. Raises BadColumns, BadRow.
 
     A task with one return value returns it alone.
     """
     parts: list[Part] = [[] for _ in topics.targets()]
     table = BlockAccessor.for_block(block).to_arrow()
-    for target, rows in split_block(
-        table, topics, number, row_bytes_max=row_bytes_max, rows_per_block=rows_per_block
-    ):
+    now_ms = int(time.time() * 1000)
+    for target, rows in split_block(table, topics, number, now_ms, settings):
         parts[target].append(rows)
     return parts if len(parts) > 1 else parts[0]
 

@@ -46,7 +46,7 @@ from raylog.raydp_jobs.commit import (
 from raylog.raydp_jobs.coordinator import Transactions
 from raylog.raydp_jobs.marks import Mark, read_mark
 from raylog.raydp_jobs.protocol import FIRST, SECOND, choose_protocol
-from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused, WriterSettings
+from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.records import Record, encode_batch
 from tests.spark.conftest import level
@@ -154,7 +154,10 @@ class Driver:
         mark = batch.mark
         text = f"{mark.query_id}-{mark.batch_id}-{key.partition}"
         now_ms = int(time.time() * 1000)  # what is old may be deleted by the next test
-        await writer.write(Record(0, now_ms, None, f"{text}-{n}".encode(), []) for n in range(rows))
+        records = [Record(0, now_ms, None, f"{text}-{n}".encode(), []) for n in range(rows)]
+        for start in range(0, rows, ROWS_PER_BLOCK):
+            block = records[start : start + ROWS_PER_BLOCK]
+            await writer.write(encode_batch(block, is_transactional=True))
         return await writer.finish()
 
 

@@ -11,16 +11,17 @@ import pytest
 from raylog.client.partitioner import partition_of_key
 from raylog.ray_data.columns import HEADERS_TYPE
 from raylog.ray_data.rows import record_columns, split_block
-from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics, records_of
-from raylog.wire.records import Record
+from raylog.raydp_jobs.driver import SinkSettings
+from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics
+from raylog.wire.records import Record, decode_batch
 
 
 def split(table: pa.Table, topics: Topics, number: int = 0) -> dict[int, list[Record]]:
     """Records by output partition."""
     found: dict[int, list[Record]] = {}
-    parts = split_block(table, topics, number, row_bytes_max=100, rows_per_block=4)
-    for target, rows in parts:
-        found.setdefault(target, []).extend(records_of(rows, 77))
+    settings = SinkSettings(row_bytes_max=100, rows_per_block=4)
+    for target, rows in split_block(table, topics, number, 77, settings):
+        found.setdefault(target, []).extend(each._replace(offset=0) for each in decode_batch(rows))
     return found
 
 

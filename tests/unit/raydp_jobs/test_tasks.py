@@ -115,7 +115,8 @@ def test_brokers_that_cannot_be_reached_are_reported_and_not_raised(
 ) -> None:
     """Spark would repeat the task, in vain."""
     row = {**dict.fromkeys(COLUMNS), "partition": 1, "value": b"v"}
-    (blocks,) = Splitter(run.topics, 1_000, 0).split([pa.RecordBatch.from_pylist([row], SCHEMA)])
+    splitter = Splitter(run.topics, 1_000, 0, 77)
+    (blocks,) = splitter.split([pa.RecordBatch.from_pylist([row], SCHEMA)])
     (report,) = written(run, monkeypatch, Context(), (1, blocks["block"][0].as_py()))
     assert report.failure is not None
     assert "not written in 10 ms: NotConnected" in report.failure

@@ -69,6 +69,7 @@ def test_a_batch(run: RunState) -> None:
     found = replace(run, rows=7).after(PROGRESS)
     assert (found.batch_id, found.batch_rows, found.rows) == (3, 50, 57)
     assert (found.rows_per_s, found.behind) == (100.0, 6)
+    assert found.told() == "batch 3: 50 rows, 100 rows/s, 6 behind"
 
 
 def test_how_far_behind_is_unknown_if_spark_does_not_tell() -> None:
