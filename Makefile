@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
-        differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load cleaning micro golden lock clean install
+        differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -136,6 +136,9 @@ replicated: $(STAMP) ## three brokers, three copies, acks=all, beside Apache Kaf
 
 transactions-bench: $(STAMP) ## transactional produce throughput beside Apache Kafka (needs Java and Maven); BROKERS=1 or 3
 	$(PY) -m bench.transactions --brokers $(or $(BROKERS),1)
+
+spark-bench: $(STAMP) ## Spark's Kafka source and both sinks, on Raylog and Apache Kafka (needs Java and Maven)
+	$(PY) -m bench.spark --write-docs
 
 cleaning: $(STAMP) ## three compacted logs of 1 GiB cleaned: rate, memory, and what other clients feel of it
 	$(PY) -m bench.cleaning run
