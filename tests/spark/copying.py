@@ -52,8 +52,6 @@ DEAR = ("driver", "application", NEW_QUERY)
 """A start of RayDP takes most of a minute on two cores, with nothing else on them."""
 ROUNDS = 4
 LOOK_S = 0.1
-JITTER_S = 3.0
-"""A kill comes up to so long after the row it waited for, so at any moment of a batch."""
 LAST = 0.95
 """No kill waits for a row behind that share of all."""
 STUCK_S = 900.0
@@ -234,7 +232,9 @@ class Killer:
         if not self._next or self._work.reader.judge.distinct < max(1.0, self._next[-1][0]):
             return
         if self._not_before_s is None:
-            self._not_before_s = time.monotonic() + self._scene.random.uniform(0, JITTER_S)
+            # Rows come at the end of a batch: the kill should meet any moment of the next one.
+            later_s = self._scene.random.uniform(0, self._work.reader.judge.pace_s)
+            self._not_before_s = time.monotonic() + later_s
         if time.monotonic() < self._not_before_s:
             return
         kind = self._next[-1][1]

@@ -10,7 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
+from statistics import median
 
 from tests.spark.copying_jobs import Job, Label
 
@@ -62,6 +63,12 @@ class Judge:
     def batches(self) -> int:
         """Micro-batches of which something was seen."""
         return len(self._batches)
+
+    @property
+    def pace_s(self) -> float:
+        """The usual time from one batch to the next; 0 before there are two."""
+        times = [one.first_s for one in self._batches.values()]
+        return median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
 
     @property
     def spread_s(self) -> float:

@@ -70,12 +70,13 @@ def test_rows_without_a_batch_are_counted() -> None:
     assert (judge.rows, judge.distinct, judge.is_complete, judge.batches) == (7, 6, True, 0)
 
 
-def test_the_spread_is_that_of_the_slowest_batch() -> None:
+def test_the_spread_is_that_of_the_slowest_batch_and_the_pace_that_of_the_first_rows() -> None:
     ticks = count()
     judge = Judge(JOB, clock=lambda: float(next(ticks)))
     for offset, (partition, text) in enumerate(CLEAN):
         judge.take(partition, offset, text.encode())
     assert judge.spread_s == 4.0
+    assert judge.pace_s == 3.0
 
 
 def write(checkpoint: Path, ends: Sequence[Sequence[int]], watermarks: Sequence[int] = ()) -> None:
