@@ -67,7 +67,8 @@ class Judge:
     @property
     def pace_s(self) -> float:
         """The usual time from one batch to the next; 0 before there are two."""
-        times = [one.first_s for one in self._batches.values()]
+        batches = list(self._batches.values())  # the reader's thread adds to them
+        times = [one.first_s for one in batches]
         return median(b - a for a, b in pairwise(times)) if len(times) > 1 else 0.0
 
     @property
