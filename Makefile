@@ -16,7 +16,7 @@ BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo demo-clients test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
         differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
@@ -34,8 +34,11 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(PY) -m compileall -q raylog $(CODE) || true
 	@touch $@
 
-demo: $(STAMP) ## start a cluster, write and read a real event log through it
-	$(PY) -m raylog.demo
+demo: $(STAMP) ## flights through Spark, exactly once, under kills, beside pandas (needs Java 17); MONTHS=2, 12 for all
+	$(PY) -m raylog.demo pipeline --months $(or $(MONTHS),2)
+
+demo-clients: $(STAMP) ## the same flights through two Kafka clients; no Java
+	$(PY) -m raylog.demo clients
 
 test: check unit property sim cluster conformance differential ## everything that must pass; within 20 minutes
 
@@ -159,4 +162,4 @@ lock: ## resolve the lock again from pyproject.toml
 	rm -rf .venv-lock
 
 clean: ## remove the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .cache/demo build dist *.egg-info

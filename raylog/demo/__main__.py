@@ -1,0 +1,25 @@
+"""`python -m raylog.demo`: the pipeline; with `clients`: two clients, without Spark."""
+
+import signal
+import sys
+
+import typer
+
+from raylog.demo.clients import clients
+from raylog.demo.pipeline import pipeline
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(pipeline)
+app.command()(clients)
+
+
+def main() -> None:
+    """Run what the command line says: `pipeline` if it names nothing."""
+    # A request to terminate ends the cluster, as an interrupt does.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    words = sys.argv[1:]
+    app(words if words[:1] in (["pipeline"], ["clients"], ["--help"]) else ["pipeline", *words])
+
+
+if __name__ == "__main__":
+    main()

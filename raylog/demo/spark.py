@@ -1,0 +1,99 @@
+"""The Spark session of the demonstration."""
+
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from raylog.demo.cluster import Cluster, ignore_interrupts
+from raylog.demo.screen import step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EXECUTORS = 2
+_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For JVMs that live for two minutes: compile quickly rather than well."""
+
+
+def check_spark() -> None:
+    """Raise JavaMissing, JarsMissing or ModuleNotFoundError before anything is started.
+
+    Fetches the connector's jars if they are not here yet.
+    """
+    for name in ("matplotlib", "pandas", "pyspark", "raydp"):
+        if importlib.util.find_spec(name) is None:  # an import would bring Ray in too early
+            raise ModuleNotFoundError(name=name)
+    from raylog.raydp_jobs.jars import connector_jars
+    from raylog.raydp_jobs.java import find_java
+
+    find_java()
+    connector_jars()
+
+
+@contextmanager
+def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSession"]:
+    """A session with two executors beside the brokers; Spark's own messages go to `log`."""
+    from raylog.raydp_jobs.session import SparkSettings, spark_session
+
+    local = cluster.data.parent / "spark"
+    settings = SparkSettings(
+        app_name="raylog-demo",
+        executors=EXECUTORS,
+        executor_memory="768m",
+        configs={
+            "spark.driver.extraJavaOptions": _JVM,
+            "spark.executor.extraJavaOptions": _JVM,
+            "spark.ray.raydp_app_master.extraJavaOptions": _JVM,
+            "spark.local.dir": str(local),
+            "spark.sql.warehouse.dir": str(local / "warehouse"),
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.shuffle.partitions": str(EXECUTORS),
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    with _others_words_to(log), ExitStack() as stack:
+        with step(say, f"Spark with {EXECUTORS} executors on the brokers' Ray"):
+            session = stack.enter_context(spark_session(cluster.data, settings))
+            # PySpark's own handler calls the JVM from wherever a signal finds us.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _await_executors(session)
+        say.print(f"messages of Spark and Ray: {log}", highlight=False)
+        try:
+            yield session
+        finally:
+            before = ignore_interrupts()
+            with step(say, "Spark ended"):
+                stack.close()
+            signal.signal(signal.SIGINT, before)
+
+
+def _await_executors(session: "SparkSession") -> None:
+    """Wait until executors can work: the first job waits for them, too, but says nothing."""
+    session.range(EXECUTORS, numPartitions=EXECUTORS).count()
+
+
+@contextmanager
+def _others_words_to(log: Path) -> Iterator[None]:
+    """Keep what Ray and Spark print, here and in child processes, in a file, off our screen.
+
+    The driver's JVM is such a child and keeps the file until its end.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with log.open("w", buffering=1) as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            with redirect_stdout(file):
+                yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
