@@ -159,7 +159,7 @@ def _input_ended() -> bool:
 
 if __name__ == "__main__":
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
-    logging.getLogger("raylog.raydp_jobs.sink").setLevel(logging.INFO)
+    logging.getLogger("raylog.raydp_jobs").setLevel(logging.INFO)
     from pyspark.errors import StreamingQueryException
 
     try:
