@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 Refs = list[Any]
 """References to objects of Ray, whose type says nothing of what they refer to."""
 
+_ROWS_PER_BLOCK = 20_000
+"""Of a block that a task has in its memory anyway: fewer make small record batches."""
 _CUTS_MAX = 32
 """Blocks that are being cut or wait for it."""
 _REASON_CHARS_MAX = 400
@@ -68,6 +70,7 @@ class Sink:
         sink_id: str,
         settings: SinkSettings | None = None,
     ) -> None:
+        settings = settings or SinkSettings(rows_per_block=_ROWS_PER_BLOCK)
         self._driver = SinkDriver(bootstrap, topics, sink_id, settings)
 
     def write(self, dataset: Dataset, batch: MicroBatch) -> bool:

@@ -196,7 +196,27 @@ def test_a_dataset_is_written_once(bootstrap: str, source: str, topic: str) -> N
     with ray_data.Sink(bootstrap, topic, topic) as sink:
         assert sink.positions() == ends
         assert sink.write_job(dataset.limit(2), "2")
+        assert sink.write_job(dataset.limit(0), "3")
+        assert not sink.write_job(dataset, "3")
     assert len(values(bootstrap, topic)) == ROWS + 2
+
+
+def test_rows_keep_their_order_if_ray_data_is_told_to_keep_it(
+    bootstrap: str, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though several tasks read a partition."""
+    from ray.data import DataContext
+
+    from raylog import ray_data
+
+    options = DataContext.get_current().execution_options
+    monkeypatch.setattr(options, "preserve_order", True)
+    source = feed(bootstrap, f"{name}-in", 1)
+    assert ray_data.write(contents(bootstrap, source), bootstrap, topic, topic, job_id="1")
+    rows = rows_of(bootstrap, topic)
+    for partition in range(3):
+        numbers = [int(row["value"]) for row in rows if row["partition"] == partition]
+        assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize(
