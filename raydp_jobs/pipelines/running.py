@@ -136,6 +136,8 @@ class Run:
         self.state = RunState(
             spec.name, this.pid, this.started, states.STARTING, round(time.time() * 1000)
         )
+        self._seen = ""
+        """When the newest trigger began that was looked at."""
         self._note(self.state)
 
     def on(self, spark: SparkSession, bootstrap: str) -> None:
@@ -178,19 +180,18 @@ class Run:
             self.control.pause()
 
     def _look(self, query: StreamingQuery) -> None:
-        """Note and tell a batch that is new."""
-        progress = query.lastProgress
-        if progress is None or progress["batchId"] == self.state.batch_id:
+        """Note and tell batches that are new."""
+        newest = query.lastProgress
+        if newest is None or newest["timestamp"] == self._seen:
             return
-        if "addBatch" not in progress["durationMs"]:
-            return  # nothing was there to be written
-        self._note(self.state.after(progress))
-        state = self.state
-        lag = "unknown" if state.behind is None else f"{state.behind:,}"
-        self.control.tell(
-            f"batch {state.batch_id}: {state.batch_rows:,} rows, "
-            f"{state.rows_per_s:,.0f} rows/s, {lag} behind"
-        )
+        self._seen = newest["timestamp"]
+        for progress in query.recentProgress:
+            known = self.state.batch_id
+            if "addBatch" not in progress["durationMs"]:
+                continue  # nothing was there to be written
+            if known is None or progress["batchId"] > known:
+                self._note(self.state.after(progress))
+                self.control.tell(self.state.told())
 
     def _note(self, state: RunState) -> None:
         self.state = state

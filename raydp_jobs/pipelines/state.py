@@ -78,6 +78,14 @@ class RunState:
             batch_at_ms=round(time.time() * 1000),
         )
 
+    def told(self) -> str:
+        """The last batch, in words."""
+        behind = "unknown" if self.behind is None else f"{self.behind:,}"
+        return (
+            f"batch {self.batch_id}: {self.batch_rows:,} rows, "
+            f"{self.rows_per_s:,.0f} rows/s, {behind} behind"
+        )
+
     def write(self, checkpoint: Path) -> None:
         """Note it, at once or not at all."""
         path = state_path(checkpoint)

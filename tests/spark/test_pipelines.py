@@ -188,9 +188,7 @@ def test_a_topic_lands_as_parquet_once(bench: Bench, three: str) -> None:
     )
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
     with pytest.raises(PipelineFailed, match="holds the rows of another query"):
-        bench.run(
-            spec.model_copy(update={"checkpoint": bench.folder / "new", "dead_letters": None})
-        )
+        bench.run(spec.model_copy(update={"checkpoint": bench.folder / "new"}))
 
 
 def forget_commit(checkpoint: Path, batch_id: int) -> None:
@@ -294,7 +292,7 @@ def test_avro_in_and_out(bench: Bench, three: str) -> None:
     assert sorted(one.value or b"" for one in bad) == [whole[:-4], whole + b"x"]
     assert all("not Avro of the schema" in headers_of(o)["__raylog.errors.reason"] for o in bad)
     wrong = spec.model_copy(
-        update={"transform": Transform(sql="SELECT n, t, n at, `in` FROM rows")}
+        update={"transform": Transform(sql="SELECT n, t, n AS at, `in` FROM rows")}
     )
     with pytest.raises(BadSpec, match="column at: expected timestamp, found int"):
         bench.run(wrong)

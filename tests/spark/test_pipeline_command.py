@@ -1,0 +1,82 @@
+"""`raylog pipeline run --local` as a process of its own, with a JVM of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from raylog.client import BlockingClient, NewTopic
+from tests.spark.conftest import ROOT
+from tests.spark.reading import values
+
+RAYLOG = [sys.executable, "-m", "raylog.cli", "pipeline"]
+TEXT = """
+name = "{name}"
+bootstrap = "{bootstrap}"
+checkpoint = "checkpoint"
+trigger = "100 milliseconds"
+
+[sources.rows]
+topics = ["{name}-in"]
+format = "json"
+schema = "n INT NOT NULL"
+
+[transform]
+function = "beside:squared"
+
+[sink]
+topic = "{name}-out"
+key = ["n"]
+"""
+BESIDE = """
+from pyspark.sql.functions import udf
+
+square = udf(lambda n: n * n, "int")
+
+
+def squared(spark, views):
+    return views["rows"].select("n", square("n").alias("squared"))
+"""
+
+
+def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [*RAYLOG, *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def feed(bootstrap: str, topic: str, *rows: bytes) -> None:
+    with BlockingClient(bootstrap) as client, client.producer() as producer:
+        for row in rows:
+            producer.send(topic, row)
+
+
+def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
+    raylog: str, name: str, tmp_path: Path
+) -> None:
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(f"{name}-in", 1), NewTopic(f"{name}-out", 1)])
+    feed(raylog, f"{name}-in", b'{"n": 3}', b'{"n": 4}')
+    (tmp_path / "beside.py").write_text(BESIDE)
+    file = tmp_path / "squares.toml"
+    file.write_text(TEXT.format(name=name, bootstrap=raylog))
+    command = [*RAYLOG, "run", str(file), "--local"]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        lines = iter(run.stderr.readline, "")
+        assert any(line.startswith("batch 0: 2 rows") for line in lines)
+        found = json.loads(call("status", file, "--json").stdout)
+        assert (found["state"], found["batch_id"], found["rows"]) == ("running", 0, 2)
+        assert found["lag"] == {f"{name}-in": 0}
+        stopped = call("stop", file)
+        assert (stopped.returncode, run.wait()) == (0, 0), stopped.stderr
+        assert f"{name} is stopped: 2 rows in this run" in "".join(lines)
+    written = [json.loads(value) for value in values(raylog, f"{name}-out")]
+    assert written == [{"n": 3, "squared": 9}, {"n": 4, "squared": 16}]
+    feed(raylog, f"{name}-in", b"[]")
+    failed = call("run", file, "--local")
+    assert failed.returncode == 1
+    assert f"Error: {name}-in-0 at offset 2 (no key): not one JSON object" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "last error:" in call("status", file).stdout
