@@ -4,9 +4,9 @@
     write_exactly_once(df, ...)
 
 The driver is `driver.SinkDriver`; here is Spark. One Spark job a batch: map tasks cut rows into
-blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is the
-only writer of its partition. Transactions open with the first Produce, so after everything upstream
-of that shuffle is done.
+blocks (`rows`), a shuffle brings all blocks of an output partition to one task, and that task is
+the only writer of its partition. Transactions open with the first Produce, so after everything
+upstream of that shuffle is done.
 """
 
 from __future__ import annotations
