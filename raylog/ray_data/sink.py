@@ -219,7 +219,7 @@ def _written(run: RayRun, by_target: list[Refs]) -> Event:
             return Written(ray.get(reports))
     except BaseException:
         for report in reports:
-            ray.cancel(report, force=True)
+            ray.cancel(report)  # what is left of it is fenced by the next run
         raise
 
 
