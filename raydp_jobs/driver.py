@@ -53,7 +53,7 @@ class SinkSettings:
     """How often a batch is written anew before the query fails."""
     row_bytes_max: int = 1_000_000
     """Of one record before compression; the topic's `max.message.bytes` must allow it."""
-    rows_per_block: int = 2_000
+    rows_per_block: int = 10_000
     """Rows that a map task holds at a time."""
     writer: WriterSettings = field(default_factory=WriterSettings)
     client: ClientSettings | None = None
