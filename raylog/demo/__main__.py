@@ -1,11 +1,11 @@
 """`python -m raylog.demo`: the pipeline; with `clients`: two clients, without Spark."""
 
-import signal
 import sys
 
 import typer
 
 from raylog.demo.clients import clients
+from raylog.demo.cluster import end_on_signals
 from raylog.demo.pipeline import pipeline
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -15,8 +15,7 @@ app.command()(clients)
 
 def main() -> None:
     """Run what the command line says: `pipeline` if it names nothing."""
-    # A request to terminate ends the cluster, as an interrupt does.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    end_on_signals()
     words = sys.argv[1:]
     app(words if words[:1] in (["pipeline"], ["clients"], ["--help"]) else ["pipeline", *words])
 

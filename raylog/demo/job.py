@@ -18,7 +18,7 @@ from raylog.demo.figures import LATE_MIN, LOW_VISIBILITY_MILES, STRONG_WIND_MPH
 from raylog.demo.screen import DemoError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 FLIGHTS, WEATHER, AIRLINES, DELAYS = "flights", "weather", "airlines", "delays"
@@ -74,16 +74,20 @@ def delays(spark: SparkSession, views: dict[str, DataFrame]) -> DataFrame:
 
 def views(spark: SparkSession, bootstrap: str) -> dict[str, DataFrame]:
     """The topics as `delays` wants them: flights as a stream, the others as tables."""
-    from pyspark.sql import functions as f
-
-    departure = f.to_timestamp("time_hour") + f.make_dt_interval(mins=f.col("minute"))
     flights = (
         _parsed(_topic(spark.readStream, bootstrap, FLIGHTS), FLIGHTS)
-        .withColumn("event_time", departure)
+        .withColumn("event_time", departure())
         .withWatermark("event_time", f"{WATERMARK_DAYS} days")
     )
     tables = {name: _table(spark, bootstrap, name) for name in (WEATHER, AIRLINES)}
     return {FLIGHTS: flights, **tables}
+
+
+def departure() -> Column:
+    """When a flight is due."""
+    from pyspark.sql import functions as f
+
+    return f.to_timestamp("time_hour") + f.make_dt_interval(mins=f.col("minute"))
 
 
 def records(rows: DataFrame) -> DataFrame:

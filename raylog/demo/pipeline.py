@@ -53,7 +53,7 @@ def run(months: int, say: Console) -> bool:
     with local_cluster(say, BROKERS) as ready:
         data = load(months)
         cluster = ready()
-        which = "the whole year" if months == YEAR_MONTHS else f"{months} months; the year: --all"
+        which = "the whole year" if months == YEAR_MONTHS else f"months: {months}; the year: --all"
         say.print(
             f"{data.count:,} flights of {len(data.days)} days ({which}), "
             f"{len(data.weather):,} rows of weather, {len(data.airlines)} airlines"
@@ -87,8 +87,8 @@ def _judge(cluster: Cluster, months: int, say: Console) -> bool:
     comparison = figures.compare(committed, wanted)
     _show(dict(map(figures.decode, committed)), say)
     say.print(
-        f"result topic: {len(committed):,} rows read with read_committed in {seconds:.1f} s; "
-        f"{written - len(committed):,} more are of transactions that were aborted"
+        f"result topic: {len(committed):,} rows read with read_committed in {seconds:.1f} s, "
+        f"{written - len(committed):,} of aborted transactions passed over"
     )
     if comparison.agrees:
         say.print(f"[bold green]all {comparison.equal:,} rows equal those of pandas")

@@ -77,7 +77,7 @@ def carriers_table(rows: Rows) -> Table:
     by_hour = totals(rows, lambda carrier, at: (carrier, at.hour))
     title = f"{len(rows):,} rows of the result topic, summed up per carrier; delays in minutes"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    table.add_column("airline", no_wrap=True, width=25)
+    table.add_column("airline", no_wrap=True, width=23)
     for name in ("flights", "cancelled", "late", "rough", "delay"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column(f"by hour {HOURS[0]}-{HOURS[-1]}", no_wrap=True, width=len(HOURS))

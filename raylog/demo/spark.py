@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from raylog.demo.cluster import Cluster, ignore_interrupts
+from raylog.demo.cluster import Cluster, end_on_signals, ignore_interrupts
 from raylog.demo.screen import step
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
     with _others_words_to(log), ExitStack() as stack:
         with step(say, f"Spark with {EXECUTORS} executors on the brokers' Ray"):
             session = stack.enter_context(spark_session(cluster.data, settings))
-            # PySpark's own handler calls the JVM from wherever a signal finds us.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            end_on_signals()
             _await_executors(session)
         say.print(f"messages of Spark and Ray: {log}", highlight=False)
         try:
