@@ -1,9 +1,9 @@
 """One task's side of a transaction: the only writer of its partition.
 
 Batches come encoded, all but their producer, and leave in the order of their sequence numbers,
-from 0; at most five are unanswered, so that the leader knows each that is sent again. After a
-refusal for now, or a lost connection, all unanswered ones go again as they were. These are what a
-task holds.
+from 0. The first goes alone; then at most five are unanswered, so that the leader knows each that
+is sent again. After a refusal for now, or a lost connection, all unanswered ones go again as they
+were. These are what a task holds.
 """
 
 from __future__ import annotations
@@ -90,10 +90,13 @@ class PartitionWriter:
     count: int = 0
     """Records taken."""
     _unanswered: deque[_Unanswered] = field(default_factory=deque)
+    _is_known: bool = False
+    """Whether the leader has the first batch. To one that knows nothing of the producer any batch
+    may be the first (version 1), so none goes before that one is written."""
 
     async def write(self, block: bytes) -> None:
         """Send a batch that has no producer yet, when there is room. Raises WriteRefused."""
-        while len(self._unanswered) >= IN_FLIGHT_MAX:
+        while len(self._unanswered) >= (IN_FLIGHT_MAX if self._is_known else 1):
             await self._settle()
         encoded = with_producer(
             block,
@@ -143,6 +146,7 @@ class PartitionWriter:
             refusal = await self._outcome(self._unanswered[0])
             if refusal is None:
                 self._unanswered.popleft()
+                self._is_known = True
                 return
             if not is_retriable(refusal):
                 self._give_up(refusal)
