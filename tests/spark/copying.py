@@ -50,6 +50,8 @@ NEW_QUERY, COORDINATOR = "application, new query", "coordinator"
 VICTIMS = ("executor", "worker", "driver", "leader", COORDINATOR, "application", NEW_QUERY)
 DEAR = ("driver", "application", NEW_QUERY)
 """A start of RayDP takes most of a minute on two cores, with nothing else on them."""
+IDLE = ("executor", "worker")
+"""Nothing is lost with them before the application works: they wait for its first rows."""
 ROUNDS = 4
 LOOK_S = 0.1
 LAST = 0.95
@@ -221,6 +223,8 @@ class Killer:
         self._next = list(zip(at, deck, strict=False))[::-1]
         """Rows that the reader must have seen, and the kind; the first one last."""
         self._not_before_s: float | None = None
+        self._started_at = (0, 0)
+        """The application's starts, and the rows that the reader had seen then."""
 
     @property
     def left(self) -> int:
@@ -231,19 +235,28 @@ class Killer:
         """Kill somebody if it is time and he is there."""
         if not self._next or self._work.reader.judge.distinct < max(1.0, self._next[-1][0]):
             return
+        kind = self._next[-1][1]
+        if kind in IDLE and not self._is_at_work():
+            return
         if self._not_before_s is None:
             # Rows come at the end of a batch: the kill should meet any moment of the next one.
             later_s = self._scene.random.uniform(0, self._work.reader.judge.pace_s)
             self._not_before_s = time.monotonic() + later_s
         if time.monotonic() < self._not_before_s:
             return
-        kind = self._next[-1][1]
         killed = self._kill(kind)
         if killed is not None:
             self._say(f"{self._work.progress()}; killed: {killed}")
             self.kills[kind] += 1
             self._next.pop()
             self._not_before_s = None
+
+    def _is_at_work(self) -> bool:
+        """Whether rows came since the application's last start."""
+        starts, seen = self._work.application.starts, self._work.reader.seen
+        if self._started_at[0] != starts:
+            self._started_at = starts, seen
+        return seen > self._started_at[1]
 
     def _kill(self, kind: str) -> str | None:
         """Whom it hit; None: there is nobody of that kind now."""
