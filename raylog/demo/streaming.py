@@ -32,8 +32,8 @@ def stream(
     total = sum(map(len, days))
     checkpoint = cluster.data.parent / "checkpoint"
     with (
-        job.running(session, cluster.bootstrap, checkpoint) as progress,
         DayStream(cluster.bootstrap, job.FLIGHTS, days, SECONDS_PER_DAY) as flights,
+        job.running(session, cluster.bootstrap, checkpoint) as progress,
         bars(say) as display,
     ):
         watch = Watch(say, progress, flights, plan(cluster, job.FLIGHTS), total)
