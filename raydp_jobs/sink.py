@@ -43,6 +43,7 @@ _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
 _TASK = re.compile(r"Lost (task \S+ in stage \S+)")
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)")
 """In the texts of failed jobs, which quote their tasks' Python."""
 _REASON_CHARS_MAX = 400
 
@@ -186,8 +187,9 @@ def _lost(failure: Exception) -> WriteLost:
     bad = _BAD_ROW.search(text)
     if bad is not None:
         raise BatchFailed(bad.group(1)) from failure
-    refused, task = _REFUSED.search(text), _TASK.search(text)
-    reason = refused.group(1) if refused is not None else text[:_REASON_CHARS_MAX]
+    raised, task = _REFUSED.search(text) or _RAISED.search(text), _TASK.search(text)
+    reason = raised.group(1) if raised is not None else text
+    reason = reason[:_REASON_CHARS_MAX]
     return WriteLost(f"{task.group(1)}: {reason}" if task is not None else reason)
 
 

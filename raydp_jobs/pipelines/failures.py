@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _LINE_CHARS_MAX = 500
+_TRACEBACK = "Traceback (most recent call last):\n"
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+: )?(.+)")
 
 
@@ -38,6 +39,9 @@ def first_line(failure: BaseException) -> str:
     if isinstance(failure, KeyboardInterrupt):
         return "interrupted"
     text = str(failure).strip()
+    for line in text.partition(_TRACEBACK)[2].splitlines():
+        if line and not line[0].isspace():
+            return line[:_LINE_CHARS_MAX]  # what Python's code on the executors raised
     cause = _CAUSE.findall(text)
     lines = (cause[-1] if cause else text).splitlines() or [type(failure).__name__]
     return lines[0].strip().rstrip(";")[:_LINE_CHARS_MAX]

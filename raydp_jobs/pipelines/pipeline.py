@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -152,7 +151,7 @@ def transformed(
             return spark.sql(transform.sql)
     assert transform.function is not None, "the model asks for one of both"
     module_name, _, name = transform.function.partition(":")
-    module = _import(spark, module_name)
+    module = _import(module_name)
     function = getattr(module, name, None)
     if not callable(function):
         raise BadSpec(f"transform.function: {module_name} has no function {name}")
@@ -189,15 +188,20 @@ def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
                 ) from failure
 
 
-def _import(spark: SparkSession, name: str) -> ModuleType:
-    """The module of a function; executors get it, too, if it is a file that others may not have."""
+def _import(name: str) -> ModuleType:
+    """The module of a function. Executors get its functions as they are, unless it is installed.
+
+    So it need not be there on their nodes; and they do not run it, which may take a session.
+    """
+    from pyspark import cloudpickle
+
     try:
         module = importlib.import_module(name)
     except ImportError as failure:
         raise BadSpec(f"transform.function: {failure}") from failure
     path = getattr(module, "__file__", None)
-    if path is not None and "." not in name and not path.startswith((sys.prefix, sys.base_prefix)):
-        spark.sparkContext.addPyFile(str(Path(path)))
+    if path is not None and not path.startswith((sys.prefix, sys.base_prefix)):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # no types
     return module
 
 

@@ -33,7 +33,12 @@ key = ["n"]
 BESIDE = """
 from pyspark.sql.functions import udf
 
-square = udf(lambda n: n * n, "int")
+
+def product(n):
+    return n * n
+
+
+square = udf(product, "int")
 
 
 def squared(spark, views):
