@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 COLUMNS = ("topic", "partition", "key", "value", "headers", "timestamp")
-BLOCK_SCHEMA = "target int, block binary"
-_BLOCK = pa.schema([("target", pa.int32()), ("block", pa.binary())])
+Block = tuple[int, bytes]
+"""The number of an output partition, and a record batch for it that lacks the producer."""
 _HEADERS_TYPE = "array<struct<key:string,value:binary>>"
 _TYPES = {
     "topic": ("string",),
@@ -128,14 +128,14 @@ class Splitter:
     _count: int = 0
     """Rows so far."""
 
-    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Blocks with the number of their output partition; raises BadRow."""
+    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Block]:
+        """Raises BadRow."""
         for batch in batches:
             if batch.num_rows:
-                yield self._split(batch)
+                yield from self._split(batch)
                 self._count += batch.num_rows
 
-    def _split(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _split(self, batch: pa.RecordBatch) -> Iterator[Block]:
         keys = batch.column("key").cast(pa.large_binary())
         columns = Columns(
             pc.fill_null(batch.column("timestamp"), self.now_ms).to_numpy(),
@@ -151,8 +151,7 @@ class Splitter:
         blocks = encode_batches(
             columns.take(order), bounds, self.settings.codec, self.settings.codec_level
         )
-        numbers = pa.array(targets[bounds[:-1]], pa.int32())
-        return pa.RecordBatch.from_arrays([numbers, pa.array(blocks, pa.binary())], schema=_BLOCK)
+        return zip(targets[bounds[:-1]].tolist(), blocks, strict=True)
 
     def _targets(self, batch: pa.RecordBatch, keys: pa.Array, sizes: Numbers) -> Numbers:
         """The output partition of each row."""
@@ -212,17 +211,13 @@ def _bounds(targets: Numbers, sizes: Numbers, bytes_max: int) -> list[int]:
 
 
 def splitting(
-    topics: Topics, row_bytes_max: int, settings: WriterSettings
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` calls in each map task; its output is of `BLOCK_SCHEMA`."""
+    schema: pa.Schema, topics: Topics, row_bytes_max: int, settings: WriterSettings
+) -> Callable[[int, Iterable[bytes]], Iterator[Block]]:
+    """What each map task does with its number and its rows, which are Arrow's of `schema`."""
 
-    def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "runs in a task"
+    def split(input_partition: int, batches: Iterable[bytes]) -> Iterator[Block]:
         now_ms = int(time.time() * 1000)
-        splitter = Splitter(topics, row_bytes_max, context.partitionId(), now_ms, settings)
-        return splitter.split(batches)
+        splitter = Splitter(topics, row_bytes_max, input_partition, now_ms, settings)
+        return splitter.split(pa.ipc.read_record_batch(each, schema) for each in batches)
 
     return split

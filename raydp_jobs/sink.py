@@ -28,7 +28,7 @@ from raylog.raydp_jobs.commit import Batch, BatchFailed, Event, TaskReport, Writ
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
 from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.permits import PermitOffice, Permits
-from raylog.raydp_jobs.rows import BLOCK_SCHEMA, Topics, record_columns, splitting
+from raylog.raydp_jobs.rows import Topics, record_columns, splitting
 from raylog.raydp_jobs.tasks import WriteRun
 
 if TYPE_CHECKING:
@@ -169,11 +169,27 @@ def write_exactly_once(
 
 def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
     """The Spark job: one task an output partition, whatever adaptive execution would prefer."""
-    split = splitting(run.topics, run.row_bytes_max, run.settings)
-    blocks: RDD[tuple[int, bytes]] = selected.mapInArrow(split, BLOCK_SCHEMA).rdd.map(tuple)
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema = to_arrow_schema(selected.schema)
+    split = splitting(schema, run.topics, run.row_bytes_max, run.settings)
+    blocks = _arrow_batches(selected).mapPartitionsWithIndex(split)
     by_target = blocks.partitionBy(len(run.topics.targets()), _identity)
     reports: list[TaskReport] = by_target.mapPartitionsWithIndex(run.write).collect()
     return reports
+
+
+def _arrow_batches(df: DataFrame) -> RDD[bytes]:
+    """The rows as serialized record batches of Arrow.
+
+    Like `mapInArrow`, but the worker that takes them can go on with what comes out: that one's goes
+    through the JVM to a second worker.
+    """
+    from pyspark import RDD
+    from pyspark.serializers import NoOpSerializer
+
+    batches = df._jdf.toArrowBatchRdd().toJavaRDD()
+    return RDD(batches, df.sparkSession.sparkContext, NoOpSerializer())
 
 
 def _identity(target: int) -> int:

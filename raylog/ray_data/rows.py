@@ -9,7 +9,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
 from raylog.ray_data.columns import HEADERS_TYPE
 from raylog.raydp_jobs.driver import SinkSettings
-from raylog.raydp_jobs.rows import BadColumns, Splitter, Topics
+from raylog.raydp_jobs.rows import BadColumns, Block, Splitter, Topics
 
 _WANTED = {
     "topic": pa.string(),
@@ -74,12 +74,11 @@ def _milliseconds(table: pa.Table) -> pa.ChunkedArray | pa.Array:
 
 def split_block(
     table: pa.Table, topics: Topics, number: int, now_ms: int, settings: SinkSettings
-) -> Iterator[tuple[int, bytes]]:
-    """Rows of the dataset's block `number` as (output partition, record batch without producer).
+) -> Iterator[Block]:
+    """Rows of the dataset's block `number` by output partition.
 
     The same rows always go the same way. Raises BadColumns, BadRow.
     """
     splitter = Splitter(topics, settings.row_bytes_max, number, now_ms, settings.writer)
     batches = record_columns(table).combine_chunks().to_batches(settings.rows_per_block)
-    for found in splitter.split(batches):
-        yield from zip(*(column.to_pylist() for column in found.columns), strict=True)
+    return splitter.split(batches)

@@ -116,8 +116,8 @@ def test_brokers_that_cannot_be_reached_are_reported_and_not_raised(
     """Spark would repeat the task, in vain."""
     row = {**dict.fromkeys(COLUMNS), "partition": 1, "value": b"v"}
     splitter = Splitter(run.topics, 1_000, 0, 77)
-    (blocks,) = splitter.split([pa.RecordBatch.from_pylist([row], SCHEMA)])
-    (report,) = written(run, monkeypatch, Context(), (1, blocks["block"][0].as_py()))
+    (block,) = splitter.split([pa.RecordBatch.from_pylist([row], SCHEMA)])
+    (report,) = written(run, monkeypatch, Context(), block)
     assert report.failure is not None
     assert "not written in 10 ms: NotConnected" in report.failure
     assert not report.is_final
