@@ -34,6 +34,7 @@ from bench.__main__ import end_on_termination
 from bench.peers import ApacheKafka, Peer, Raylog, temporary_directory
 from raylog import BlockingClient
 from raylog.client import NewTopic
+from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
 from raylog.raydp_jobs.sink import raylog_sink
@@ -125,6 +126,7 @@ def spark_here(folder: Path) -> Iterator[SparkSession]:
         .config("spark.jars", ",".join(map(str, connector_jars())))
         .config("spark.driver.memory", "2g")
         .config("spark.ui.enabled", "false")
+        .config(worker_daemon.SETTING, worker_daemon.MODULE)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -3,7 +3,8 @@
     with spark_session(Path("raylog-data"), SparkSettings(executors=2)) as spark: ...
 
 RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be said to them is here:
-- Python workers take the driver's interpreter, where raylog and the pinned packages are.
+- Python workers take the driver's interpreter, where raylog and the pinned packages are, and leave
+  Spark's archives (`worker_daemon`).
 - Each session has a Ray namespace of its own: RayDP names its actors alike in all of them.
 - On loopback Spark listens on loopback too.
 - The end of a session takes RayDP's actors, our place in Ray and the driver's JVM with it, and
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from raylog.actors.runtime.ray_node import disconnect, prepare_environment
 from raylog.cli.cluster_record import ClusterRecord, read_record
+from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
 
@@ -95,6 +97,7 @@ def spark_configs(settings: SparkSettings, jars: list[Path], ray_address: str) -
     configs = {
         "spark.jars": ",".join(str(path) for path in jars),
         "spark.ui.enabled": "false",
+        worker_daemon.SETTING: worker_daemon.MODULE,
     }
     host = ray_address.rpartition(":")[0]
     if host.startswith("127."):

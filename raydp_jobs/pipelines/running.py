@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 
 from raylog.actors.runtime.processes import record_of
+from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.commit import BatchFailed
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
@@ -77,6 +78,7 @@ def local_session(name: str, part: SparkPart) -> Iterator[SparkSession]:
     configs = {
         "spark.jars": ",".join(map(str, jars)),
         "spark.ui.enabled": "false",
+        worker_daemon.SETTING: worker_daemon.MODULE,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         **configs_of(part, os.cpu_count() or 1),

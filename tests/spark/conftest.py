@@ -21,6 +21,7 @@ from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
+from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.java import JavaMissing, find_java
 from raylog.raydp_jobs.protocol import FEATURE
 from raylog.testing import EmbeddedBroker
@@ -145,6 +146,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2,4]")
         .config("spark.jars", ",".join(map(str, connector_jars())))
         .config("spark.ui.enabled", "false")
+        .config(worker_daemon.SETTING, worker_daemon.MODULE)
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
