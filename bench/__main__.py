@@ -21,6 +21,7 @@ from bench import report, table
 from bench.clients import ClientError
 from bench.jars import MissingToolError
 from bench.measure import idle_cpu_percent, usage
+from bench.options import Only, Pairs, Seconds, Settings, WriteDocs
 from bench.peers import ApacheKafka, Peer, PeerError, Raylog, Reachable, Source
 from bench.workloads import Metric, Sample, Workload, all_workloads, quick_workloads
 
@@ -141,18 +142,14 @@ def describe(names: tuple[str, str], pairs: int, seconds: float, circumstances: 
 def main(
     baseline: Annotated[str, typer.Option(help="kafka, raylog or NAME=HOST:PORT")] = "kafka",
     candidate: Annotated[str, typer.Option(help="kafka, raylog or NAME=HOST:PORT")] = "raylog",
-    pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
+    pairs: Pairs = 5,
+    seconds: Seconds = 10.0,
     quick: Annotated[bool, typer.Option("--quick", help="A few workloads, 1 pair.")] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Workloads with this in the name.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value for raylog up.")
-    ] = None,
+    only: Only = None,
+    setting: Settings = None,
     starts: Annotated[int, typer.Option(min=0, help="How often to measure the start.")] = 3,
     idle: Annotated[float, typer.Option(min=0, help="Seconds at rest; 0 leaves it out.")] = 60.0,
-    write_docs: Annotated[
-        bool, typer.Option("--write-docs", help="Replace the section in docs/BENCHMARKS.md.")
-    ] = False,
+    write_docs: WriteDocs = False,
     json_file: Annotated[Path | None, typer.Option(help="Every sample as JSON.")] = None,
 ) -> None:
     """Compare two brokers and print the ratios."""

@@ -27,6 +27,7 @@ from rich.console import Console
 
 from bench import report
 from bench.__main__ import end_on_termination
+from bench.filling import fill, keys_of, refused
 from bench.measure import environment, marked_processes
 from bench.peers import ApacheKafka, Peer, Raylog, Source
 from raylog import BlockingClient
@@ -55,41 +56,6 @@ say = Console(stderr=True)
 # ---- the clients ---------------------------------------------------------------------------------
 
 
-def fill(address: str, topic: str, *, megabytes: int, size: int, keys: int) -> int:
-    """Write records of `size` bytes, their keys drawn from `keys`; how many."""
-    producer = Producer(
-        {
-            "bootstrap.servers": address,
-            "acks": "all",
-            "linger.ms": 20,
-            "batch.size": 262_144,
-            "queue.buffering.max.messages": 20_000,
-            "delivery.report.only.error": True,
-            "on_delivery": _refused,
-        }
-    )
-    rng = random.Random(megabytes)
-    values = [rng.randbytes(size - 10) for _ in range(500)]
-    count = megabytes * 1024**2 // size
-    for number in range(count):
-        key = b"%010d" % (number if keys >= count else rng.randrange(keys))
-        while True:
-            try:
-                producer.produce(topic, values[number % 500], key)
-                break
-            except BufferError:
-                producer.poll(0.05)
-        if number % 1_000 == 0:
-            producer.poll(0)
-    if producer.flush(120):
-        sys.exit("records were left unsent")
-    return count
-
-
-def _refused(error: object, _: object) -> None:
-    sys.exit(f"a record was refused: {error}")
-
-
 @app.command()
 def write(address: str, topic: str, rate: int) -> None:
     """Write 1-KiB records at a rate until the standard input ends; print when each was sent.
@@ -105,7 +71,7 @@ def write(address: str, topic: str, rate: int) -> None:
 
         def answered(error: object, _: object, sent: float = sent) -> None:
             if error is not None:
-                _refused(error, _)
+                refused(error)
             found.append((sent, monotonic() - sent))
 
         producer.produce(topic, value, on_delivery=answered)
@@ -259,6 +225,13 @@ def _p50_ms(latencies_s: Sequence[float]) -> float:
     return 1000 * quantiles(latencies_s, n=100)[49]
 
 
+def _numbers(shape: Shape) -> Iterator[int]:
+    """Of the keys of a log: at random among them, or each once."""
+    count = shape.megabytes * 1024**2 // shape.size
+    rng = random.Random(shape.megabytes)
+    return (number if shape.keys >= count else rng.randrange(shape.keys) for number in range(count))
+
+
 def measure(peer: Peer, shape: Shape) -> Result:
     """Fill the topics, then clean one after the other."""
     topics = [f"compacted-{number}" for number in range(shape.rounds)]
@@ -268,7 +241,7 @@ def measure(peer: Peer, shape: Shape) -> Result:
         client.create_topics([NewTopic(OTHER_TOPIC, 1, 1)])
         for topic in topics:
             say.print(f"{peer.name}: writing {shape.megabytes} MiB to {topic}")
-            fill(peer.address, topic, megabytes=shape.megabytes, size=shape.size, keys=shape.keys)
+            fill(peer.address, topic, keys_of(_numbers(shape)), shape.size)
         sleep(SETTLE_S)
         quiet: list[tuple[float, float]] = []
         cleanings = []

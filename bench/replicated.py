@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from resource import RUSAGE_CHILDREN, getrusage
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -25,6 +25,7 @@ from bench.__main__ import PRINTED_COLUMNS, chosen, compare, end_on_termination,
 from bench.clients import ClientError, ProducerSettings
 from bench.jars import MissingToolError
 from bench.measure import cpu_by_process
+from bench.options import Only, Pairs, Seconds, Settings, WriteDocs
 from bench.peers import ApacheKafka, Peer, PeerError, Raylog
 from bench.workloads import Copies, Metric, Paced, Produce, Sample, Workload
 
@@ -192,15 +193,11 @@ def report_on(
 
 
 def main(
-    pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
-    only: Annotated[list[str] | None, typer.Option(help="Workloads with this in the name.")] = None,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value for raylog up.")
-    ] = None,
-    write_docs: Annotated[
-        bool, typer.Option("--write-docs", help="Replace the section in docs/BENCHMARKS.md.")
-    ] = False,
+    pairs: Pairs = 5,
+    seconds: Seconds = 10.0,
+    only: Only = None,
+    setting: Settings = None,
+    write_docs: WriteDocs = False,
 ) -> None:
     """Compare two clusters of three brokers and print the ratios."""
     settings = dict(one.split("=", 1) for one in setting or [])

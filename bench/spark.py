@@ -12,8 +12,6 @@ Ends with 1 where the sink is below 0.7 of Spark's own, or the source below 0.8 
 
 from __future__ import annotations
 
-import os
-import random
 import struct
 import sys
 import threading
@@ -31,12 +29,11 @@ from rich.console import Console
 
 from bench import report
 from bench.__main__ import end_on_termination
+from bench.filling import fill, keys_of, refused
 from bench.peers import ApacheKafka, Peer, Raylog, temporary_directory
 from raylog import BlockingClient
 from raylog.client import NewTopic
-from raylog.raydp_jobs import worker_daemon
-from raylog.raydp_jobs.jars import connector_jars
-from raylog.raydp_jobs.java import find_java
+from raylog.raydp_jobs.session import local_session
 from raylog.raydp_jobs.sink import raylog_sink
 
 if TYPE_CHECKING:
@@ -75,70 +72,21 @@ class Results:
     latency: dict[str, list[float]] = field(default_factory=dict)
 
 
-# ---- data ----------------------------------------------------------------------------------------
-
-
-def fill(address: str, topic: str, count: int, size: int) -> None:
-    """Write `count` records of `size` bytes, keys included, evenly over the partitions."""
-    with BlockingClient(address) as client:
-        client.create_topics([NewTopic(topic, PARTITIONS)])
-    producer = Producer(
-        {
-            "bootstrap.servers": address,
-            "acks": "all",
-            "linger.ms": 20,
-            "batch.size": 262_144,
-            "queue.buffering.max.messages": 20_000,
-            "delivery.report.only.error": True,
-            "on_delivery": _refused,
-        }
-    )
-    rng = random.Random(count)
-    values = [rng.randbytes(size - 10) for _ in range(500)]
-    for number in range(count):
-        while True:
-            try:
-                producer.produce(topic, values[number % 500], b"%010d" % number)
-                break
-            except BufferError:
-                producer.poll(0.05)
-    if producer.flush(120):
-        sys.exit("records were left unsent")
-
-
-def _refused(error: object, _: object) -> None:
-    sys.exit(f"a record was refused: {error}")
-
-
 # ---- Spark ---------------------------------------------------------------------------------------
 
 
 @contextmanager
 def spark_here(folder: Path) -> Iterator[SparkSession]:
     """Spark in a JVM of this process, with a task a core."""
-    find_java()
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    session = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.jars", ",".join(map(str, connector_jars())))
-        .config("spark.driver.memory", "2g")
-        .config("spark.ui.enabled", "false")
-        .config(worker_daemon.SETTING, worker_daemon.MODULE)
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    try:
+    configs = {
+        "spark.driver.memory": "2g",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+    }
+    with local_session("bench", "local[2]", configs=configs) as session:
+        session.sparkContext.setLogLevel("ERROR")
         yield session
-    finally:
-        session.stop()
 
 
 def read_all(spark: SparkSession, peer: Peer, count: int) -> float:
@@ -231,7 +179,7 @@ def send_slowly(address: str, topic: str, ended: threading.Event) -> None:
 
 def _must_be_taken(error: object, _: object) -> None:
     if error is not None:
-        _refused(error, _)
+        refused(error)
 
 
 def watch(address: str, topic: str, failure: Callable[[], object]) -> list[float]:
@@ -272,8 +220,10 @@ def measure(peers: list[Peer], shape: Shape) -> Results:
     source_count = shape.source_megabytes * 1024**2 // shape.source_bytes
     for peer in peers:
         say.print(f"{peer.name}: writing what is read")
-        fill(peer.address, "source", source_count, shape.source_bytes)
-        fill(peer.address, "copied", shape.copied, shape.copied_bytes)
+        with BlockingClient(peer.address) as client:
+            client.create_topics([NewTopic(name, PARTITIONS) for name in ("source", "copied")])
+        fill(peer.address, "source", keys_of(range(source_count)), shape.source_bytes)
+        fill(peer.address, "copied", keys_of(range(shape.copied)), shape.copied_bytes)
     with temporary_directory("spark") as folder, spark_here(folder) as spark:
         for number in range(-1, shape.rounds):
             for peer in peers:

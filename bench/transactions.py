@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from bench.clients import ProducerSettings
+from bench.options import Pairs, Seconds, Settings, WriteDocs
 from bench.peers import ApacheKafka, Raylog
 from bench.replicated import COPIES, report_on
 from bench.workloads import ONE_COPY, Produce
@@ -33,15 +34,11 @@ def programme(brokers: int) -> list[Produce]:
 
 
 def main(
-    pairs: Annotated[int, typer.Option(min=1, help="Interleaved pairs of each workload.")] = 5,
-    seconds: Annotated[float, typer.Option(min=0.5, help="Length of a measured run.")] = 10.0,
+    pairs: Pairs = 5,
+    seconds: Seconds = 10.0,
     brokers: Annotated[int, typer.Option(min=1, help="Of each system: 1 or 3.")] = 1,
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value for raylog up.")
-    ] = None,
-    write_docs: Annotated[
-        bool, typer.Option("--write-docs", help="Replace the section in docs/BENCHMARKS.md.")
-    ] = False,
+    setting: Settings = None,
+    write_docs: WriteDocs = False,
 ) -> None:
     """Compare transactional producers and print the ratios."""
     settings = dict(one.split("=", 1) for one in setting or [])

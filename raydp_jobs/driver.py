@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
@@ -33,6 +34,8 @@ from raylog.raydp_jobs.commit import (
 )
 from raylog.raydp_jobs.coordinator import Transactions
 from raylog.raydp_jobs.marks import read_mark
+from raylog.raydp_jobs.partition_run import PartitionRun
+from raylog.raydp_jobs.permits import PermitDesk
 from raylog.raydp_jobs.protocol import choose_protocol
 from raylog.raydp_jobs.rows import Topics
 from raylog.raydp_jobs.writer import WriterSettings
@@ -41,6 +44,8 @@ from raylog.wire.errors import KafkaError
 log = logging.getLogger(__name__)
 
 _TOPIC_WAIT_MS = 15_000
+
+R = TypeVar("R", bound=PartitionRun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +103,23 @@ class SinkDriver:
         return Topics(counts)
 
     def partitions_of(self, topics: Collection[str]) -> list[TopicPartition]:
-        """All partitions of topics, asked anew."""
+        """All partitions of topics, asked anew; raises UnknownTopicOrPartition."""
+        return run_blocking(self._core.partitions_of(topics, timeout_ms=_TOPIC_WAIT_MS))
 
-        async def attempt() -> list[TopicPartition]:
-            await self._core.refresh(topics)
-            return [
-                TopicPartition(topic, partition)
-                for topic in topics
-                for partition in sorted(self._core.cluster.topic(topic).partitions)
-            ]
-
-        return run_blocking(self._core.repeat(attempt, timeout_ms=_TOPIC_WAIT_MS))
+    def run_of(
+        self, kind: type[R], identity: ProducerIdentity, topics: Topics, desk: PermitDesk
+    ) -> R:
+        """What the tasks of one run need, as `kind` of whoever starts them."""
+        return kind(
+            self.client,
+            self.transactions.protocol,
+            self.transactions.transactional_id,
+            identity,
+            topics,
+            self.settings.writer,
+            self.settings.row_bytes_max,
+            desk,
+        )
 
     def write(self, batch: Batch, run: Callable[[ProducerIdentity], Event]) -> bool:
         """Write a batch unless it is written; returns whether it was new. Raises BatchFailed.

@@ -174,11 +174,11 @@ class Splitter:
 
     def _topic_numbers(self, batch: pa.RecordBatch) -> Numbers:
         """Which of the sink's topics each row goes to; -1 for none."""
-        names = batch.column("topic")
+        names = batch.column("topic").cast(pa.string())
         if self.topics.default is not None:
-            names = pc.fill_null(names.cast(pa.string()), self.topics.default)
+            names = pc.fill_null(names, self.topics.default)
         known = pa.array(self.topics.partitions, pa.string())
-        numbers = pc.fill_null(pc.index_in(names.cast(pa.string()), known), -1)
+        numbers = pc.fill_null(pc.index_in(names, known), -1)
         found: Numbers = numbers.to_numpy().astype(np.int64)
         return found
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STOP_S = 30.0
+_LOOPBACK = "127.0.0.1"
 
 
 class NoCluster(Exception):
@@ -74,7 +75,7 @@ def spark_session(data: Path, settings: SparkSettings | None = None) -> Iterator
     if record is None:
         raise NoCluster(f"no cluster is up on {data}: start one with `raylog up --data {data}`")
     find_java()
-    configs = spark_configs(settings, connector_jars(settings.jars), record.ray_address)
+    configs = spark_configs(connector_jars(settings.jars), _host(record), settings.configs)
     _connect(record)
     try:
         import raydp
@@ -92,27 +93,47 @@ def spark_session(data: Path, settings: SparkSettings | None = None) -> Iterator
         _stop()
 
 
-def spark_configs(settings: SparkSettings, jars: list[Path], ray_address: str) -> dict[str, str]:
-    """Spark's settings of a session."""
+@contextmanager
+def local_session(
+    app_name: str = "raylog",
+    master: str = "local[*]",
+    jars: Path | None = None,
+    configs: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """A session in a JVM of this process, without Ray; `configs` win.
+
+    Raises JavaMissing, JarsMissing, SessionOpen.
+    """
+    find_java()
+    of_spark = spark_configs(connector_jars(jars), _LOOPBACK, configs or {})
+    from pyspark.sql import SparkSession
+
+    _prepare(_LOOPBACK)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in of_spark.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def spark_configs(jars: list[Path], host: str, own: Mapping[str, str]) -> dict[str, str]:
+    """Spark's settings of a session whose driver is on `host`; the user's `own` win."""
     configs = {
         "spark.jars": ",".join(str(path) for path in jars),
         "spark.ui.enabled": "false",
         worker_daemon.SETTING: worker_daemon.MODULE,
     }
-    host = ray_address.rpartition(":")[0]
     if host.startswith("127."):
         configs |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
-    return configs | dict(settings.configs)
+    return configs | dict(own)
 
 
 def _connect(record: ClusterRecord) -> None:
     """Make this process a driver of the cluster's Ray, in a namespace of the session's own."""
-    if "raydp" in sys.modules and _has_session():
-        raise SessionOpen("this process has a Spark session: end it first")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    host = record.ray_address.rpartition(":")[0]
-    if host.startswith("127."):
-        os.environ["SPARK_LOCAL_IP"] = host
+    _prepare(_host(record))
     if record.token_path is not None:
         prepare_environment(Path(record.token_path), metrics=False)
     import ray
@@ -128,10 +149,20 @@ def _connect(record: ClusterRecord) -> None:
     )
 
 
-def _has_session() -> bool:
+def _prepare(host: str) -> None:
+    """Set what Spark reads of the environment; raises SessionOpen."""
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() is not None
+    if SparkSession.getActiveSession() is not None:
+        raise SessionOpen("this process has a Spark session: end it first")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if host.startswith("127."):
+        os.environ["SPARK_LOCAL_IP"] = host
+
+
+def _host(record: ClusterRecord) -> str:
+    """Where the driver is: on the host of Ray's head."""
+    return record.ray_address.rpartition(":")[0]
 
 
 def _stop() -> None:

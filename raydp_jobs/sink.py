@@ -16,13 +16,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
 from raylog.client.accumulator import ProducerIdentity
+from raylog.client.closing import Closing
 from raylog.raydp_jobs.checkpoints import Offsets, batch_source
 from raylog.raydp_jobs.commit import Batch, BatchFailed, Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
@@ -48,7 +48,7 @@ _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*
 _REASON_CHARS_MAX = 400
 
 
-class ExactlyOnceSink:
+class ExactlyOnceSink(Closing):
     """Writes batches to topics, one transaction each. For one query at a time."""
 
     def __init__(
@@ -104,34 +104,13 @@ class ExactlyOnceSink:
         """End all connections."""
         self._driver.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _run(self, selected: DataFrame, topics: Topics, identity: ProducerIdentity) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
         context = selected.sparkSession.sparkContext
-        driver, settings = self._driver, self._driver.settings
         with PermitOffice(Permits(_stage_attempts(context)), *_driver_address(context)) as desk:
-            run = WriteRun(
-                driver.client,
-                driver.transactions.protocol,
-                driver.transactions.transactional_id,
-                identity,
-                topics,
-                settings.writer,
-                settings.row_bytes_max,
-                desk,
-            )
+            run = self._driver.run_of(WriteRun, identity, topics, desk)
             try:
-                with _rows_per_block(selected.sparkSession, settings.rows_per_block):
+                with _rows_per_block(selected.sparkSession, self._driver.settings.rows_per_block):
                     return Written(_write(selected, run))
             except (Py4JError, PySparkException) as failure:
                 return _lost(failure)

@@ -231,16 +231,6 @@ def set_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
 # -- what a client may write ---------------------------------------------------------------------
 
 
-def with_producer(
-    batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int
-) -> bytes:
-    """A batch under another producer, with its CRC."""
-    header = read_header(batch)._replace(
-        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
-    )
-    return assemble(header, bytes(memoryview(batch)[BATCH_OVERHEAD:]))
-
-
 def check_produced(buf: Buffer) -> BatchHeader:
     """Header of the one batch a client produced to a partition, checked without its records.
 
@@ -515,6 +505,16 @@ def assemble(header: BatchHeader, payload: bytes) -> bytes:
     except struct.error as error:
         raise InvalidRecord(f"batch header: {error}") from error
     return b"".join((start, covered, payload))
+
+
+def with_producer(
+    batch: Buffer, producer_id: int, producer_epoch: int, base_sequence: int
+) -> bytes:
+    """A batch under another producer, with its CRC."""
+    header = read_header(batch)._replace(
+        producer_id=producer_id, producer_epoch=producer_epoch, base_sequence=base_sequence
+    )
+    return assemble(header, bytes(memoryview(batch)[BATCH_OVERHEAD:]))
 
 
 # -- control records -----------------------------------------------------------------------------

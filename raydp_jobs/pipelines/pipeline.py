@@ -11,12 +11,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Self
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions
 
 from raylog.client import BlockingClient
+from raylog.client.closing import Closing
 from raylog.raydp_jobs.checkpoints import batch_source
 from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.pipelines.dead_letters import dead_letters, refuse
@@ -44,7 +45,7 @@ class StopAsked(Exception):
     """Ends the query before a batch that has not begun."""
 
 
-class Pipeline:
+class Pipeline(Closing):
     """A pipeline; at most one query at a time."""
 
     def __init__(self, spec: PipelineSpec, spark: SparkSession, bootstrap: str) -> None:
@@ -86,17 +87,6 @@ class Pipeline:
         """End the sink's connections."""
         if self._sink is not None:
             self._sink.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _views(self) -> dict[str, DataFrame]:
         return views(self._spark, self._bootstrap, self.spec)

@@ -16,16 +16,19 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no
 from pyspark.errors import PySparkException
 
 from raylog.actors.runtime.processes import record_of
-from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.commit import BatchFailed
-from raylog.raydp_jobs.jars import connector_jars
-from raylog.raydp_jobs.java import find_java
 from raylog.raydp_jobs.pipelines import state as states
 from raylog.raydp_jobs.pipelines.failures import BatchNotWritten, PipelineFailed, first_line
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.spec import PipelineSpec, SparkPart
 from raylog.raydp_jobs.pipelines.state import RunState, read_state
-from raylog.raydp_jobs.session import NoCluster, SessionOpen, SparkSettings, spark_session
+from raylog.raydp_jobs.session import (
+    NoCluster,
+    SessionOpen,
+    SparkSettings,
+    local_session,
+    spark_session,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,50 +70,28 @@ class Control:
 
 
 @contextmanager
-def local_session(name: str, part: SparkPart) -> Iterator[SparkSession]:
-    """Spark in this process's JVM, on all cores. Raises JavaMissing, JarsMissing."""
-    find_java()
-    jars = connector_jars(part.jars)
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    configs = {
-        "spark.jars": ",".join(map(str, jars)),
-        "spark.ui.enabled": "false",
-        worker_daemon.SETTING: worker_daemon.MODULE,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        **configs_of(part, os.cpu_count() or 1),
-    }
-    builder = SparkSession.builder.master("local[*]").appName(name)
-    for key, value in configs.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
-
-
-@contextmanager
-def cluster_session(name: str, part: SparkPart, data: Path) -> Iterator[SparkSession]:
-    """Executors on the cluster that runs on `data`.
+def session_of(name: str, part: SparkPart, data: Path | None) -> Iterator[SparkSession]:
+    """A pipeline's session: on the cluster that runs on `data`; None: in this process's JVM.
 
     Raises JavaMissing, JarsMissing, PipelineFailed.
     """
-    settings = SparkSettings(
-        app_name=name,
-        executors=part.executors,
-        executor_cores=part.executor_cores,
-        executor_memory=part.executor_memory,
-        placement=part.placement,
-        jars=part.jars,
-        configs=configs_of(part, part.executors * part.executor_cores),
-    )
+    if data is None:
+        configs = configs_of(part, os.cpu_count() or 1)
+        session = local_session(name, jars=part.jars, configs=configs)
+    else:
+        settings = SparkSettings(
+            app_name=name,
+            executors=part.executors,
+            executor_cores=part.executor_cores,
+            executor_memory=part.executor_memory,
+            placement=part.placement,
+            jars=part.jars,
+            configs=configs_of(part, part.executors * part.executor_cores),
+        )
+        session = spark_session(data, settings)
     try:
-        with spark_session(data, settings) as session:
-            yield session
+        with session as spark:
+            yield spark
     except (NoCluster, SessionOpen) as failure:
         raise PipelineFailed(str(failure)) from failure
 

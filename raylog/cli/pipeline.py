@@ -144,19 +144,14 @@ def _run(spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progre
     """Run with a session of its own: on the cluster of a folder, or here."""
     _need_spark()
     from raylog.raydp_jobs.pipelines.pipeline import check_topics
-    from raylog.raydp_jobs.pipelines.running import Control, cluster_session, local_session, noted
+    from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
 
     control = Control(progress.tell)
     _listen(control)
     with noted(spec, control) as run:
         check_topics(bootstrap, spec)
         progress.tell("starting Spark")
-        session = (
-            local_session(spec.name, spec.spark)
-            if data is None
-            else cluster_session(spec.name, spec.spark, data)
-        )
-        with session as spark:
+        with session_of(spec.name, spec.spark, data) as spark:
             if not logging.getLogger().isEnabledFor(logging.INFO):
                 spark.sparkContext.setLogLevel("OFF")
             _listen(control)  # Spark listens to Ctrl-C itself

@@ -15,6 +15,7 @@ from raylog.client.admin import (
     NewTopic,
     Resource,
 )
+from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.consumer import Consumer
 from raylog.client.core import Core
@@ -51,7 +52,7 @@ from raylog.wire.errors import UnknownTopicOrPartition
 POLL_RECORDS_MAX = 10_000
 
 
-class BlockingClient:
+class BlockingClient(Closing):
     """A client of one cluster.
 
     `with BlockingClient("localhost:9092") as client: ...`
@@ -262,17 +263,6 @@ class BlockingClient:
         for core in self._cores:
             core.close()
         self._io.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _new_core(self) -> Core:
         """Connections of their own: a fetch that waits must not hold up what comes behind it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -264,6 +264,21 @@ class Core:
         return grouped
 
     # -- repeats -------------------------------------------------------------------------------
+
+    async def partitions_of(
+        self, topics: Collection[str], *, timeout_ms: float | None = None
+    ) -> list[TopicPartition]:
+        """All partitions of topics, asked anew; raises UnknownTopicOrPartition."""
+
+        async def attempt() -> list[TopicPartition]:
+            await self.refresh(topics)
+            return [
+                TopicPartition(topic, partition)
+                for topic in topics
+                for partition in sorted(self.cluster.topic(topic).partitions)
+            ]
+
+        return await self.repeat(attempt, timeout_ms=timeout_ms)
 
     async def repeat(
         self,

@@ -41,7 +41,7 @@ class OffsetFinder:
 
     def extents(self) -> dict[TopicPartition, Extent]:
         """What each partition holds, sizes left out; raises UnknownTopicOrPartition."""
-        keys = run_blocking(self._core.repeat(self._partitions))
+        keys = run_blocking(self._core.partitions_of(self._topics))
         earliest = self._at(keys, EARLIEST)
         latest = self._at(keys, LATEST)
         return {key: Extent(earliest[key], latest[key]) for key in keys}
@@ -61,14 +61,6 @@ class OffsetFinder:
             raise BadBound(f"expected a time with a time zone, found {bound}")
         found = self._at(extents, int(bound.timestamp() * 1000))
         return resolve(bound, extents, {key: at for key, at in found.items() if at >= 0})
-
-    async def _partitions(self) -> list[TopicPartition]:
-        await self._core.refresh(self._topics)
-        return [
-            TopicPartition(topic, partition)
-            for topic in self._topics
-            for partition in sorted(self._core.cluster.topic(topic).partitions)
-        ]
 
     def _at(self, keys: Collection[TopicPartition], when: int) -> Positions:
         wanted = dict.fromkeys(keys, when)

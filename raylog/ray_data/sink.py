@@ -26,13 +26,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from raylog.client.accumulator import ProducerIdentity
+from raylog.client.closing import Closing
 from raylog.client.cluster import TopicPartition
 from raylog.ray_data.planning import EARLIEST_WORD, Bound
 from raylog.ray_data.tasks import RayRun, cut
@@ -57,7 +57,7 @@ _CUTS_MAX = 32
 _REASON_CHARS_MAX = 400
 
 
-class Sink:
+class Sink(Closing):
     """Writes batches to topics, one transaction each. For one writing program at a time.
 
     `sink_id` names the transactional id and the group, which nothing else may use.
@@ -100,17 +100,6 @@ class Sink:
         """End all connections."""
         self._driver.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _write(
         self,
         dataset: Dataset,
@@ -124,21 +113,11 @@ class Sink:
 
     def _run(self, dataset: Dataset, topics: Topics, identity: ProducerIdentity) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
-        driver, settings = self._driver, self._driver.settings
         host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
         with PermitOffice(Permits(_never_repeated), host) as desk:
-            run = RayRun(
-                driver.client,
-                driver.transactions.protocol,
-                driver.transactions.transactional_id,
-                identity,
-                topics,
-                settings.writer,
-                settings.row_bytes_max,
-                desk,
-            )
+            run = self._driver.run_of(RayRun, identity, topics, desk)
             try:
-                return _written(run, _cut_blocks(dataset, topics, settings))
+                return _written(run, _cut_blocks(dataset, topics, self._driver.settings))
             except _TaskLost as failure:
                 return WriteLost(str(failure))
 

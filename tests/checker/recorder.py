@@ -6,9 +6,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Self
 
+from raylog.client.closing import Closing
 from tests.checker.lines import encode
 from tests.checker.operations import Operation
 
@@ -16,7 +15,7 @@ _LINES_MAX = 1_000
 _FLUSH_NS = 1_000_000_000
 
 
-class Recorder:
+class Recorder(Closing):
     """One file of one process; several such files make one history.
 
     Whole lines are written, at the latest with the first operation after a second: what a killed
@@ -62,17 +61,6 @@ class Recorder:
         """Flush, and record no more."""
         self.flush()
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self) -> None:
         self._file.write("".join(self._lines))

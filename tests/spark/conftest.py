@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +20,6 @@ from raylog.client.core import Core
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
-from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.java import JavaMissing, find_java
 from raylog.raydp_jobs.protocol import FEATURE
 from raylog.testing import EmbeddedBroker
@@ -134,27 +132,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         find_java()
     except JavaMissing as missing:
         pytest.skip(str(missing))
-    from pyspark.sql import SparkSession
+    from raylog.raydp_jobs.session import local_session
 
-    from raylog.raydp_jobs.jars import connector_jars
-
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = str(ROOT)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     folder = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.jars", ",".join(map(str, connector_jars())))
-        .config("spark.ui.enabled", "false")
-        .config(worker_daemon.SETTING, worker_daemon.MODULE)
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("ERROR")
-    yield session
-    session.stop()
+    configs = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.shuffle.partitions": "2",
+    }
+    with local_session("tests", "local[2,4]", configs=configs) as session:
+        session.sparkContext.setLogLevel("ERROR")
+        yield session

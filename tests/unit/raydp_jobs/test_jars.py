@@ -7,7 +7,7 @@ import pytest
 
 from raylog.raydp_jobs import jars
 from raylog.raydp_jobs.jars import ARTIFACTS, JarsMissing, connector_jars
-from raylog.raydp_jobs.session import SparkSettings, spark_configs
+from raylog.raydp_jobs.session import spark_configs
 
 
 def fill(repository: Path) -> list[Path]:
@@ -93,13 +93,12 @@ def test_a_fetch_has_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_jars_go_to_executors_as_paths() -> None:
     """RayDP ignores spark.jars.packages."""
-    configs = spark_configs(SparkSettings(), [Path("/a.jar"), Path("/b.jar")], "127.0.0.1:6379")
+    configs = spark_configs([Path("/a.jar"), Path("/b.jar")], "127.0.0.1", {})
     assert configs["spark.jars"] == "/a.jar,/b.jar"
     assert configs["spark.driver.host"] == "127.0.0.1"
 
 
 def test_the_users_settings_win() -> None:
-    settings = SparkSettings(configs={"spark.ui.enabled": "true"})
-    configs = spark_configs(settings, [], "10.0.0.1:6379")
+    configs = spark_configs([], "10.0.0.1", {"spark.ui.enabled": "true"})
     assert configs["spark.ui.enabled"] == "true"
     assert "spark.driver.host" not in configs

@@ -1,0 +1,48 @@
+"""Topics full of records, as librdkafka writes them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterable
+
+from confluent_kafka import Producer
+
+KEY_BYTES = 10
+_VALUES = 500
+
+
+def fill(address: str, topic: str, keys: Iterable[bytes], size: int) -> None:
+    """Write a record of `size` bytes for each key of KEY_BYTES, values random."""
+    producer = Producer(
+        {
+            "bootstrap.servers": address,
+            "acks": "all",
+            "linger.ms": 20,
+            "batch.size": 262_144,
+            "queue.buffering.max.messages": 20_000,
+            "delivery.report.only.error": True,
+            "on_delivery": refused,
+        }
+    )
+    rng = random.Random(size)
+    values = [rng.randbytes(size - KEY_BYTES) for _ in range(_VALUES)]
+    for number, key in enumerate(keys):
+        while True:
+            try:
+                producer.produce(topic, values[number % _VALUES], key)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    if producer.flush(120):
+        sys.exit("records were left unsent")
+
+
+def keys_of(numbers: Iterable[int]) -> Iterable[bytes]:
+    """Keys by their numbers."""
+    return (b"%010d" % number for number in numbers)
+
+
+def refused(error: object, _: object = None) -> None:
+    """End the benchmark if a record was not delivered, as librdkafka reports it."""
+    sys.exit(f"a record was refused: {error}")
