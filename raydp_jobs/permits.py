@@ -24,6 +24,8 @@ from types import TracebackType
 
 _LINE_BYTES_MAX = 4_096
 _ANSWER_S = 60.0
+_LOOK_S = 0.005
+"""How long a run's end may wait for its office to close."""
 
 
 class PermitRefused(Exception):
@@ -88,7 +90,7 @@ class PermitOffice:
         self._host = host
         self._server = _Server((bind or host, 0), permits, self._token)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="sink permits", daemon=True
+            target=self._server.serve_forever, args=(_LOOK_S,), name="sink permits", daemon=True
         )
 
     def __enter__(self) -> PermitDesk:

@@ -45,6 +45,13 @@ _TYPES = {
     "headers": (_HEADERS_TYPE,),
     "timestamp": ("timestamp",),
 }
+_CAST = {
+    "topic": "string",
+    "partition": "int",
+    "key": "binary",
+    "value": "binary",
+    "headers": _HEADERS_TYPE,
+}
 _KEY_SHOWN = 40
 _RECORD_OVERHEAD = 31
 """Upper estimate of a record's own lengths, attributes and deltas."""
@@ -60,30 +67,17 @@ class BadRow(ValueError):
 
 def record_columns(df: DataFrame) -> DataFrame:
     """The columns of `COLUMNS`, each of one type, null where missing; raises BadColumns."""
-    from pyspark.sql import functions
-
     found = {field.name: field.dataType for field in df.schema.fields}
     if "value" not in found:
         raise BadColumns(f"expected a column 'value', found {', '.join(found) or 'none'}")
     for name, data_type in found.items():
         _check_type(name, data_type)
-    wanted = {
-        "topic": "string",
-        "partition": "int",
-        "key": "binary",
-        "value": "binary",
-        "headers": _HEADERS_TYPE,
-    }
     columns = [
-        (functions.col(name) if name in found else functions.lit(None)).cast(kind).alias(name)
-        for name, kind in wanted.items()
+        f"cast({f'`{name}`' if name in found else 'null'} as {kind}) as `{name}`"
+        for name, kind in _CAST.items()
     ]
-    time = (
-        functions.expr("unix_millis(timestamp)")
-        if "timestamp" in found
-        else functions.lit(None).cast("bigint")
-    )
-    return df.select(*columns, time.alias("timestamp"))
+    time = "unix_millis(`timestamp`)" if "timestamp" in found else "cast(null as bigint)"
+    return df.selectExpr(*columns, f"{time} as `timestamp`")
 
 
 def _check_type(name: str, data_type: DataType) -> None:

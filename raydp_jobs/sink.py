@@ -40,6 +40,7 @@ __all__ = ["ExactlyOnceSink", "SinkSettings", "raylog_sink", "write_exactly_once
 _EARLIEST = -2
 """In the Kafka source's offsets."""
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_INTERRUPTED = "java.lang.InterruptedException"
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
 _TASK = re.compile(r"Lost (task \S+ in stage \S+)")
@@ -113,6 +114,8 @@ class ExactlyOnceSink(Closing):
                 with _rows_per_block(selected.sparkSession, self._driver.settings.rows_per_block):
                     return Written(_write(selected, run))
             except (Py4JError, PySparkException) as failure:
+                if _INTERRUPTED in str(failure):
+                    raise  # the query is stopped, and Spark knows it by this
                 return _lost(failure)
 
 
@@ -220,16 +223,18 @@ def _rows_per_block(spark: SparkSession, rows: int) -> Iterator[None]:
 def _reader(spark: SparkSession, checkpoint: str) -> Callable[[str], str | None]:
     """Reads files of a checkpoint, wherever Hadoop's file systems keep it."""
     jvm: Any = spark._jvm
-    root = jvm.org.apache.hadoop.fs.Path(checkpoint)
+    new_path = jvm.org.apache.hadoop.fs.Path  # each dot is a question to the JVM
+    to_text = jvm.org.apache.commons.io.IOUtils.toString
+    root = new_path(checkpoint)
     files = root.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def read(name: str) -> str | None:
-        path = jvm.org.apache.hadoop.fs.Path(root, name)
+        path = new_path(root, name)
         if not files.exists(path):
             return None
         opened = files.open(path)
         try:
-            text: str = jvm.org.apache.commons.io.IOUtils.toString(opened, "UTF-8")
+            text: str = to_text(opened, "UTF-8")
         finally:
             opened.close()
         return text

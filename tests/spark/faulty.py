@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +44,15 @@ class DyingRun(FaultyRun):
     def fail(self) -> None:
         """Die without a word."""
         os._exit(1)
+
+
+@dataclass(frozen=True)
+class HangingRun(FaultyRun):
+    """The task does not end."""
+
+    def fail(self) -> None:
+        """Wait for Spark to end it."""
+        signal.pause()
 
 
 @dataclass(frozen=True)

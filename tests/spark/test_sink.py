@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.raydp_jobs import sink as sinks
@@ -24,8 +25,9 @@ from raylog.raydp_jobs.sink import (
     write_exactly_once,
 )
 from raylog.raydp_jobs.tasks import WriteRun
-from tests.spark.faulty import DyingRun, ShuffleLosingRun
+from tests.spark.faulty import DyingRun, HangingRun, ShuffleLosingRun
 from tests.spark.reading import read_all, values
+from tests.support.ray_clusters import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +66,12 @@ class Copy:
     def __init__(self, spark: SparkSession, bootstrap: str, source: str, topic: str) -> None:
         self.spark, self.bootstrap, self.source, self.topic = spark, bootstrap, source, topic
 
-    def run(self, checkpoint: Path, start: str = "earliest") -> None:
+    def run(
+        self,
+        checkpoint: Path,
+        start: str = "earliest",
+        until: Callable[[StreamingQuery], object] = StreamingQuery.awaitTermination,
+    ) -> None:
         """Batches of 30 rows."""
         stream = (
             self.spark.readStream.format("kafka")
@@ -83,9 +90,10 @@ class Copy:
                 .start()
             )
             try:
-                query.awaitTermination()
+                until(query)
             finally:
                 query.stop()
+            assert query.exception() is None
 
 
 @pytest.fixture
@@ -216,6 +224,22 @@ def test_a_repeated_stage_is_refused_and_the_batch_runs_again(
     assert write_exactly_once(rows.coalesce(1), bootstrap, topic, topic, "job")
     assert values(bootstrap, topic) == ALL
     assert re.search(r"task \S+ in stage \d+\.[1-9]: .*(expected 0|an earlier one)", caplog.text)
+
+
+def test_a_query_that_is_stopped_while_it_writes_leaves_nothing_open(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(sinks, "WriteRun", partial(HangingRun, folder=str(tmp_path)))
+        copy.run(
+            tmp_path / "checkpoint",
+            until=lambda _: wait_until((tmp_path / "met").exists, "a task to hang"),
+        )
+    with BlockingClient(copy.bootstrap) as client:
+        found = client.describe_transaction(f"raylog-sink-{copy.topic}")
+    assert found.state == "Empty", "it was aborted, and the id taken anew"
+    copy.run(tmp_path / "checkpoint")
+    assert values(copy.bootstrap, copy.topic) == ALL
 
 
 def test_a_stream_is_copied_with_its_offsets(copy: Copy, tmp_path: Path) -> None:
