@@ -7,6 +7,7 @@ RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be sai
   Spark's archives (`worker_daemon`).
 - Each session has a Ray namespace of its own: RayDP names its actors alike in all of them.
 - On loopback Spark listens on loopback too.
+- A program's handlers of signals stay as they were.
 - The end of a session takes RayDP's actors, our place in Ray and the driver's JVM with it, and
   waits for none of them longer than `STOP_S`.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -80,15 +82,17 @@ def spark_session(data: Path, settings: SparkSettings | None = None) -> Iterator
     try:
         import raydp
 
-        yield raydp.init_spark(
-            app_name=f"{settings.app_name}-{secrets.token_hex(4)}",
-            num_executors=settings.executors,
-            executor_cores=settings.executor_cores,
-            executor_memory=settings.executor_memory,
-            fault_tolerant_mode=False,
-            placement_group_strategy=settings.placement,
-            configs=configs,
-        )
+        with _same_signals():
+            session = raydp.init_spark(
+                app_name=f"{settings.app_name}-{secrets.token_hex(4)}",
+                num_executors=settings.executors,
+                executor_cores=settings.executor_cores,
+                executor_memory=settings.executor_memory,
+                fault_tolerant_mode=False,
+                placement_group_strategy=settings.placement,
+                configs=configs,
+            )
+        yield session
     finally:
         _stop()
 
@@ -112,7 +116,8 @@ def local_session(
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in of_spark.items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    with _same_signals():
+        session = builder.getOrCreate()
     try:
         yield session
     finally:
@@ -140,13 +145,33 @@ def _connect(record: ClusterRecord) -> None:
 
     if ray.is_initialized():
         raise SessionOpen("this process is connected to Ray: end that first")
-    ray.init(
-        address=record.ray_address,
-        namespace=f"raylog-spark-{secrets.token_hex(4)}",
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        configure_logging=False,
-    )
+    with _same_signals():
+        ray.init(
+            address=record.ray_address,
+            namespace=f"raylog-spark-{secrets.token_hex(4)}",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+
+
+@contextmanager
+def _same_signals() -> Iterator[None]:
+    """Keep the program's own handlers of signals, where Ray and PySpark put theirs.
+
+    PySpark's calls the JVM from wherever a signal finds us; Ray's aborts the process three seconds
+    later, whatever is still to be ended.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # nobody but the main thread may have handlers
+        return
+    own = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in own.items():
+            if callable(handler):
+                signal.signal(number, handler)
 
 
 def _prepare(host: str) -> None:

@@ -154,7 +154,6 @@ def _run(spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progre
         with session_of(spec.name, spec.spark, data) as spark:
             if not logging.getLogger().isEnabledFor(logging.INFO):
                 spark.sparkContext.setLogLevel("OFF")
-            _listen(control)  # Spark listens to Ctrl-C itself
             run.on(spark, bootstrap)
             progress.tell("ending Spark")
     print_done(f"{spec.name} is stopped: {run.state.rows:,} rows in this run")

@@ -57,11 +57,7 @@ def local_cluster(say: Console, brokers: int) -> Iterator[Callable[[], Cluster]]
 
 
 def end_on_signals() -> None:
-    """Let an interrupt and a request to terminate end all in order.
-
-    To be called again once Ray and PySpark have put handlers of their own in place: PySpark's calls
-    the JVM from wherever a signal finds us, Ray's aborts this process three seconds later.
-    """
+    """Let an interrupt and a request to terminate end all in order."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from raylog.demo.cluster import Cluster, end_on_signals, ignore_interrupts
+from raylog.demo.cluster import Cluster, ignore_interrupts
 from raylog.demo.screen import step
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
     with _others_words_to(log), ExitStack() as stack:
         with step(say, f"Spark with {EXECUTORS} executors on the brokers' Ray"):
             session = stack.enter_context(spark_session(cluster.data, settings))
-            end_on_signals()
             _await_executors(session)
         say.print(f"messages of Spark and Ray: {log}", highlight=False)
         try:

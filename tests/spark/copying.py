@@ -2,25 +2,23 @@
 
 `make spark-copying ROWS=1000000 KILLS=30 JOB=copy SINK=raylog` (or JOB=aggregate, SINK=kafka): a
 Spark application on the Ray nodes of the brokers reads six partitions in micro-batches and writes
-six. All the time a read_committed reader looks at the sink, and at random moments something, drawn
-at random, is killed with SIGKILL: an executor, a Python worker, one half of the driver, the leader
-of a partition, the coordinator of the sink's transactions, the whole application, which goes on
-from its checkpoint; a copy also without it. Ends when the reader has seen every row, with the
-figures and the verdict: 0 if every row that is expected was there once, none else, and no
-micro-batch was torn, for this reader and for one that came later, and the sink's offsets are the
-source's ends. For Spark's own sink (SINK=kafka) duplicates are counted.
+six. All the time a read_committed reader looks at the sink, and at random moments, half of them in
+an open transaction, something drawn at random is killed with SIGKILL: an executor, a Python worker,
+one half of the driver, the leader of a partition, the coordinator of the sink's transactions, the
+whole application, which goes on from its checkpoint; a copy also without it. Ends when the reader
+has seen every row, with the figures and the verdict: 0 if every row that is expected was there
+once, none else, and no micro-batch was torn, for this reader and for one that came later, and the
+sink's offsets are the source's ends. For Spark's own sink (SINK=kafka) duplicates are counted.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -30,57 +28,27 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import NewTopic
 from rich.console import Console
 
-from raylog.actors.names import TRANSACTION
 from raylog.cli.cluster_record import ClusterRecord, run_directory
-from tests.cluster.copying import coordinator_process
 from tests.cluster.copying_ends import SinkReader
-from tests.cluster.faults_kinds import Scene, leader
-from tests.cluster.faults_site import Site, send, site
+from tests.cluster.faults_kinds import Scene
+from tests.cluster.faults_site import Site, site
 from tests.spark.copying_app import AppSettings
 from tests.spark.copying_application import Application
 from tests.spark.copying_jobs import JOBS, PARTITIONS, Job
 from tests.spark.copying_judge import Judge
+from tests.spark.copying_killer import SINK_ID, TRANSACTIONAL_ID, Killer, Plan
 from tests.support.load import QUICK
 from tests.support.ray_clusters import DEADLINE_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE, SINK, SINK_ID = "source", "sink", "copying"
-TRANSACTIONAL_ID = f"raylog-sink-{SINK_ID}"
-NEW_QUERY, COORDINATOR = "application, new query", "coordinator"
-VICTIMS = ("executor", "worker", "driver", "leader", COORDINATOR, "application", NEW_QUERY)
-DEAR = ("driver", "application", NEW_QUERY)
-"""A start of RayDP takes most of a minute on two cores, with nothing else on them."""
-IDLE = ("executor", "worker")
-"""Nothing is lost with them before the application works: they wait for its first rows."""
-ROUNDS = 4
+SOURCE, SINK = "source", "sink"
 LOOK_S = 0.1
-LAST = 0.95
-"""No kill waits for a row behind that share of all."""
 STUCK_S = 900.0
 """Without any row for the reader, the job is taken to be stuck."""
 SAY_S = 20.0
 _READ_S = 600.0
 _SHORT_LIVES = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For JVMs that are killed before they have use of what they compile with care."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is done, and how often it is hurt."""
-
-    rows: int
-    kills: int
-    job: str
-    own_sink: bool
-    batch_rows: int
-
-    @property
-    def victims(self) -> list[str]:
-        """Kinds of kills that make sense for the job."""
-        left_out = set() if self.own_sink else {COORDINATOR, NEW_QUERY}
-        if self.job != "copy":
-            left_out.add(NEW_QUERY)  # its state is in the checkpoint alone
-        return [one for one in VICTIMS if one not in left_out]
 
 
 class Work:
@@ -199,87 +167,6 @@ def _fill(here: Site, rows: int) -> dict[int, int]:
     return {index: len(range(index, rows, PARTITIONS)) for index in range(PARTITIONS)}
 
 
-def _deck(plan: Plan, random: Random) -> list[str]:
-    """The kinds of all kills: each once before any comes again, up to `ROUNDS`; then cheap ones."""
-    deck: list[str] = []
-    for _ in range(ROUNDS):
-        deck += random.sample(plan.victims, len(plan.victims))
-    cheap = [one for one in plan.victims if one not in DEAR]
-    deck += random.choices(cheap, k=max(0, plan.kills - len(deck)))
-    return deck[: plan.kills]
-
-
-class Killer:
-    """Kills somebody at random moments."""
-
-    def __init__(self, scene: Scene, work: Work, plan: Plan, say: Callable[[str], None]) -> None:
-        self.kills: Counter[str] = Counter()
-        self._scene = scene
-        self._work = work
-        self._say = say
-        random = scene.random
-        deck = _deck(plan, random)
-        at = sorted(random.uniform(0, LAST * work.job.total) for _ in range(plan.kills))
-        self._next = list(zip(at, deck, strict=False))[::-1]
-        """Rows that the reader must have seen, and the kind; the first one last."""
-        self._not_before_s: float | None = None
-        self._started_at = (0, 0)
-        """The application's starts, and the rows that the reader had seen then."""
-
-    @property
-    def left(self) -> int:
-        """Kills that are to come."""
-        return len(self._next)
-
-    def look(self) -> None:
-        """Kill somebody if it is time and he is there."""
-        if not self._next or self._work.reader.judge.distinct < max(1.0, self._next[-1][0]):
-            return
-        kind = self._next[-1][1]
-        if kind in IDLE and not self._is_at_work():
-            return
-        if self._not_before_s is None:
-            # Rows come at the end of a batch: the kill should meet any moment of the next one.
-            later_s = self._scene.random.uniform(0, self._work.reader.judge.pace_s)
-            self._not_before_s = time.monotonic() + later_s
-        if time.monotonic() < self._not_before_s:
-            return
-        killed = self._kill(kind)
-        if killed is not None:
-            self._say(f"{self._work.progress()}; killed: {killed}")
-            self.kills[kind] += 1
-            self._next.pop()
-            self._not_before_s = None
-
-    def _is_at_work(self) -> bool:
-        """Whether rows came since the application's last start."""
-        starts, seen = self._work.application.starts, self._work.reader.seen
-        if self._started_at[0] != starts:
-            self._started_at = starts, seen
-        return seen > self._started_at[1]
-
-    def _kill(self, kind: str) -> str | None:
-        """Whom it hit; None: there is nobody of that kind now."""
-        application, random = self._work.application, self._scene.random
-        match kind:
-            case "executor":
-                return application.kill_executor(random)
-            case "worker":
-                return application.kill_worker(random)
-            case "driver":
-                return application.kill_driver(random)
-            case "application" | "application, new query":
-                return application.kill_all(new_query=kind == NEW_QUERY)
-            case "leader":
-                victim = leader(self._scene)
-                send(signal.SIGKILL, victim.pids)
-                return victim.text
-            case _:
-                pid = coordinator_process(self._scene, TRANSACTION, TRANSACTIONAL_ID)
-                send(signal.SIGKILL, [pid])
-                return f"coordinator of {TRANSACTIONAL_ID}, process {pid}"
-
-
 class Campaign:
     """One run on three Ray nodes."""
 
@@ -300,7 +187,9 @@ class Campaign:
         """Run the job under kills; whether it was exactly once."""
         work = Work(here, self._plan)
         self.say(f"{sum(work.sent.values()):,} rows are in the source")
-        killer = Killer(Scene(here, random, SINK), work, self._plan, self.say)
+        killer = Killer(
+            Scene(here, random, SINK), work.application, work.reader, self._plan, self.say
+        )
 
         def each() -> None:
             killer.look()
@@ -326,6 +215,10 @@ class Campaign:
             f"duplicates {duplicates:,}; batches seen {judge.batches:,}"
         )
         yield f"kills {killer.kills.total()}: {_counted(killer.kills)}"
+        yield (
+            f"in an open transaction {killer.in_transaction.total()}: "
+            f"{_counted(+killer.in_transaction)}"
+        )
         yield (
             f"starts of the application {application.starts:,}; "
             f"drivers that ended by themselves {application.ends.total()}"

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
@@ -26,6 +26,21 @@ EXECUTOR = "raydp-executor"
 END_S = 120.0
 _RUN_AGAIN = re.compile(r"to be written again: (.*)")
 _REASON = re.compile(r"[^:,(0-9]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Blow:
+    """Whom a kill hits."""
+
+    text: str
+    pids: list[int]
+    then: Callable[[], None] = lambda: None
+    """What is to be done when they are gone."""
+
+    def strike(self) -> None:
+        """Kill them."""
+        send(signal.SIGKILL, self.pids)
+        self.then()
 
 
 class Application:
@@ -94,44 +109,37 @@ class Application:
             _close(self._running.stdin)
             self._start()
 
-    def kill_executor(self, random: Random) -> str | None:
-        """Kill an executor; None if none runs."""
-        return _kill_one("executor", executors(), random)
+    def executor(self, random: Random) -> Blow | None:
+        """At an executor; None if none runs."""
+        return _one("executor", executors(), random)
 
-    def kill_worker(self, random: Random) -> str | None:
-        """Kill a Python worker of an executor; None if none runs."""
+    def worker(self, random: Random) -> Blow | None:
+        """At a Python worker of an executor; None if none runs."""
         workers = [
             one.pid
             for one in descendants(_records(executors()))
-            if "pyspark.daemon" in _command_line(one.pid)
+            if "worker_daemon" in _command_line(one.pid)
         ]
-        return _kill_one("Python worker", workers, random)
+        return _one("Python worker", workers, random)
 
-    def kill_driver(self, random: Random) -> str | None:
-        """Kill the driver's Python or its JVM, and start it again while the other half is there."""
+    def driver(self, random: Random) -> Blow | None:
+        """At the driver's Python or its JVM; it is started again while the other half is there."""
         halves = self._halves()
         if len(halves) < 2 or not executors():
             return None
         half = random.choice(("Python", "JVM"))
-        send(signal.SIGKILL, [halves[half]])
-        self._leave()
-        self._start()
-        return f"the driver's {half}, process {halves[half]}"
+        text = f"the driver's {half}, process {halves[half]}"
+        return Blow(text, [halves[half]], self._start_anew)
 
-    def kill_all(self, *, new_query: bool) -> str | None:
-        """Kill driver and executors, and start it again, from its checkpoint or without one."""
+    def whole(self, *, new_query: bool) -> Blow | None:
+        """At driver and executors; it is started again, from its checkpoint or without one."""
         halves, running = self._halves(), executors()
         if len(halves) < 2 or not running:
             return None
-        send(signal.SIGKILL, [*halves.values(), *running])
-        self._leave()
-        if new_query:
-            query = self.settings.query + 1
-            checkpoint = str(self._folder / f"checkpoint-{query}")
-            self.settings = replace(self.settings, query=query, checkpoint=checkpoint)
-        self._start()
         how = "without its checkpoint" if new_query else "from its checkpoint"
-        return f"the application, {len(halves) + len(running)} processes; goes on {how}"
+        pids = [*halves.values(), *running]
+        text = f"the application, {len(pids)} processes; goes on {how}"
+        return Blow(text, pids, self._start_new_query if new_query else self._start_anew)
 
     def finish(self) -> None:
         """Have it end by itself."""
@@ -153,6 +161,16 @@ class Application:
                 found["JVM"] = child.pid
         return found
 
+    def _start_anew(self) -> None:
+        self._leave()
+        self._start()
+
+    def _start_new_query(self) -> None:
+        query = self.settings.query + 1
+        checkpoint = str(self._folder / f"checkpoint-{query}")
+        self.settings = replace(self.settings, query=query, checkpoint=checkpoint)
+        self._start_anew()
+
     def _leave(self) -> None:
         assert self._running is not None, "it is started"
         self._hurt.append((self._running, time.monotonic()))
@@ -168,12 +186,11 @@ def executors() -> list[int]:
     ]
 
 
-def _kill_one(what: str, pids: list[int], random: Random) -> str | None:
+def _one(what: str, pids: list[int], random: Random) -> Blow | None:
     if not pids:
         return None
     pid = random.choice(sorted(pids))
-    send(signal.SIGKILL, [pid])
-    return f"{what} {pid}"
+    return Blow(f"{what} {pid}", [pid])
 
 
 def _records(pids: Iterable[int]) -> list[ProcessRecord]:

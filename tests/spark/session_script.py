@@ -7,8 +7,10 @@ to another one through the sink, and at the end nothing of it is left. Prints wh
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from raylog.actors.runtime.ray_node import (
     LocalRay,
@@ -27,6 +29,8 @@ SETTINGS = SparkSettings(executors=1, executor_memory="512m", placement="PACK")
 
 def main(data: Path, bootstrap: str) -> None:
     """Run it."""
+    signal.signal(signal.SIGTERM, _terminated)
+    handlers = _handlers()
     with BlockingClient(bootstrap) as client:
         client.create_topics([NewTopic("in", 2), NewTopic("out", 2)])
         with client.producer() as producer:
@@ -42,10 +46,19 @@ def main(data: Path, bootstrap: str) -> None:
         found = {
             "read": df.count(),
             "new": write_exactly_once(df.select("key", "value"), bootstrap, "out", "out", "job"),
+            "same_signals": _handlers() == handlers,
             "master": str(spark.sparkContext.master).partition(":")[0],
         }
     found["left"] = actors(running_nodes(data / "run")[0])
     print(json.dumps(found))  # noqa: T201  # its output
+
+
+def _terminated(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+def _handlers() -> list[object]:
+    return [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
 def actors(ray: LocalRay) -> list[str]:

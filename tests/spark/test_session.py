@@ -40,7 +40,7 @@ def cluster(tmp_path: Path, port: int) -> Iterator[Path]:
 
 
 def test_executors_read_and_write_beside_the_brokers(cluster: Path, port: int) -> None:
-    """And leave nothing behind but the brokers' actors."""
+    """And leave nothing behind but the brokers' actors; the program's signals stay its own."""
     bootstrap = f"127.0.0.1:{port}"
     script = [sys.executable, "-m", "tests.spark.session_script", str(cluster), bootstrap]
     done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -48,6 +48,7 @@ def test_executors_read_and_write_beside_the_brokers(cluster: Path, port: int) -
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "read": 100,
         "new": True,
+        "same_signals": True,
         "master": "ray",
         "left": [],
     }
