@@ -180,15 +180,22 @@ def _identity(target: int) -> int:
 
 
 def _lost(failure: Exception) -> WriteLost:
-    """What a failed job says; raises BatchFailed for rows that no run could write."""
+    """What a failed job says; raises BatchFailed for rows that no run could write.
+
+    These are what the sink refuses, and what makes Python raise as often as Spark tries a task.
+    """
     text = str(failure)
     bad = _BAD_ROW.search(text)
     if bad is not None:
         raise BatchFailed(bad.group(1)) from failure
-    raised, task = _REFUSED.search(text) or _RAISED.search(text), _TASK.search(text)
-    reason = raised.group(1) if raised is not None else text
-    reason = reason[:_REASON_CHARS_MAX]
-    return WriteLost(f"{task.group(1)}: {reason}" if task is not None else reason)
+    refused, raised, task = _REFUSED.search(text), _RAISED.search(text), _TASK.search(text)
+    found = refused or raised
+    reason = (found.group(1) if found is not None else text)[:_REASON_CHARS_MAX]
+    if task is not None:
+        reason = f"{task.group(1)}: {reason}"
+    if raised is not None and refused is None:
+        raise BatchFailed(reason) from failure
+    return WriteLost(reason)
 
 
 def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
@@ -189,6 +190,21 @@ def test_a_bad_row_fails_the_batch_and_names_its_origin(
     assert write_exactly_once(good, bootstrap, topic, topic, "job", settings)
     assert values(bootstrap, topic) == [value for value in ALL if value != b"40"]
     assert len(reports) == 1
+
+
+def test_rows_whose_computation_raises_fail_the_batch_in_one_run(
+    spark: SparkSession, raylog: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark has tried the task as often as it is set to."""
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(name, 1)])
+    divided = udf(lambda n: str(1 // n), "string")
+    df = spark.range(0, 2, 1, 1).select(divided("id").alias("value"))
+    caplog.set_level(logging.INFO, "raylog.raydp_jobs")
+    with pytest.raises(BatchFailed, match="ZeroDivisionError: integer division or modulo by zero"):
+        write_exactly_once(df, raylog, name, name, "job")
+    assert "to be written again" not in caplog.text
+    assert values(raylog, name) == []
 
 
 def test_a_repeated_task_is_refused_and_the_batch_runs_again(
