@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -137,17 +136,16 @@ class Run:
             try:
                 self._watch(pipeline, query)
             finally:
-                if not isinstance(sys.exception(), KeyboardInterrupt):  # that one does not wait
-                    query.stop()
+                query.stop()
             self._look(query)
             _raise_failure(pipeline, query)
 
     def end(self, failure: BaseException | None) -> None:
         """Note how it ended."""
-        if failure is None:
-            self._note(replace(self.state, state=states.STOPPED))
-        else:
-            self._note(replace(self.state, state=states.FAILED, error=first_line(failure)))
+        error = None if failure is None else first_line(failure)
+        is_wished = failure is None or isinstance(failure, KeyboardInterrupt)
+        state = states.STOPPED if is_wished else states.FAILED
+        self._note(replace(self.state, state=state, error=error))
 
     def _watch(self, pipeline: Pipeline, query: StreamingQuery) -> None:
         """Tell of batches until the query ends. It is stopped between batches."""

@@ -1,6 +1,7 @@
 """What a run of a pipeline tells of itself, for `raylog pipeline status` and `stop`.
 
-`raylog/run.json` in the checkpoint: who runs, the last batch, the last error.
+`raylog/run.json` in the checkpoint: who runs, the last batch, the last error. `spark.log` beside it
+has what Spark and Ray print.
 """
 
 from __future__ import annotations
@@ -80,11 +81,8 @@ class RunState:
 
     def told(self) -> str:
         """The last batch, in words."""
-        behind = "unknown" if self.behind is None else f"{self.behind:,}"
-        return (
-            f"batch {self.batch_id}: {self.batch_rows:,} rows, "
-            f"{self.rows_per_s:,.0f} rows/s, {behind} behind"
-        )
+        told = f"batch {self.batch_id}: {self.batch_rows:,} rows, {self.rows_per_s:,.0f} rows/s"
+        return told if self.behind is None else f"{told}, {self.behind:,} behind"
 
     def write(self, checkpoint: Path) -> None:
         """Note it, at once or not at all."""
@@ -98,6 +96,11 @@ class RunState:
 def state_path(checkpoint: Path) -> Path:
     """Where a run's state is."""
     return checkpoint / "raylog" / "run.json"
+
+
+def spark_log(checkpoint: Path) -> Path:
+    """Where the messages of a run's Spark are."""
+    return checkpoint / "raylog" / "spark.log"
 
 
 def read_state(checkpoint: Path) -> RunState | None:

@@ -22,6 +22,7 @@ from raylog.cli.failures import (
     CommandFailed,
 )
 from raylog.cli.options import DEFAULT_DATA, Json
+from raylog.cli.others_words import others_words_to
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
 from raylog.cli.status import ago
@@ -74,7 +75,8 @@ def run(
         if verbose:
             logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
         with Progress() as progress:
-            _run(spec, _bootstrap(spec, bootstrap, folder), None if local else folder, progress)
+            place = None if local else folder
+            _run(spec, _bootstrap(spec, bootstrap, folder), place, progress, verbose=verbose)
 
 
 @app.command(name="status")
@@ -140,20 +142,26 @@ def stop(
         print_done(f"{spec.name} is stopped")
 
 
-def _run(spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progress) -> None:
+def _run(
+    spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progress, *, verbose: bool
+) -> None:
     """Run with a session of its own: on the cluster of a folder, or here."""
     _need_spark()
     from raylog.raydp_jobs.pipelines.pipeline import check_topics
     from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
+    from raylog.raydp_jobs.pipelines.state import spark_log
 
     control = Control(progress.tell)
     _listen(control)
-    with noted(spec, control) as run:
+    with noted(spec, control) as run, contextlib.ExitStack() as stack:
         check_topics(bootstrap, spec)
-        progress.tell("starting Spark")
+        if verbose:
+            progress.tell("starting Spark")
+        else:
+            log = spark_log(spec.checkpoint)
+            progress.tell(f"starting Spark, whose messages go to {log}")
+            stack.enter_context(others_words_to(log))
         with session_of(spec.name, spec.spark, data) as spark:
-            if not logging.getLogger().isEnabledFor(logging.INFO):
-                spark.sparkContext.setLogLevel("OFF")
             run.on(spark, bootstrap)
             progress.tell("ending Spark")
     print_done(f"{spec.name} is stopped: {run.state.rows:,} rows in this run")

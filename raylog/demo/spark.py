@@ -1,16 +1,15 @@
 """The Spark session of the demonstration."""
 
 import importlib.util
-import os
 import signal
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from raylog.cli.others_words import others_words_to
 from raylog.demo.cluster import Cluster, ignore_interrupts
 from raylog.demo.screen import step
 
@@ -58,7 +57,10 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
             "spark.ui.showConsoleProgress": "false",
         },
     )
-    with _others_words_to(log), ExitStack() as stack:
+    with ExitStack() as stack:
+        words = stack.enter_context(others_words_to(log))
+        stack.enter_context(redirect_stdout(words))
+        stack.enter_context(redirect_stderr(words))
         with step(say, f"Spark with {EXECUTORS} executors on the brokers' Ray"):
             session = stack.enter_context(spark_session(cluster.data, settings))
             _await_executors(session)
@@ -75,23 +77,3 @@ def spark_on(cluster: Cluster, log: Path, say: Console) -> Iterator["SparkSessio
 def _await_executors(session: "SparkSession") -> None:
     """Wait until executors can work: the first job waits for them, too, but says nothing."""
     session.range(EXECUTORS, numPartitions=EXECUTORS).count()
-
-
-@contextmanager
-def _others_words_to(log: Path) -> Iterator[None]:
-    """Keep what Ray and Spark print, here and in child processes, in a file, off our screen.
-
-    The driver's JVM is such a child and keeps the file until its end.
-    """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with log.open("w", buffering=1) as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            with redirect_stdout(file):
-                yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)

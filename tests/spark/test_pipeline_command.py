@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 from raylog.client import BlockingClient, NewTopic
@@ -70,7 +71,9 @@ def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as run:
         assert run.stderr is not None
         lines = iter(run.stderr.readline, "")
-        assert any(line.startswith("batch 0: 2 rows") for line in lines)
+        told = list(takewhile(lambda line: not line.startswith("batch 0: 2 rows"), lines))
+        log = tmp_path / "checkpoint" / "raylog" / "spark.log"
+        assert told == [f"starting Spark, whose messages go to {log}\n", f"{name} runs\n"]
         found = json.loads(call("status", file, "--json").stdout)
         assert (found["state"], found["batch_id"], found["rows"]) == ("running", 0, 2)
         assert found["lag"] == {f"{name}-in": 0}
