@@ -103,7 +103,8 @@ class Watch:
         self._wounded = kill.whom
 
     def _tell(self, batch: Batch) -> None:
-        what = f"{batch.rows:,} flights" if batch.rows else "no new flight, closes windows"
+        found = f"{batch.rows:,} flight{'s' * (batch.rows > 1)}"
+        what = found if batch.rows else "no new flight, closes windows"
         at = datetime.fromtimestamp(batch.watermark_ms / 1000, UTC)
         mark = f"{at:%b %d}" if batch.watermark_ms else "none yet"
         self._say.print(
