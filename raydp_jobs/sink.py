@@ -40,7 +40,8 @@ __all__ = ["ExactlyOnceSink", "SinkSettings", "raylog_sink", "write_exactly_once
 _EARLIEST = -2
 """In the Kafka source's offsets."""
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_INTERRUPTED = "java.lang.InterruptedException"
+_INTERRUPTED = re.compile(r"while calling .+\n: java\.lang\.InterruptedException")
+"""What Spark itself takes for the end of a query that was stopped."""
 _BAD_ROW = re.compile(r"BadRow: (.*)")
 _REFUSED = re.compile(r"PermitRefused: (.*)")
 _TASK = re.compile(r"Lost (task \S+ in stage \S+)")
@@ -114,8 +115,8 @@ class ExactlyOnceSink(Closing):
                 with _rows_per_block(selected.sparkSession, self._driver.settings.rows_per_block):
                     return Written(_write(selected, run))
             except (Py4JError, PySparkException) as failure:
-                if _INTERRUPTED in str(failure):
-                    raise  # the query is stopped, and Spark knows it by this
+                if _INTERRUPTED.search(str(failure)):
+                    raise
                 return _lost(failure)
 
 

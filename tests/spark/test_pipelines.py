@@ -16,15 +16,17 @@ import pytest
 
 from raylog.client import BlockingClient, NewTopic
 from raylog.raydp_jobs.pipelines.failures import BadInput, BatchNotWritten, PipelineFailed
+from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.running import Control, run_pipeline
 from raylog.raydp_jobs.pipelines.spec import AVAILABLE_NOW, BadSpec, PipelineSpec, Transform, load
 from raylog.raydp_jobs.pipelines.state import RunState, lags, read_state
 from raylog.testing import EmbeddedBroker
 from tests.spark.conftest import ROOT
 from tests.spark.reading import read_all, values
+from tests.support.ray_clusters import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from raylog.client import Record
 
@@ -330,7 +332,9 @@ def test_a_row_that_is_too_large_is_named(bench: Bench, three: str) -> None:
         bench.run(bench.spec(three, sink=sink))
 
 
-def test_it_stops_after_the_batch_and_goes_on_from_there(bench: Bench, three: str) -> None:
+def test_it_stops_after_the_batch_and_goes_on_from_there(
+    bench: Bench, three: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.feed(f"{three}-in", *(b"%d" % n for n in range(9)), b"\xff")
     spec = bench.spec(
         three,
@@ -339,17 +343,19 @@ def test_it_stops_after_the_batch_and_goes_on_from_there(bench: Bench, three: st
         sink={"topic": f"{three}-out", "value": "raw"},
         trigger="100 milliseconds",
     )
-    told: list[str] = []
+    control = Control()
+    write = Pipeline._write
 
-    def tell(text: str) -> None:
-        told.append(text)
-        if text.startswith("batch 1:"):
+    def stopped_meanwhile(pipeline: Pipeline, rows: DataFrame, batch_id: int) -> None:
+        if batch_id == 1:
             control.stop()
+            wait_until(lambda: pipeline.is_stopping, "the run to hear of it")
+        write(pipeline, rows, batch_id)
 
-    control = Control(tell)
+    monkeypatch.setattr(Pipeline, "_write", stopped_meanwhile)
     state = bench.run(spec, control)
-    assert state.state == "stopped"
-    assert state.batch_id == 1
+    monkeypatch.undo()
+    assert (state.state, state.batch_id) == ("stopped", 1)
     written = len(bench.records(f"{three}-out")) + len(bench.records(f"{three}-bad"))
     assert state.rows == written < 10
     assert bench.lag(spec) == 10 - written
