@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
 from raylog.client.accumulator import ProducerIdentity
@@ -204,8 +204,11 @@ def _stage_attempts(context: SparkContext) -> Callable[[int], int | None]:
     stages = context._jsc.sc().dagScheduler().stageIdToStage()
 
     def newest(stage_id: int) -> int | None:
-        found = stages.get(stage_id)
-        return None if found.isEmpty() else int(found.get().latestInfo().attemptNumber())
+        try:
+            stage = stages.apply(stage_id)
+        except Py4JJavaError:  # NoSuchElementException
+            return None
+        return int(stage.latestInfo().attemptNumber())
 
     return newest
 

@@ -318,18 +318,19 @@ def test_the_transaction_opens_when_all_upstream_is_done(
     with BlockingClient(raylog) as client:
         client.create_topics([NewTopic(name, 1)])
 
-    def states(found: list[str]) -> list[str]:
-        with BlockingClient(raylog) as client:
-            return [client.describe_transaction(f"raylog-sink-{name}").state for _ in found]
-
-    look = partial(_note, str(tmp_path / "states"), raylog, f"raylog-sink-{name}")
+    transactional_id = f"raylog-sink-{name}"
+    look = partial(_note, str(tmp_path / "states"), raylog, transactional_id)
     df = (
         spark.range(0, 10, 1, 1)
         .selectExpr("cast(id as string) value")
         .mapInArrow(_passing(look), "value string")
     )
     write_exactly_once(df, raylog, name, name, "job")
-    assert states(["after"]) == ["CompleteCommit"]
+    with BlockingClient(raylog) as client:
+        wait_until(
+            lambda: client.describe_transaction(transactional_id).state == "CompleteCommit",
+            "the markers, which are written after the answer",
+        )
     assert (tmp_path / "states").read_text().split() == ["Empty"]
 
 
