@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
 from raylog.actors.runtime.processes import record_of
@@ -93,6 +93,8 @@ def session_of(name: str, part: SparkPart, data: Path | None) -> Iterator[SparkS
             yield spark
     except (NoCluster, SessionOpen) as failure:
         raise PipelineFailed(str(failure)) from failure
+    except (ConnectionError, Py4JNetworkError) as failure:
+        raise PipelineFailed("Spark's JVM has ended; the next run goes on") from failure
 
 
 def configs_of(part: SparkPart, cores: int) -> dict[str, str]:
