@@ -27,7 +27,7 @@ from rich.console import Console
 
 from bench import report
 from bench.__main__ import end_on_termination
-from bench.filling import fill, keys_of, refused
+from bench.filling import fill, refused
 from bench.measure import environment, marked_processes
 from bench.peers import ApacheKafka, Peer, Raylog, Source
 from raylog import BlockingClient
@@ -241,7 +241,7 @@ def measure(peer: Peer, shape: Shape) -> Result:
         client.create_topics([NewTopic(OTHER_TOPIC, 1, 1)])
         for topic in topics:
             say.print(f"{peer.name}: writing {shape.megabytes} MiB to {topic}")
-            fill(peer.address, topic, keys_of(_numbers(shape)), shape.size)
+            fill(peer.address, topic, _numbers(shape), shape.size)
         sleep(SETTLE_S)
         quiet: list[tuple[float, float]] = []
         cleanings = []

@@ -12,8 +12,8 @@ KEY_BYTES = 10
 _VALUES = 500
 
 
-def fill(address: str, topic: str, keys: Iterable[bytes], size: int) -> None:
-    """Write a record of `size` bytes for each key of KEY_BYTES, values random."""
+def fill(address: str, topic: str, numbers: Iterable[int], size: int) -> None:
+    """Write a record of `size` bytes for each number, its key in KEY_BYTES; values are random."""
     producer = Producer(
         {
             "bootstrap.servers": address,
@@ -27,20 +27,15 @@ def fill(address: str, topic: str, keys: Iterable[bytes], size: int) -> None:
     )
     rng = random.Random(size)
     values = [rng.randbytes(size - KEY_BYTES) for _ in range(_VALUES)]
-    for number, key in enumerate(keys):
+    for place, number in enumerate(numbers):
         while True:
             try:
-                producer.produce(topic, values[number % _VALUES], key)
+                producer.produce(topic, values[place % _VALUES], b"%0*d" % (KEY_BYTES, number))
                 break
             except BufferError:
                 producer.poll(0.05)
     if producer.flush(120):
         sys.exit("records were left unsent")
-
-
-def keys_of(numbers: Iterable[int]) -> Iterable[bytes]:
-    """Keys by their numbers."""
-    return (b"%010d" % number for number in numbers)
 
 
 def refused(error: object, _: object = None) -> None:

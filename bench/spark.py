@@ -29,7 +29,7 @@ from rich.console import Console
 
 from bench import report
 from bench.__main__ import end_on_termination
-from bench.filling import fill, keys_of, refused
+from bench.filling import fill, refused
 from bench.peers import ApacheKafka, Peer, Raylog, temporary_directory
 from raylog import BlockingClient
 from raylog.client import NewTopic
@@ -223,8 +223,8 @@ def measure(peers: list[Peer], shape: Shape) -> Results:
         say.print(f"{peer.name}: writing what is read")
         with BlockingClient(peer.address) as client:
             client.create_topics([NewTopic(name, PARTITIONS) for name in ("source", "copied")])
-        fill(peer.address, "source", keys_of(range(source_count)), shape.source_bytes)
-        fill(peer.address, "copied", keys_of(range(shape.copied)), shape.copied_bytes)
+        fill(peer.address, "source", range(source_count), shape.source_bytes)
+        fill(peer.address, "copied", range(shape.copied), shape.copied_bytes)
     with temporary_directory("spark") as folder, spark_here(folder) as spark:
         for number in range(-1, shape.rounds):
             for peer in peers:

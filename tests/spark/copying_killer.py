@@ -79,7 +79,7 @@ def _moments(plan: Plan, total: int, random: Random) -> list[_Moment]:
     deck += random.choices(cheap, k=max(0, plan.kills - len(deck)))
     at = sorted(random.uniform(0, LAST * total) for _ in range(plan.kills))
     open_ones = [plan.own_sink and random.random() < 0.5 for _ in at]
-    return [_Moment(*each) for each in zip(at, deck, open_ones, strict=False)][::-1]
+    return [_Moment(*each) for each in zip(at, deck[: plan.kills], open_ones, strict=True)][::-1]
 
 
 class Killer:
