@@ -62,8 +62,8 @@ layers: $(STAMP)
 unit: $(STAMP) ## machines, codecs, storage: no Ray
 	$(PYTEST) $(BOTH_CORES) tests/unit
 
-property: $(STAMP) ## Hypothesis
-	$(PYTEST) $(BOTH_CORES) tests/property tests/golden
+property: $(STAMP) ## Hypothesis; golden frames; directories of earlier commits
+	$(PYTEST) $(BOTH_CORES) tests/property tests/golden tests/compat
 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
 	SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
