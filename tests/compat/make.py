@@ -14,7 +14,10 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -66,9 +69,9 @@ def _make_topics(bootstrap: str) -> None:
     )
 
 
-def _wait_for(futures: dict[str, object]) -> None:
+def _wait_for(futures: Mapping[str, Future[Any]]) -> None:
     for future in futures.values():
-        future.result(60)  # type: ignore[attr-defined]  # confluent_kafka's futures are untyped
+        future.result(60)
 
 
 def _write_transactions(bootstrap: str) -> None:

@@ -13,7 +13,7 @@ from raylog.testing import EmbeddedBroker
 from tests.compat.contents import read_contents
 
 DATA = Path(__file__).parent / "data"
-ARCHIVES = sorted(DATA.glob("*/*.tar.xz"))
+ARCHIVES = sorted([*DATA.glob("*/clean.tar.xz"), *DATA.glob("*/crashed.tar.xz")])
 KEPT = {"log.retention.ms": "-1", "offsets.retention.minutes": "2147483647"}
 """The archives are older than what is kept by default."""
 
