@@ -361,6 +361,7 @@ class Recovery:
             limit,
             self._first_epoch(limit),
             has_holes=self._config.compact,
+            held=self._held,
         )
         for _, fields, data, at in checked(self._disk, fd, segment.size, segment.file_size, around):
             base_offset, length, epoch, _, _, _, delta, _, timestamp, producer_id, _, _, _ = fields

@@ -38,7 +38,8 @@ class Surroundings(NamedTuple):
     """What lies around a part of the log that is walked over; what is not known has defaults.
 
     No checksum covers a batch's offset and leader epoch. Where these do not go on from the batch
-    before, they must agree with the batch behind.
+    before, they must agree with the batch behind. The last batch has none: it is believed where
+    the log is known to have reached as far, since no damage lengthens a log to where it was.
     """
 
     next_offset: int = 0  # where the part begins, or before
@@ -46,6 +47,7 @@ class Surroundings(NamedTuple):
     end_offset: int | None = None  # where the batch behind the part begins
     end_epoch: int | None = None  # its leader epoch
     has_holes: bool = False  # whether offsets may be missing, as in copies of compacted logs
+    held: int = 0  # exclusive end of what the log had for sure
 
 
 _UNKNOWN = Surroundings()
@@ -127,12 +129,11 @@ class _Course:
             if magic == MAGIC and length >= _LENGTH_MIN:
                 self._has_holes = self._has_holes or leaps
                 return bool(base_offset >= next_offset and following_epoch >= epoch)
-        _, _, end_offset, end_epoch, _ = self._around
+        _, _, end_offset, end_epoch, _, held = self._around
         if end_epoch is not None and epoch > end_epoch:
             return False
-        return (
-            not leaps or self._has_holes or (end_offset is not None and next_offset >= end_offset)
-        )
+        reaches_end = end_offset is not None and next_offset >= end_offset
+        return not leaps or self._has_holes or reaches_end or next_offset <= held
 
 
 def _skip(disk: Disk, fd: int, position: int, end: int, next_offset: int) -> Iterator[Scanned]:

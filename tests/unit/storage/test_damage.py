@@ -1,11 +1,12 @@
 """Damage to what was written for sure: it is noticed, set aside and not served."""
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from raylog.storage.checkpoint import HIGH_WATERMARK_KIND, STATE_KIND, decode, encode
-from raylog.storage.log import Log
+from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import read_header
 from tests.support.disk import FaultyDisk
@@ -214,6 +215,40 @@ def test_a_hole_before_the_last_batch_is_believed_where_there_are_others(disk: F
         log.append_verbatim(memoryview(batch(offset=offset)), NOW_MS)
     disk.kill()
     assert open_log(disk).log_end_offset == 2
+
+
+@pytest.mark.parametrize("end", ["kill", "crash", "distrust"])
+def test_a_hole_before_the_last_batch_is_believed_where_the_log_had_reached_as_far(
+    disk: FaultyDisk, end: str
+) -> None:
+    """A copy of a log that was compacted once, and is `delete` now."""
+    log = open_log(disk)
+    log.append_verbatim(b"".join([batch(offset=0), batch(offset=5)]), NOW_MS)
+    flush(log)
+    checkpoint(log)
+    match end:
+        case "kill":
+            disk.kill()
+        case "crash":
+            disk.crash(random.Random(1))
+        case _:
+            log.close()
+    config = LogConfig(compact=False)
+    log = Log.open(DIRECTORY, config, disk, now_ms=NOW_MS, clean=end != "distrust")
+    assert (log.log_end_offset, log.is_whole) == (6, True)
+
+
+def test_a_last_batch_behind_what_the_log_had_reached_is_not_believed(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for _ in range(3):
+        append(log, batch())
+    flush(log)
+    checkpoint(log)
+    name = log.segments[-1]
+    disk.kill()
+    disk.corrupt(path(name), 2 * len(batch()) + 6, b"\x01")
+    log = open_log(disk)
+    assert (log.log_end_offset, log.is_whole) == (2, False)
 
 
 def test_a_leap_that_the_next_batch_takes_back_is_damage(disk: FaultyDisk) -> None:
