@@ -24,6 +24,19 @@ class OpenPartition:
     """The partition's directory; made if missing."""
     config: dict[str, str]
     """The topic's resolved configuration, Kafka's keys, every key present."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The topic's own settings, for the file `partition.json`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Broker to Replica: what the partitions of a topic obey."""
+
+    topic_id: TopicId
+    config: dict[str, str]
+    """Resolved, every key present."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The topic's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@
 | `state` | log start, leader epochs, recovery point (`checkpoint.py`) | log start: truth |
 | `cleaner` | how far it was cleaned, what cleaned segments replace (`checkpoint.py`) | a hint |
 | `high-watermark` | how far the log was at a checkpoint | a hint |
+| `partition.json` | topic, topic id, partition, settings (`partition_file.py`) | of the metadata |
 | `*.aside` | a segment that lay behind damage, kept until the log is whole again | nothing |
 | `*.tmp` | a file that is being written; removed on opening | nothing |
 
@@ -34,7 +35,8 @@ ASIDE_SUFFIX = ".aside"
 STATE_FILE = "state"
 HIGH_WATERMARK_FILE = "high-watermark"
 CLEANER_FILE = "cleaner"
-_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE)
+PARTITION_FILE = "partition.json"
+_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, PARTITION_FILE)
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX, ASIDE_SUFFIX)
 
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)
@@ -82,5 +84,5 @@ def parse_producers_name(name: str) -> int | None:
 
 
 def is_log_file(name: str) -> bool:
-    """Whether a file in a partition's directory belongs to its log."""
+    """Whether a file in a partition's directory is ours: it goes when the partition is deleted."""
     return name in _SMALL_FILES or name.endswith(_SUFFIXES)

@@ -23,6 +23,7 @@ from raylog.actors.ports import (
     PartitionKey,
     PartitionLeadership,
     RouteUpdate,
+    TopicConfig,
     TopicId,
 )
 
@@ -43,8 +44,8 @@ class Batch:
     spawns: list[ReplicaSlot] = field(default_factory=list)
     home: str | None = None
     """The process that is to house the gateway."""
-    configs: dict[TopicId, dict[str, str]] = field(default_factory=dict)
-    """Resolved settings of the topics met so far."""
+    configs: dict[TopicId, TopicConfig] = field(default_factory=dict)
+    """Settings of the topics met so far."""
 
     def effects(self, spawn_delay_ms: int = 0) -> list[Effect]:
         """In the order in which they are to be carried out."""

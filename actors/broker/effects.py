@@ -14,7 +14,7 @@ from raylog.actors.ports import (
     PartitionKey,
     PartitionLeadership,
     RouteUpdate,
-    TopicId,
+    TopicConfig,
 )
 
 
@@ -61,7 +61,7 @@ class ConfigurePartitions(NamedTuple):
     """Tell a Replica changed settings of topics it holds partitions of."""
 
     replica: str
-    configs: list[tuple[TopicId, dict[str, str]]]
+    configs: list[TopicConfig]
 
 
 @distinct

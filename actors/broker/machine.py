@@ -22,6 +22,7 @@ from enum import Enum
 
 from raylog.actors import incarnations
 from raylog.actors.broker.batch import Batch
+from raylog.actors.broker.directories import directory_name
 from raylog.actors.broker.effects import (
     ConfigurePartitions,
     Effect,
@@ -48,9 +49,9 @@ from raylog.actors.ports import (
     PartitionLeadership,
     PartitionStatus,
     Route,
+    TopicConfig,
     TopicId,
 )
-from raylog.wire.uuids import to_base64
 
 RETRY_OPEN_MS = 100
 """After the first failure of a log; it doubles with each, up to RETRY_OPEN_MS_MAX."""
@@ -59,7 +60,6 @@ LOSSES_AT_ONCE = 5
 LOSSES_WINDOW_MS = 30_000
 _LOSS_DELAY_MS = 1_000
 _INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-_NAME_IN_DIRECTORY_MAX = 200
 
 
 class Phase(Enum):
@@ -133,7 +133,7 @@ class BrokerMachine:
         """The metadata is caught up: take over what processes have open, open the rest.
 
         `adopted` are processes in the pool that survived the last broker process, with what they
-        have open.
+        have open: their topics may have been given other settings meanwhile.
         """
         self._begun = True
         batch = Batch()
@@ -142,9 +142,10 @@ class BrokerMachine:
             if slot is not None:  # else it was lost meanwhile
                 for status in statuses:
                     self._adopt(slot, status, batch)
+        held = {topic_id for topic_id, _ in self.partitions}
         self._reconcile_all(batch)
         self._staff(batch)
-        return batch.effects()
+        return [*batch.effects(), *self._configured(held, batch)]
 
     def apply(self, update: MetadataUpdate) -> list[Effect]:
         """Committed metadata came."""
@@ -321,10 +322,10 @@ class BrokerMachine:
     def strays(self, names: Iterable[str], held: Iterable[PartitionStatus]) -> list[str]:
         """Of the directories named, those of no partition here that nobody has open: they go."""
         known = {
-            self._directory_name(self.image.topics[topic_id].name, (topic_id, index))
+            directory_name(self.image.topics[topic_id].name, (topic_id, index))
             for topic_id, index, _ in self.image.partitions_on(self.broker_id)
         }
-        opened = {self._directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
+        opened = {directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
         found = sorted({*names} - known - opened)
         strays = [f"{self._topics_directory}/{name}" for name in found]
         self._removing.update(dict.fromkeys(strays, ""))
@@ -388,7 +389,7 @@ class BrokerMachine:
 
     def _assign(self, key: PartitionKey, batch: Batch) -> LocalPartition:
         topic = self.image.topics[key[0]].name
-        dedicated = self._config(key[0], batch)["raylog.replica.dedicated"] == "true"
+        dedicated = self._config(key[0], batch).config["raylog.replica.dedicated"] == "true"
         known = set(self.pool.slots)
         slot = self.pool.place(key, dedicated=dedicated, internal=topic in _INTERNAL_TOPICS)
         if slot.name not in known:
@@ -420,13 +421,15 @@ class BrokerMachine:
         local.reported = False
         local.told = None
         local.led_epoch = -1
+        configured = self._config(key[0], batch)
         batch.opens.setdefault(slot.name, []).append(
             OpenPartition(
                 topic_id=key[0],
                 topic=local.topic,
                 partition=key[1],
                 directory=self._directory(local.topic, key),
-                config=self._config(key[0], batch),
+                config=configured.config,
+                settings=configured.settings,
             )
         )
 
@@ -564,13 +567,15 @@ class BrokerMachine:
 
     # ---- settings and directories --------------------------------------------------------
 
-    def _config(self, topic_id: TopicId, batch: Batch) -> dict[str, str]:
-        config = batch.configs.get(topic_id)
-        if config is None:
+    def _config(self, topic_id: TopicId, batch: Batch) -> TopicConfig:
+        found = batch.configs.get(topic_id)
+        if found is None:
+            name = self.image.topics[topic_id].name
             broker = broker_configs(self.image, self._settings, self.broker_id)
-            config = replica_config(self.image, self.image.topics[topic_id].name, broker)
-            batch.configs[topic_id] = config
-        return config
+            own = dict(self.image.configs_of(ResourceType.TOPIC, name))
+            found = TopicConfig(topic_id, replica_config(self.image, name, broker), own)
+            batch.configs[topic_id] = found
+        return found
 
     def _topics_of(self, record: ConfigChanged) -> Iterable[TopicId]:
         """The topics here that a changed setting may concern."""
@@ -583,18 +588,12 @@ class BrokerMachine:
 
     def _configured(self, topics: set[TopicId], batch: Batch) -> list[Effect]:
         """Tell the processes the settings of topics, one effect a process."""
-        told: dict[str, dict[TopicId, dict[str, str]]] = {}
+        told: dict[str, dict[TopicId, TopicConfig]] = {}
         if topics:
             for key, local in self.partitions.items():
                 if key[0] in topics and local.phase in (Phase.OPENING, Phase.OPEN):
-                    config = self._config(key[0], batch)
-                    told.setdefault(local.slot, {})[key[0]] = config
-        return [ConfigurePartitions(name, list(configs.items())) for name, configs in told.items()]
+                    told.setdefault(local.slot, {})[key[0]] = self._config(key[0], batch)
+        return [ConfigurePartitions(name, list(each.values())) for name, each in told.items()]
 
     def _directory(self, topic: str, key: PartitionKey) -> str:
-        return f"{self._topics_directory}/{self._directory_name(topic, key)}"
-
-    @staticmethod
-    def _directory_name(topic: str, key: PartitionKey) -> str:
-        """The topic id makes it unique; the name, cut to fit a file name, is for people."""
-        return f"{topic[:_NAME_IN_DIRECTORY_MAX]}-{key[1]}.{to_base64(key[0])}"
+        return f"{self._topics_directory}/{directory_name(topic, key)}"

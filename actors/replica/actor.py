@@ -16,9 +16,10 @@ from raylog.actors.ports import (
     PartitionKey,
     PartitionLeadership,
     PartitionStatus,
+    TopicConfig,
     TopicId,
 )
-from raylog.actors.replica import api
+from raylog.actors.replica import api, partition_files
 from raylog.actors.replica.alterations import Alterations
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.claims import Claims
@@ -30,6 +31,7 @@ from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.marking import MarkerCodes, marker_batch
 from raylog.actors.replica.partition import Partition, unknown_partition
+from raylog.actors.replica.partition_files import PartitionFiles
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
@@ -107,6 +109,7 @@ class ReplicaActor:
             runtime, self._replication, cluster_id, broker_id, self._throttler
         )
         self._alterations = Alterations(runtime, cluster_id, broker_id)
+        self._files = PartitionFiles(runtime)
         self._transactions = TransactionCoordinators(runtime, self._broker)
         self._verifying = Verifying(self._transactions, self._produce_verified)
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
@@ -146,16 +149,17 @@ class ReplicaActor:
         opened = await self._runtime.run_blocking(
             _open_logs, fresh, self._disk, self._runtime.now_ms()
         )
-        for one, outcome in zip(fresh, opened, strict=True):
+        for one, (outcome, has_file) in zip(fresh, opened, strict=True):
             if isinstance(outcome, Log):
                 key = (one.topic_id, one.partition)
                 self._partitions[key] = self._partition(key, one, outcome)
                 self._cleaner.note(self._partitions[key])
+                self._files.opened(one, written=has_file)
         if fresh:
             self._throttler.configure(fresh[-1].config)
         failures = {
             (one.topic_id, one.partition): str(outcome)
-            for one, outcome in zip(fresh, opened, strict=True)
+            for one, (outcome, _) in zip(fresh, opened, strict=True)
             if not isinstance(outcome, Log)
         }
         return [self._opened(one, failures) for one in asked]
@@ -206,20 +210,27 @@ class ReplicaActor:
             self.has_news(partition)
             self._serving.has_grown(partition)
             partition.log.stop_cleaning()
-        while any(partition.log.busy or partition.in_surgery for partition in closing):
+            self._files.closing(partition.key)
+        while any(map(self._is_in_use, closing)):
             await self._runtime.sleep(BUSY_WAIT_S)
         await self._runtime.run_blocking(_close_logs, closing, delete)
 
-    async def configure(self, configs: list[tuple[TopicId, dict[str, str]]]) -> None:
+    def _is_in_use(self, partition: Partition) -> bool:
+        """Whether a thread is at the files of a partition."""
+        writing = self._files.is_writing(partition.key)
+        return partition.log.busy or partition.in_surgery or writing
+
+    async def configure(self, configs: list[TopicConfig]) -> None:
         """Apply changed topic configurations."""
-        changed = dict(configs)
+        changed = {one.topic_id: one for one in configs}
         for partition in self._partitions.values():
-            config = changed.get(partition.key[0])
-            if config is not None:
-                partition.configure(partition_config(config))
+            topic = changed.get(partition.key[0])
+            if topic is not None:
+                partition.configure(partition_config(topic.config))
                 self._cleaner.note(partition)
+                self._files.configured(partition.key, topic.settings)
         if configs:
-            self._throttler.configure(configs[-1][1])
+            self._throttler.configure(configs[-1].config)
 
     async def describe(self) -> list[PartitionStatus]:
         """Figures of every partition here."""
@@ -526,17 +537,21 @@ class ReplicaActor:
 
 def _open_logs(
     asked: list[OpenPartition], disk: Disk, now_ms: int
-) -> list[Log | KafkaError | OSError]:
+) -> list[tuple[Log | KafkaError | OSError, bool]]:
+    """Each log, or why it cannot be opened, and whether its directory says whose it is."""
     return [_open_log(one, disk, now_ms) for one in asked]
 
 
-def _open_log(one: OpenPartition, disk: Disk, now_ms: int) -> Log | KafkaError | OSError:
+def _open_log(
+    one: OpenPartition, disk: Disk, now_ms: int
+) -> tuple[Log | KafkaError | OSError, bool]:
     config = partition_config(one.config).log
     try:
+        has_file = partition_files.check(one, disk)
         opened = Log.open(Path(one.directory), config, disk, now_ms=now_ms)
     except (KafkaError, OSError) as failure:
         log.exception("cannot open %s-%d in %s", one.topic, one.partition, one.directory)
-        return failure
+        return failure, False
     if not opened.is_whole:
         log.error(
             "%s is damaged: it ends at offset %d and had everything below %d. It follows a replica "
@@ -545,7 +560,7 @@ def _open_log(one: OpenPartition, disk: Disk, now_ms: int) -> Log | KafkaError |
             opened.log_end_offset,
             opened.held,
         )
-    return opened
+    return opened, has_file
 
 
 def _close_logs(partitions: list[Partition], delete: bool) -> None:

@@ -44,14 +44,17 @@ def directory(topic: str, topic_id: TopicId, partition: int) -> str:
 
 
 def opening(
-    topic: str, topic_id: TopicId, partition: int, config: dict[str, str] = CONFIG
+    topic: str, topic_id: TopicId, partition: int, settings: dict[str, str] | None = None
 ) -> OpenPartition:
+    """What a process is told of a topic with these settings of its own."""
+    own = settings or {}
     return OpenPartition(
         topic_id=topic_id,
         topic=topic,
         partition=partition,
         directory=directory(topic, topic_id, partition),
-        config=config,
+        config=CONFIG | own,
+        settings=own,
     )
 
 

@@ -29,6 +29,7 @@ from raylog.actors.ports import (
     PartitionLeadership,
     PartitionStatus,
     RouteUpdate,
+    TopicConfig,
     TopicId,
 )
 from raylog.actors.runtime.base import LinkRequest, Runtime
@@ -69,7 +70,7 @@ class NotingReplica(Silent):
         self.args = args
         self.open: dict[PartitionKey, OpenPartition] = {}
         self.led: dict[PartitionKey, PartitionLeadership] = {}
-        self.configs: dict[TopicId, dict[str, str]] = {}
+        self.configs: dict[TopicId, TopicConfig] = {}
         self.stopped = False
 
     async def stop(self) -> None:
@@ -93,8 +94,8 @@ class NotingReplica(Silent):
         for key in keys:
             del self.open[key]
 
-    async def configure(self, configs: list[tuple[TopicId, dict[str, str]]]) -> None:
-        self.configs.update(configs)
+    async def configure(self, configs: list[TopicConfig]) -> None:
+        self.configs.update({one.topic_id: one for one in configs})
 
     async def describe(self) -> list[PartitionStatus]:
         return [

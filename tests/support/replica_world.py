@@ -16,7 +16,7 @@ from typing import Any
 from raylog.actors.config import BrokerConfigs, resolve_topic
 from raylog.actors.controller.api import IsrChange, IsrOutcome
 from raylog.actors.names import broker_name
-from raylog.actors.ports import OpenPartition, PartitionKey, PartitionLeadership
+from raylog.actors.ports import OpenPartition, PartitionKey, PartitionLeadership, TopicConfig
 from raylog.actors.replica.actor import ReplicaActor
 from raylog.actors.replica.api import (
     FETCH,
@@ -138,6 +138,8 @@ class ReplicaWorld:
             "producer.id.expiration.ms": "86400000",
             "transaction.partition.verification.enable": "true",
         }
+        self.own = config or {}
+        """The topic's own settings."""
         self.settings = settings
         self.brokers = tuple(range(1, brokers + 1))
         self.disks = {one: FaultyDisk() for one in self.brokers}
@@ -160,6 +162,11 @@ class ReplicaWorld:
         self._links = itertools.count(1)
         self._callers: dict[InprocLink, NodeRuntime] = {}
 
+    @staticmethod
+    def directory(broker_id: int, partition: int) -> str:
+        """Where a broker has a replica, on its own disk."""
+        return f"/{broker_id}/t-{partition}"
+
     # ---- processes -----------------------------------------------------------------------
 
     async def start(self, broker_id: int) -> Node:
@@ -177,7 +184,9 @@ class ReplicaWorld:
         self.nodes[broker_id] = node
         opened = await actor.open_partitions(
             [
-                OpenPartition(key[0], "t", key[1], f"/{broker_id}/t-{key[1]}", self.config)
+                OpenPartition(
+                    key[0], "t", key[1], self.directory(broker_id, key[1]), self.config, self.own
+                )
                 for key in self.keys
             ]
         )
@@ -251,10 +260,11 @@ class ReplicaWorld:
             self._commit(replace(state, **changes, partition_epoch=state.partition_epoch + 1))
 
     async def configure(self, **changes: str) -> None:
-        """Change the topic's resolved settings while all run; dots are underscores here."""
-        self.config |= {name.replace("_", "."): text for name, text in changes.items()}
+        """Change the topic's settings while all run; dots are underscores here."""
+        named = {name.replace("_", "."): text for name, text in changes.items()}
+        self.config, self.own = self.config | named, self.own | named
         for node in self.nodes.values():
-            await node.actor.configure([(TOPIC_ID, self.config)])
+            await node.actor.configure([TopicConfig(TOPIC_ID, self.config, self.own)])
 
     async def elect(self, leader: int, **changes: Any) -> None:
         """Have a broker lead everything."""

@@ -49,7 +49,7 @@ def test_names_that_go_with_a_segment() -> None:
     assert layout.index_name("00000000000000000042-3.log") == "00000000000000000042-3.index"
     assert layout.parse_producers_name(layout.producers_name(42)) == 42
     assert layout.parse_producers_name("42.producers") is None
-    assert [layout.is_log_file(name) for name in ("state", "high-watermark", "a.tmp", "lock")] == [
+    assert [layout.is_log_file(name) for name in ("state", "partition.json", "a.tmp", "lock")] == [
         True,
         True,
         True,

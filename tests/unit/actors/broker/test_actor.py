@@ -104,7 +104,8 @@ def test_changed_settings_reach_the_replica(tmp_path: Path) -> None:
         )
         await cluster.until(lambda: any(one.configs for one in cluster.replicas()))
         (configs,) = [one.configs for one in cluster.replicas() if one.configs]
-        assert configs[outcome.topic_id]["retention.ms"] == "5"
+        assert configs[outcome.topic_id].config["retention.ms"] == "5"
+        assert configs[outcome.topic_id].settings == {"retention.ms": "5"}
 
     tell(story, tmp_path)
 

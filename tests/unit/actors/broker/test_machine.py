@@ -31,6 +31,7 @@ from raylog.actors.metadata.records import (
 from raylog.actors.ports import (
     OpenedPartition,
     PartitionStatus,
+    TopicConfig,
     TopicId,
 )
 from raylog.wire.uuids import to_base64
@@ -424,8 +425,8 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
         OpenPartitions(R0, [opening("u", U, 1)]),
         LeadPartitions(R1, [told]),
-        ConfigurePartitions(R1, [(U, CONFIG)]),
-        ConfigurePartitions(R0, [(U, CONFIG)]),
+        ConfigurePartitions(R1, [TopicConfig(U, CONFIG)]),
+        ConfigurePartitions(R0, [TopicConfig(U, CONFIG)]),
     ]
 
 
@@ -453,13 +454,12 @@ def test_changed_settings_reach_the_processes_that_hold_the_topic() -> None:
     broker.serve("t", T)
     broker.serve("u", U)
     change = ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5")
-    assert broker.records(change) == [
-        ConfigurePartitions(R0, [(T, {**CONFIG, "retention.ms": "5"})])
-    ]
+    own = {"retention.ms": "5"}
+    assert broker.records(change) == [ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)])]
     for_all = ConfigChanged(ResourceType.BROKER, "", "log.retention.ms", "6")
     assert broker.records(for_all) == [
-        ConfigurePartitions(R0, [(T, {**CONFIG, "retention.ms": "5"})]),
-        ConfigurePartitions(R1, [(U, {**CONFIG, "retention.ms": "6"})]),
+        ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)]),
+        ConfigurePartitions(R1, [TopicConfig(U, {**CONFIG, "retention.ms": "6"})]),
     ]
     assert broker.records(ConfigChanged(ResourceType.TOPIC, "gone", "retention.ms", "5")) == []
     assert broker.records(ConfigChanged(ResourceType.GROUP, "t", "x", "5")) == []
@@ -474,8 +474,8 @@ def test_a_topic_is_opened_with_its_own_settings() -> None:
         ConfigChanged(ResourceType.TOPIC, "t", "raylog.replica.dedicated", "true"),
         PartitionCreated(T, 0, (0,), (0,), 0),
     )
-    config = {**CONFIG, "raylog.replica.dedicated": "true"}
-    assert effects[1] == OpenPartitions(R0, [opening("t", T, 0, config)])
+    own = {"raylog.replica.dedicated": "true"}
+    assert effects[1] == OpenPartitions(R0, [opening("t", T, 0, own)])
     assert broker.machine.pool.slots[R0].dedicated
 
 
@@ -514,7 +514,10 @@ def test_surviving_processes_go_on_serving_without_a_new_incarnation() -> None:
     known(broker, "i@old.1", "i@old.2")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     told = [leadership(T, at, epoch=3, incarnation=f"i@old.{at + 1}") for at in range(2)]
-    assert broker.machine.begin([(R0, [status(0), status(1)])]) == [LeadPartitions(R0, told)]
+    assert broker.machine.begin([(R0, [status(0), status(1)])]) == [
+        LeadPartitions(R0, told),
+        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
+    ]
     assert settled(broker)
     assert broker.machine.led(R0, told) == [
         routed(route("t", T, 0, R0, epoch=3), route("t", T, 1, R0, epoch=3))
@@ -526,7 +529,8 @@ def test_an_opening_that_was_not_reported_yet_is_reported_now() -> None:
     known(broker, "earlier@old.1")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     assert broker.machine.begin([(R0, [status(0)])]) == [
-        ReportOpened([OpenedReplica(T, 0, "i@b.1")])
+        ReportOpened([OpenedReplica(T, 0, "i@b.1")]),
+        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
     ]
 
 
@@ -537,7 +541,18 @@ def test_what_no_process_kept_open_is_opened_again() -> None:
     assert broker.machine.begin([(R0, [status(0)])]) == [
         OpenPartitions(R0, [opening("t", T, 1)]),
         LeadPartitions(R0, [leadership(T, 0, epoch=3, incarnation="i@old.1")]),
+        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
     ]
+
+
+def test_settings_that_changed_while_nobody_could_tell_reach_surviving_processes() -> None:
+    broker = Broker()
+    known(broker, "i@old.1")
+    broker.records(ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5"))
+    broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
+    own = {"retention.ms": "5"}
+    expected = ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)])
+    assert expected in broker.machine.begin([(R0, [status(0)])])
 
 
 def test_what_a_process_has_open_and_the_metadata_no_more_is_closed() -> None:

@@ -1,0 +1,92 @@
+"""Whose log a partition's directory holds: the file `partition.json` in it.
+
+A JSON object: `version`, `topic`, `topic_id` (base64), `partition`, and `settings`, the topic's own
+settings as they were last known here. The cluster's metadata says all of this too; the file is for
+when the metadata is lost, and keeps a directory from being opened as another partition's.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from raylog.storage.checkpoint import read_file, write_file
+from raylog.storage.disk import Disk
+from raylog.storage.layout import PARTITION_FILE
+from raylog.wire.errors import KafkaStorageError
+from raylog.wire.uuids import from_base64, to_base64
+
+FORMAT_VERSION = 1
+
+
+class PartitionFileDamaged(KafkaStorageError):
+    """The file is there and says nothing. It may be written anew from the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFile:
+    """What the file says."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    settings: dict[str, str] = field(default_factory=dict)
+    """The topic's own settings, which override its broker's."""
+
+    def __str__(self) -> str:
+        """The partition, for people."""
+        return f"{self.topic}-{self.partition} with topic id {to_base64(self.topic_id)}"
+
+    def is_of(self, other: PartitionFile) -> bool:
+        """Whether both are of the same partition, whatever its settings."""
+        mine = (self.topic, self.topic_id, self.partition)
+        return mine == (other.topic, other.topic_id, other.partition)
+
+
+def read_partition_file(disk: Disk, directory: str) -> PartitionFile | None:
+    """The file of a partition's directory; None if there is none. Blocking.
+
+    Raises PartitionFileDamaged, KafkaStorageError for a format that only a newer build knows, and
+    OSError.
+    """
+    path = f"{directory}/{PARTITION_FILE}"
+    contents = read_file(disk, path)
+    if contents is None:
+        return None
+    try:
+        values: Any = json.loads(contents)
+        version = values["version"]
+        if isinstance(version, int) and version > FORMAT_VERSION:
+            raise KafkaStorageError(
+                f"{path} has format {version}, this build knows {FORMAT_VERSION}"
+            )
+        return _read(values)
+    except (ValueError, LookupError, TypeError, AttributeError) as broken:
+        raise PartitionFileDamaged(
+            f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
+            "object with version, topic, topic_id, partition and settings"
+        ) from broken
+
+
+def _read(values: Any) -> PartitionFile:
+    topic, partition, settings = values["topic"], values["partition"], values["settings"]
+    numbers = (values["version"], partition)
+    if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+        raise TypeError("version and partition are whole numbers")
+    if not all(isinstance(one, str) for one in (topic, *settings, *settings.values())):
+        raise TypeError("topic and settings are text")
+    return PartitionFile(topic, from_base64(values["topic_id"]), partition, dict(settings))
+
+
+def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) -> None:
+    """Put the file in place of the one before, durably. Blocking; OSError leaves the old one."""
+    values = {
+        "version": FORMAT_VERSION,
+        "topic": contents.topic,
+        "topic_id": to_base64(contents.topic_id),
+        "partition": contents.partition,
+        "settings": contents.settings,
+    }
+    data = json.dumps(values, indent=1).encode()
+    write_file(disk, f"{directory}/{PARTITION_FILE}", data, durable=True)

@@ -1,0 +1,230 @@
+"""Each partition's directory says whose it is, and the topic's settings, also after a change."""
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from raylog.actors.ports import OpenPartition, TopicConfig, TopicId
+from raylog.actors.replica.partition_files import RETRY_MS
+from raylog.storage.layout import PARTITION_FILE
+from raylog.storage.partition_file import (
+    PartitionFile,
+    read_partition_file,
+    write_partition_file,
+)
+from tests.support.disk import FaultyDisk
+from tests.support.gateway_world import settle
+from tests.support.replica_world import Node, ReplicaWorld
+from tests.support.replicas import TOPIC_ID
+
+Story = Callable[[ReplicaWorld], Awaitable[None]]
+
+
+def play(story: Story, **options: object) -> None:
+    asyncio.run(story_of(story, **options))
+
+
+async def story_of(story: Story, **options: object) -> None:
+    world = ReplicaWorld(1, **options)  # type: ignore[arg-type]  # as the world checks
+    await story(world)
+
+
+def path(partition: int = 0) -> str:
+    return f"{ReplicaWorld.directory(1, partition)}/{PARTITION_FILE}"
+
+
+def found(world: ReplicaWorld, partition: int = 0) -> PartitionFile | None:
+    return read_partition_file(world.disks[1], ReplicaWorld.directory(1, partition))
+
+
+class CountingDisk(FaultyDisk):
+    """Notes which files take others' places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renamed: list[str] = []
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.renamed.append(target)
+
+
+def test_a_directory_says_whose_it_is_before_anything_is_written_to_its_log() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        disk = world.disks[1] = CountingDisk()
+        await world.start(1)
+        for partition in range(2):
+            expected = PartitionFile("t", TOPIC_ID, partition, {"retention.ms": "5"})
+            assert found(world, partition) == expected
+        assert disk.renamed[0] == path(0)
+
+    play(story, partitions=2, config={"retention.ms": "5"})
+
+
+def test_a_directory_of_an_older_build_is_given_the_file_when_it_is_opened() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        await world.kill(1)
+        world.disks[1].unlink(path())
+        assert found(world) is None
+        await world.start(1)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+
+    play(story)
+
+
+def test_other_settings_are_written_beside_the_event_loop_and_the_same_ones_are_not() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        disk = world.disks[1] = CountingDisk()
+        await world.start(1)
+        disk.renamed.clear()
+        await world.configure()
+        await settle()
+        assert disk.renamed == []  # as after a change of the broker's settings
+        await world.configure(retention_ms="7")
+        await settle()
+        assert disk.renamed == [path(0), path(1)]
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
+
+    play(story, partitions=2)
+
+
+def test_a_topic_whose_settings_change_has_no_other_topics_files_written() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        disk = world.disks[1] = CountingDisk()
+        node = await world.start(1)
+        other = TopicId(b"u" * 16)
+        opening = OpenPartition(other, "u", 0, "/1/u-0", world.config)
+        await node.actor.open_partitions([opening])
+        disk.renamed.clear()
+        own = {"retention.ms": "7"}
+        changed = [TopicConfig(TOPIC_ID, world.config, own), TopicConfig(other, world.config)]
+        await node.actor.configure(changed)
+        await settle()
+        assert disk.renamed == [path()]
+
+    play(story)
+
+
+def test_a_file_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        disk = world.disks[1]
+        disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
+        await world.configure(retention_ms="7")
+        await settle()
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+        assert "cannot be written, it is tried again: [Errno 28]" in caplog.text
+        disk.heal()
+        await world.configure(retention_ms="8")
+        await world.pass_ms(RETRY_MS)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
+        assert disk.open_descriptors == 0
+
+    play(story)
+
+
+def test_a_full_disk_keeps_no_log_closed() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        world.disks[1].fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
+        await world.start(1)
+        await settle()
+        assert found(world) is None
+        world.disks[1].heal()
+        await world.pass_ms(RETRY_MS)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+
+    play(story)
+
+
+def test_one_file_that_cannot_be_written_does_not_keep_the_others() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        world.disks[1].fail("pwritev", errno.EIO, times=100, path=path(0))
+        await world.configure(retention_ms="7")
+        await settle()
+        own = {"retention.ms": "7"}
+        assert [found(world, at) for at in range(3)] == [
+            PartitionFile("t", TOPIC_ID, 0),
+            PartitionFile("t", TOPIC_ID, 1, own),
+            PartitionFile("t", TOPIC_ID, 2, own),
+        ]
+
+    play(story, partitions=3)
+
+
+async def opened_again(world: ReplicaWorld) -> str | None:
+    """Why partition 0 cannot be opened in a new process."""
+    await world.kill(1)
+    world.keys, keys = [], world.keys
+    node: Node = await world.start(1)
+    world.keys = keys
+    opening = OpenPartition(TOPIC_ID, "t", 0, ReplicaWorld.directory(1, 0), world.config)
+    (outcome,) = await node.actor.open_partitions([opening])
+    return outcome.error
+
+
+def test_a_damaged_file_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        world.disks[1].corrupt(path(), 0, b"[")
+        assert await opened_again(world) is None
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+        assert "It is written anew from the metadata" in caplog.text
+
+    play(story)
+
+
+def test_a_newer_file_keeps_the_log_closed_and_stays_as_it_is() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        disk = world.disks[1]
+        newer = disk.contents(path()).replace(b'"version": 1', b'"version": 2')
+        disk.corrupt(path(), 0, newer)
+        assert await opened_again(world) == f"{path()} has format 2, this build knows 1"
+        assert disk.contents(path()) == newer
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        PartitionFile("u", TOPIC_ID, 0),
+        PartitionFile("t", b"u" * 16, 0),
+        PartitionFile("t", TOPIC_ID, 1),
+    ],
+)
+def test_another_partitions_directory_is_not_opened(other: PartitionFile) -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        write_partition_file(world.disks[1], ReplicaWorld.directory(1, 0), other)
+        refused = await opened_again(world)
+        assert refused is not None
+        assert refused.startswith(f"{ReplicaWorld.directory(1, 0)} holds {other}, expected is t-0")
+
+    play(story)
+
+
+def test_a_deleted_partition_leaves_no_file_though_its_settings_just_changed() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        node = await world.start(1)
+        gate = asyncio.Event()
+        blocking = node.runtime.run_blocking
+
+        async def slow(function: Callable[..., object], *args: object) -> object:
+            await gate.wait()
+            return await blocking(function, *args)
+
+        node.runtime.run_blocking = slow  # type: ignore[method-assign]  # a slow disk
+        await world.configure(retention_ms="7")
+        closing = asyncio.ensure_future(node.actor.close_partitions([(TOPIC_ID, 0)], True))
+        await settle()
+        gate.set()
+        while not closing.done():
+            await world.pass_ms(10)
+        assert world.disks[1].listdir(ReplicaWorld.directory(1, 0)) == []
+
+    play(story)
