@@ -45,6 +45,8 @@ class ActorRef:
     node_id: str
     instance: str
     """Unique for each process start: a restarted actor of the same name has another."""
+    started: str = ""
+    """When its process was started, as `runtime.processes` has it; "" where actors are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +188,22 @@ class Runtime(Protocol):
         """
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Start an actor and wait until its `start()` returned; raises what that raised."""
+        """Start an actor and wait until its `start()` returned.
+
+        Raises the KafkaError that this refused with, PeerLost if it failed in another way,
+        PeerTimeout if it took too long, ValueError if the name is taken. Where it raises, no actor
+        comes up later: one that is late is ended for good.
+        """
 
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name; raises ActorGone."""
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
-        """Call a method of an actor by ref or name.
+        """Call a method of an actor by ref or name, found and answered within the timeout.
 
         KafkaError subclasses that it raises come back as they are; PeerLost and PeerTimeout say
-        that the outcome is unknown.
+        that the outcome is unknown. A mistake in the method ends the actor that made it
+        (`runtime.calls`).
         """
 
     async def kill(self, peer: ActorRef) -> None:
@@ -205,7 +213,11 @@ class Runtime(Protocol):
         """End an actor that has stopped: a lodger leaves its host, others are killed."""
 
     async def end_for_good(self, name: str) -> None:
-        """End the actor of that name so that the runtime does not restart it; gone is fine."""
+        """End the actor of that name so that the runtime does not restart it; gone is fine.
+
+        A runtime that does not answer is waited for a while; the end is then seen to without the
+        caller.
+        """
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""

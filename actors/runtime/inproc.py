@@ -26,6 +26,7 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Timer,
 )
+from raylog.actors.runtime.calls import FORESEEN, answer, is_mistake, start_failure
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.loop import LoopRuntime
 
@@ -45,6 +46,16 @@ class Resident:
     links: list[InprocLink] = field(default_factory=list)
     calls: dict[asyncio.Future[Any], None] = field(default_factory=dict)
     """Calls it has not answered."""
+
+    async def answer(self, method: str, args: tuple[Any, ...]) -> Any:
+        """Answer a call; a mistake in it ends the actor."""
+        try:
+            return await answer(self.actor, method, args)
+        except FORESEEN:
+            raise
+        except Exception as failure:
+            self.runtime.broken(f"{method} of {self.ref.name}", failure)
+            raise PeerLost(f"{self.ref.name} ended during {method}") from failure
 
 
 class InprocWorld:
@@ -87,6 +98,11 @@ class InprocWorld:
         resident = self._residents[spec.name] = Resident(ref, actor, runtime)
         try:
             await actor.start()
+        except Exception as failure:
+            if is_mistake(failure):
+                self.failures.append(failure)
+            self.dismiss(spec.name)
+            raise start_failure(spec.name, failure) from failure
         except BaseException:
             self.dismiss(spec.name)
             raise
@@ -143,7 +159,7 @@ class InprocRuntime(LoopRuntime):
     """The runtime of one actor in an InprocWorld."""
 
     def __init__(self, world: InprocWorld, instance: str, name: str | None = None) -> None:
-        super().__init__(instance, self._broken)
+        super().__init__(instance, self._end_broken)
         self._world = world
         self._name = name
         self._watches: list[_Watch] = []
@@ -174,7 +190,7 @@ class InprocRuntime(LoopRuntime):
             task.cancel()
         return task
 
-    def _broken(self, failure: BaseException) -> None:
+    def _end_broken(self, failure: BaseException) -> None:
         self._world.failures.append(failure)
         if self._name is not None:
             self._world.drop(self._name)
@@ -193,7 +209,7 @@ class InprocRuntime(LoopRuntime):
             resident = self._world.resident(peer)
         except ActorGone as gone:
             raise PeerLost(str(gone)) from gone
-        answering = asyncio.ensure_future(getattr(resident.actor, method)(*args))
+        answering = asyncio.ensure_future(resident.answer(method, args))
         resident.calls[answering] = None
         try:
             async with asyncio.timeout(timeout_ms / 1000.0):

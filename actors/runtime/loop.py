@@ -64,8 +64,12 @@ class LoopRuntime:
             return
         failure = task.exception()
         if failure is not None:
-            log.critical("background task %s failed", task.get_name(), exc_info=failure)
-            self._on_broken(failure)
+            self.broken(f"background task {task.get_name()}", failure)
+
+    def broken(self, what: str, failure: BaseException) -> None:
+        """End the actor: something that it did has failed in a way that nobody foresaw."""
+        log.critical("%s failed", what, exc_info=failure)
+        self._on_broken(failure)
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function beside the event loop."""

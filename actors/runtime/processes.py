@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 CHILD = "child"
 """Name of a process that one of ours started."""
 _PROC = Path("/proc")
+_GONE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,38 @@ def end(records: Iterable[ProcessRecord], *, grace_ms: int) -> list[ProcessRecor
     return _wait(left, 1_000)
 
 
+def was_started_here(record: ProcessRecord) -> bool:
+    """Whether a process was recorded on this machine, since it was booted."""
+    return not _PROC.is_dir() or record.started.startswith(f"{_boot_id()}:")
+
+
+def kill_and_wait(record: ProcessRecord) -> None:
+    """End that very process start by SIGKILL and wait until it is gone, at most 10 s. Blocking.
+
+    A process that has inherited the pid is left alone.
+    """
+    try:
+        descriptor = os.pidfd_open(record.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if _started(record.pid, ended_too=True) != record.started:
+            return  # the descriptor is a stranger's
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
+    except (ProcessLookupError, ChildProcessError):
+        _poll_gone(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _poll_gone(descriptor: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll(_GONE_MS)
+
+
 def _wait(records: list[ProcessRecord], timeout_ms: int) -> list[ProcessRecord]:
     """Wait until the processes are gone; returns those that are not."""
     deadline = time.monotonic() + timeout_ms / 1000
@@ -95,12 +129,12 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-def _started(pid: int) -> str | None:
-    """The start time of a running process."""
+def _started(pid: int, *, ended_too: bool = False) -> str | None:
+    """The start time of a running process, or also of one whose first thread has ended."""
     if not _PROC.is_dir():
         return _ps("-o", "lstart=", "-p", str(pid)).strip() or None
     fields = _stat_fields(pid)
-    if fields is None or fields[0] in "ZX":
+    if fields is None or (fields[0] in "ZX" and not ended_too):
         return None
     return f"{_boot_id()}:{fields[19]}"
 

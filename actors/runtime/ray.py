@@ -10,14 +10,15 @@ stream links (`runtime.stream`), between those who share a process by method cal
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import os
-import signal
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,19 @@ from raylog.actors.runtime.base import (
     Timer,
     Work,
 )
+from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
 from raylog.actors.runtime.helpers import Helpers
 from raylog.actors.runtime.loop import LoopRuntime
+from raylog.actors.runtime.processes import (
+    ProcessRecord,
+    kill_and_wait,
+    record_of,
+    was_started_here,
+)
+from raylog.actors.runtime.ray_actors import Creation, Handles, end_named
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
 from raylog.actors.runtime.residence import Residence, neighbour
+from raylog.actors.runtime.restarts import Restarts
 from raylog.actors.runtime.stream import connect_link
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 
@@ -50,9 +60,12 @@ START_TIMEOUT_S = 60.0
 BEGIN_RETRY_S = 0.02
 LINK_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
+END_TIMEOUT_S = 30.0
+FAREWELL_S = 1.0
+"""For who waits to hear that a start has failed, before the process ends."""
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
-_OK, _REFUSED, _ABSENT = 0, 1, 2
+_OK, _REFUSED, _LOST, _LATE = 0, 1, 2, 3
 Outcome = tuple[int, Any]
 
 
@@ -60,14 +73,18 @@ class Host:
     """The Ray actor of one process: starts its shell and those of lodgers, passes calls to them.
 
     Ray runs `__init__` again when it restarts the actor; `begin` then follows without a caller.
-    Lodgers do not come back with it.
+    Lodgers do not come back with it. A shell that does not start ends the process: whoever started
+    it is told, and Ray tries again where that is the actor's lot, ever more slowly.
     """
 
-    def __init__(self, spec: ActorSpec, secret_path: str) -> None:
+    def __init__(self, spec: ActorSpec, secret_path: str, spawned: str) -> None:
         raise_descriptor_limit()
         _configure_logging()
         self._spec = spec
         self._secret_path = secret_path
+        self._restarts = Restarts(Path(secret_path).parent / "starts", spec.name, spawned)
+        self._waits = ""
+        """Why the shell does not start yet."""
         self._starts: dict[str, asyncio.Task[ActorRef]] = {}
         """Of all who live here or are about to, by name."""
         self._residences: dict[str, Residence] = {}
@@ -76,17 +93,48 @@ class Host:
         threading.Thread(target=_begin_unasked, args=(itself,), daemon=True).start()
 
     async def begin(self) -> Outcome:
-        """Start the shell once; every caller gets its ref, or what went wrong."""
-        return await _outcome(self._begin())
+        """Start the shell once; every caller gets its ref, or why it did not start."""
+        return await _outcome(self._begun())
+
+    async def _begun(self) -> ActorRef:
+        try:
+            return await self._begin()
+        except Exception as failure:
+            raise start_failure(self._spec.name, failure) from failure
 
     async def _begin(self) -> ActorRef:
         start = self._starts.get(self._spec.name)
         if start is None:
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(_end_on_broken_invariant)
-            start = self._starts[self._spec.name] = loop.create_task(self._start(self._spec))
+            start = self._starts[self._spec.name] = loop.create_task(self._start_in_time())
+            start.add_done_callback(self._started_or_not)
             self._loading = loop.create_task(self._load(start, self._spec.houses))
         return await asyncio.shield(start)
+
+    async def _start_in_time(self) -> ActorRef:
+        """Start the shell, not at once where its processes keep ending."""
+        if self._spec.restarts:
+            delay_ms = await asyncio.to_thread(self._restarts.begin, time.monotonic() * 1000)
+            if delay_ms:
+                reason = self._restarts.reason or "its last process was killed"
+                self._waits = f"{self._spec.name} starts again within {delay_ms} ms: {reason}"
+                log.warning("%s", self._waits)
+                await asyncio.sleep(delay_ms / 1000)
+                self._waits = ""
+        return await self._start(self._spec)
+
+    def _started_or_not(self, start: asyncio.Task[ActorRef]) -> None:
+        """End the process of a shell that did not start, once that is told."""
+        failure = None if start.cancelled() else start.exception()
+        if failure is not None:
+            log.error("%s did not start", self._spec.name, exc_info=failure)
+            asyncio.get_running_loop().call_later(FAREWELL_S, self._end, failure)
+
+    def _end(self, failure: BaseException) -> None:
+        if self._spec.restarts:
+            self._restarts.ends(f"{type(failure).__name__}: {failure}")
+        _end_broken(failure)
 
     @staticmethod
     async def _load(start: asyncio.Task[ActorRef], roles: tuple[str, ...]) -> None:
@@ -99,7 +147,7 @@ class Host:
         actor_class = await asyncio.to_thread(role_class, spec.role)
         secret = await asyncio.to_thread(_read_secret, self._secret_path)
         instance = uuid.uuid4().hex
-        runtime = RayRuntime(instance, self._secret_path, secret)
+        runtime = RayRuntime(instance, self._secret_path, secret, on_broken=self._end)
         actor = actor_class(runtime, **spec.args)
         residence = Residence(actor, runtime)
         try:
@@ -109,15 +157,24 @@ class Host:
             runtime.end(wait=False)
             raise
         self._residences[spec.name] = residence
-        node_id = ray.get_runtime_context().get_node_id()
-        return ActorRef(spec.name, spec.role, residence.address, os.getpid(), node_id, instance)
+        itself = record_of(spec.name, os.getpid())
+        assert itself is not None, "this process runs"
+        return ActorRef(
+            spec.name,
+            spec.role,
+            residence.address,
+            itself.pid,
+            ray.get_runtime_context().get_node_id(),
+            instance,
+            itself.started,
+        )
 
     async def take_in(self, spec: ActorSpec) -> Outcome:
         """Start a lodger; answers its ref, or what went wrong."""
         return await _outcome(self._take_in(spec))
 
     async def _take_in(self, spec: ActorSpec) -> ActorRef:
-        await self._begin()
+        await self._started(self._spec.name)
         start = self._starts[spec.name] = asyncio.create_task(self._start(spec))
         try:
             return await self._started(spec.name)
@@ -130,15 +187,20 @@ class Host:
         return await _outcome(self._started(name))
 
     async def _started(self, name: str) -> ActorRef:
-        """Wait until who is about to live here by that name does; raises _NotHere."""
+        """Wait until who is about to live here by that name does; raises as `spawn` does."""
         if name == self._spec.name:
-            return await self._begin()
+            if self._waits:
+                raise PeerLost(self._waits)
+            return await self._begun()
         start = self._starts.get(name)
         if start is None:
-            raise _NotHere(f"{name} does not live here")
+            raise PeerLost(f"{name} does not live here")
         await asyncio.wait([start])
         if start.cancelled():
-            raise _NotHere(f"{name} was dismissed before it was ready")
+            raise PeerLost(f"{name} was dismissed before it was ready")
+        failure = start.exception()
+        if failure is not None:
+            raise start_failure(name, failure) from failure
         return start.result()
 
     async def call(self, name: str, method: str, args: tuple[Any, ...]) -> Outcome:
@@ -150,24 +212,33 @@ class Host:
             await self._started(name)
         residence = self._residences.get(name)
         if residence is None:
-            raise _NotHere(f"{name} has left")
-        return await getattr(residence.actor, method)(*args)
+            raise PeerLost(f"{name} has left")
+        return await self._answer(residence, method, args)
+
+    async def _answer(self, residence: Residence, method: str, args: tuple[Any, ...]) -> Any:
+        """Call a method of a shell; a mistake in it ends the process (`runtime.calls`)."""
+        try:
+            return await answer(residence.actor, method, args)
+        except FORESEEN:
+            raise
+        except Exception as failure:
+            log.critical("%s failed", method, exc_info=failure)
+            self._end(failure)
+            raise
 
     async def dismiss(self, name: str, stop: bool) -> Outcome:
         """Have a lodger leave, stopped before that where it has not been; gone is fine."""
+        return await _outcome(self._dismiss(name, stop=stop))
+
+    async def _dismiss(self, name: str, *, stop: bool) -> None:
         start = self._starts.pop(name, None)
         if start is not None:
             start.cancel()
         residence = self._residences.pop(name, None)
         if residence is not None:
             if stop:
-                await residence.actor.stop()
+                await self._answer(residence, "stop", ())
             residence.leave()
-        return _OK, None
-
-
-class _NotHere(Exception):
-    """The host does not house the actor that was asked for."""
 
 
 async def _outcome(answering: Awaitable[Any]) -> Outcome:
@@ -176,8 +247,22 @@ async def _outcome(answering: Awaitable[Any]) -> Outcome:
         return _OK, await answering
     except KafkaError as refused:
         return _REFUSED, (int(refused.code), str(refused))
-    except _NotHere as absent:
-        return _ABSENT, str(absent)
+    except PeerLost as lost:
+        return _LOST, str(lost)
+    except PeerTimeout as late:
+        return _LATE, str(late)
+
+
+def _value_of(outcome: int, value: Any) -> Any:
+    """An outcome as it is seen by who asked."""
+    if outcome == _REFUSED:
+        code, message = value
+        raise error_of(ErrorCode(code), message)
+    if outcome == _LOST:
+        raise PeerLost(str(value))
+    if outcome == _LATE:
+        raise PeerTimeout(str(value))
+    return value
 
 
 class RayRuntime(LoopRuntime):
@@ -185,11 +270,18 @@ class RayRuntime(LoopRuntime):
 
     rest_s = 0.0
 
-    def __init__(self, instance: str, secret_path: str, secret: bytes) -> None:
-        super().__init__(instance, _end_broken)
+    def __init__(
+        self,
+        instance: str,
+        secret_path: str,
+        secret: bytes,
+        *,
+        on_broken: Callable[[BaseException], None] | None = None,
+    ) -> None:
+        super().__init__(instance, on_broken or _end_broken)
         self._secret_path = secret_path
         self._secret = secret
-        self._handles: dict[str, Any] = {}
+        self._handles = Handles(self.run_foreign)
         self._helpers = Helpers(self)
 
     @classmethod
@@ -198,15 +290,31 @@ class RayRuntime(LoopRuntime):
         return cls(uuid.uuid4().hex, secret_path, _read_secret(secret_path))
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
-        """Start an actor and wait until its `start()` returned; raises what that refused."""
-        if host_of(spec.name) == spec.name:
-            handle = await asyncio.to_thread(self._create, spec)
-            self._handles[spec.name] = handle
-            begun = handle.begin.remote()
-        else:
-            handle = await self._handle(spec.name)
-            begun = handle.take_in.remote(spec)
-        ref: ActorRef = await self._answer(begun, spec.name, START_TIMEOUT_S)
+        """Start an actor and wait until its `start()` returned; where it raises, nobody is left."""
+        if host_of(spec.name) != spec.name:
+            return await self._spawn_lodger(spec)
+        creation = Creation(lambda: self._create(spec))
+        try:
+            async with _deadline(spec.name, START_TIMEOUT_S):
+                timeout_ms = int(2_000 * START_TIMEOUT_S)
+                handle = await self.run_foreign(creation.run, timeout_ms=timeout_ms)
+                self._handles.know(spec.name, handle)
+                ref: ActorRef = await self._answer(spec.name, lambda host: host.begin.remote())
+        except BaseException:
+            self._handles.forget(spec.name)
+            await self._in_a_thread(creation.undo, f"the end of {spec.name}")
+            raise
+        return ref
+
+    async def _spawn_lodger(self, spec: ActorSpec) -> ActorRef:
+        try:
+            async with _deadline(spec.name, START_TIMEOUT_S):
+                ref: ActorRef = await self._answer(
+                    spec.name, lambda host: host.take_in.remote(spec)
+                )
+        except (PeerTimeout, asyncio.CancelledError):
+            await self.end_for_good(spec.name)
+            raise
         return ref
 
     def _create(self, spec: ActorSpec) -> Any:
@@ -224,7 +332,7 @@ class RayRuntime(LoopRuntime):
             spec.node_id or ray.get_runtime_context().get_node_id(), soft=spec.node_id is None
         )
         host = ray.remote(Host).options(**options)
-        return host.remote(spec, self._secret_path)
+        return host.remote(spec, self._secret_path, uuid.uuid4().hex)
 
     async def apart(self, work: Work) -> Apart:
         """Have a process do `work`; raises PeerLost if none can be started."""
@@ -238,52 +346,44 @@ class RayRuntime(LoopRuntime):
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name; raises ActorGone."""
         try:
-            handle = await self._handle(name)
-            ref: ActorRef = await self._answer(handle.ref.remote(name), name, START_TIMEOUT_S)
-        except (PeerLost, PeerTimeout) as failure:
+            async with _deadline(name, START_TIMEOUT_S):
+                ref: ActorRef = await self._answer(name, lambda host: host.ref.remote(name))
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
             raise ActorGone(f"no actor {name} answers: {failure}") from failure
         return ref
-
-    async def _handle(self, name: str) -> Any:
-        """The Ray actor in whose process the actor of that name lives; raises PeerLost."""
-        host = host_of(name)
-        handle = self._handles.get(host)
-        if handle is None:
-            try:
-                handle = await asyncio.to_thread(ray.get_actor, host, NAMESPACE)
-            except (ValueError, RayError) as failure:
-                raise PeerLost(f"Ray knows no live actor {host}") from failure
-            self._handles[host] = handle
-        return handle
 
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
         """Call a method of an actor by ref or name."""
         name = peer if isinstance(peer, str) else peer.name
-        handle = await self._handle(name)
-        return await self._answer(handle.call.remote(name, method, args), name, timeout_ms / 1000)
+        async with _deadline(name, timeout_ms / 1000):
+            return await self._answer(name, lambda host: host.call.remote(name, method, args))
 
-    async def _answer(self, task: Any, name: str, timeout_s: float) -> Any:
+    async def _answer(self, name: str, ask: Callable[[Any], Any]) -> Any:
+        """What is answered in the process of an actor, which is looked for first.
+
+        Raises as `call` does.
+        """
+        host = host_of(name)
         try:
-            async with asyncio.timeout(timeout_s):
-                outcome, value = await task
-        except TimeoutError as late:
-            raise PeerTimeout(f"{name} did not answer within {timeout_s:g} s") from late
-        except RayTaskError:
-            raise
+            outcome, value = await ask(await self._handles.of(host))
+        except RayTaskError as failure:
+            # The call itself does not get through Ray: its arguments are of another build.
+            log.error("%s cannot be asked", name, exc_info=failure)
+            raise PeerLost(f"{name} cannot be asked: {failure.cause}") from failure
         except (RayActorError, RayError) as lost:
-            self._handles.pop(host_of(name), None)
+            self._handles.forget(host)
             raise PeerLost(f"{name} is gone: {lost}") from lost
-        if outcome == _ABSENT:
-            raise PeerLost(str(value))
-        if outcome == _REFUSED:
-            code, message = value
-            raise error_of(ErrorCode(code), message)
-        return value
+        return _value_of(outcome, value)
 
     async def kill(self, peer: ActorRef) -> None:
-        """End the actor's process hard and wait until it is gone; it must be on this node."""
-        self._handles.pop(host_of(peer.name), None)
-        await asyncio.to_thread(_kill_and_wait, peer.pid)
+        """End the actor's process hard and wait until it is gone."""
+        host = host_of(peer.name)
+        process = ProcessRecord(host, peer.pid, peer.started)
+        if was_started_here(process):
+            self._handles.forget(host)
+            await asyncio.to_thread(kill_and_wait, process)
+        else:
+            await self.end_for_good(host)  # Ray may have placed it on another machine
 
     async def dismiss(self, peer: ActorRef) -> None:
         """End an actor that has stopped; a host that does not let its lodger go ends with it."""
@@ -295,20 +395,24 @@ class RayRuntime(LoopRuntime):
 
         A lodger is stopped and leaves; a host that does not let it go is ended.
         """
-        if host_of(name) != name and await self._leaves(name, stop=True):
+        host = host_of(name)
+        if host != name and await self._leaves(name, stop=True):
             return
+        await self._in_a_thread(partial(end_named, host), f"the end of {name}")
+        self._handles.forget(host)
+
+    async def _in_a_thread(self, ending: Callable[[], None], what: str) -> None:
+        """Have Ray end somebody; it is seen to after the time for it, too, while this one lives."""
         try:
-            handle = await self._handle(name)
-        except PeerLost:
-            return
-        self._handles.pop(host_of(name), None)
-        await asyncio.to_thread(ray.kill, handle, no_restart=True)
+            await self.run_foreign(ending, timeout_ms=int(1_000 * END_TIMEOUT_S))
+        except PeerTimeout:
+            log.warning("Ray does not answer yet: %s", what)
 
     async def _leaves(self, name: str, *, stop: bool) -> bool:
         """Whether a lodger is gone from its host; that of a host which hangs is not."""
         try:
-            handle = await self._handle(name)
-            await self._answer(handle.dismiss.remote(name, stop), name, LEAVE_TIMEOUT_S)
+            async with _deadline(name, LEAVE_TIMEOUT_S):
+                await self._answer(name, lambda host: host.dismiss.remote(name, stop))
         except PeerLost:
             return True
         except PeerTimeout:
@@ -381,27 +485,17 @@ def _begin_unasked(host: Any) -> None:
             return
 
 
-def _kill_and_wait(pid: int) -> None:
+@contextlib.asynccontextmanager
+async def _deadline(name: str, timeout_s: float) -> AsyncIterator[None]:
+    """Give an actor a time to be found and to answer in; raises PeerTimeout."""
+    timeout = asyncio.timeout(timeout_s)
     try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        os.waitid(os.P_PIDFD, descriptor, os.WEXITED | os.WNOWAIT)
-    except (ProcessLookupError, ChildProcessError):
-        _poll_gone(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _poll_gone(descriptor: int) -> None:
-    """Wait for the end of a process that is not our child."""
-    import select
-
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    poll.poll(10_000)
+        async with timeout:
+            yield
+    except TimeoutError as late:
+        if not timeout.expired():
+            raise
+        raise PeerTimeout(f"{name} did not answer within {timeout_s:g} s") from late
 
 
 def _read_secret(path: str) -> bytes:

@@ -20,6 +20,7 @@ from raylog.actors.runtime.base import (
     Timer,
     Work,
 )
+from raylog.actors.runtime.calls import FORESEEN, answer
 from raylog.actors.simulation.link import SimLink
 from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import Fate
@@ -272,14 +273,16 @@ class _Call:
     def _begin(self, resident: Resident) -> None:
         world = self._world
         task = world.loop.create_task(
-            getattr(resident.actor, self._method)(*self._args), context=resident.process.context
+            answer(resident.actor, self._method, self._args), context=resident.process.context
         )
         task.add_done_callback(lambda ended: self._answered(resident, ended), context=OUTSIDE)
 
     def _answered(self, resident: Resident, ended: asyncio.Task[Any]) -> None:
-        resident.calls.pop(self.settle_soon, None)
         failure = PeerLost("cancelled") if ended.cancelled() else ended.exception()
         world = self._world
+        if failure is not None and not isinstance(failure, FORESEEN) and resident.process.alive:
+            world.broken(resident.ref.name, failure)  # which tells all its callers
+        resident.calls.pop(self.settle_soon, None)
         world.note("answered", resident.ref.name, self._method, type(failure).__name__)
         if failure is not None and not resident.process.alive:
             return  # it ended in the middle, and who waits was told

@@ -19,6 +19,7 @@ from typing import Any
 
 from raylog.actors.names import host_of
 from raylog.actors.runtime.base import Actor, ActorGone, ActorRef, ActorSpec, PeerLost, Runtime
+from raylog.actors.runtime.calls import is_mistake, start_failure
 from raylog.actors.simulation.disk import SimDisk
 from raylog.actors.simulation.link import SimLink
 from raylog.actors.simulation.loop import OUTSIDE, Process, SimLoop, current_process, process_of
@@ -223,9 +224,12 @@ class World:
     ) -> None:
         failure = ended.exception()
         if failure is not None:
-            self.dismiss(resident.ref.name)
+            name = resident.ref.name
+            if is_mistake(failure):
+                self.failures.append(f"{name}: {type(failure).__name__}: {failure}")
+            self.dismiss(name)
             if not started.done():
-                started.set_exception(failure)
+                started.set_exception(start_failure(name, failure))
         else:
             resident.ready = True
             arrived, resident.arrived = resident.arrived, []

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from raylog.actors.names import lodger_name
 from raylog.actors.runtime.base import ActorGone, ActorRef, ActorSpec, PeerLost, PeerTimeout
-from raylog.wire.errors import UnknownTopicOrPartition
+from raylog.actors.runtime.processes import ProcessRecord, is_running
+from raylog.actors.runtime.ray_node import actors_named
+from raylog.wire.errors import UnknownTopicOrPartition, UnsupportedVersion
 
 if TYPE_CHECKING:
     from raylog.actors.runtime.ray import RayRuntime
@@ -104,6 +110,154 @@ def test_a_call_past_its_deadline_is_a_timeout(driver: Driver, cluster_id: str) 
             os.kill(ref.pid, signal.SIGCONT)
         assert (await runtime.call(ref, "ping", timeout_ms=10_000))["pid"] == ref.pid
         await runtime.kill(ref)
+
+    asyncio.run(main())
+
+
+def process_of(ref: ActorRef) -> ProcessRecord:
+    return ProcessRecord(ref.name, ref.pid, ref.started)
+
+
+async def until_nobody(cluster_id: str) -> None:
+    """Ray's own table has no living actor of the cluster, nor one that is to come."""
+    async with asyncio.timeout(20):
+        while actors_named(f"{cluster_id}/"):  # noqa: ASYNC110 - Ray raises no event for it
+            await asyncio.sleep(0.05)
+
+
+def test_a_mistake_in_a_call_ends_the_callee_and_not_the_caller(
+    driver: Driver, cluster_id: str
+) -> None:
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id))
+        with pytest.raises(PeerLost):
+            await runtime.call(ref, "configure", 5, timeout_ms=10_000)
+        await until_gone(runtime, ref.name)
+        assert not is_running(process_of(ref))
+
+    asyncio.run(main())
+
+
+def test_what_another_build_asks_is_refused(driver: Driver, cluster_id: str) -> None:
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id))
+        for asked in (("sing",), ("ping", 1), ("_refusal", "k", None)):
+            with pytest.raises(UnsupportedVersion):
+                await runtime.call(ref, *asked, timeout_ms=5_000)
+        assert (await runtime.call(ref, "ping", timeout_ms=5_000))["pid"] == ref.pid
+        await runtime.kill(ref)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_start_that_fails_leaves_nobody(driver: Driver, cluster_id: str, restarts: bool) -> None:
+    async def main() -> None:
+        runtime = driver()
+        spec = replica(cluster_id, restarts=restarts)
+        with pytest.raises(PeerLost, match="did not start: TypeError: "):
+            await runtime.spawn(replace(spec, args={}))
+        await until_nobody(cluster_id)
+
+    asyncio.run(main())
+
+
+def test_a_start_that_took_too_long_is_ended_for_good(
+    driver: Driver, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from raylog.actors.runtime import ray as ray_runtime
+
+    async def main() -> None:
+        runtime = driver()
+        for number, timeout_s in enumerate((0.001, 0.05, 0.2, 0.4)):
+            monkeypatch.setattr(ray_runtime, "START_TIMEOUT_S", timeout_s)
+            with pytest.raises(PeerTimeout):
+                await runtime.spawn(replica(cluster_id, number, restarts=True))
+        monkeypatch.undo()
+        await until_nobody(cluster_id)
+        await runtime.end_for_good((await runtime.spawn(replica(cluster_id, 0))).name)
+
+    asyncio.run(main())
+
+
+def test_a_stranger_who_has_inherited_the_pid_is_left_alone(
+    driver: Driver, cluster_id: str
+) -> None:
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id))
+        boot, _, _ = ref.started.rpartition(":")
+        await runtime.kill(replace(ref, started=f"{boot}:1"))
+        assert is_running(process_of(ref))
+        await runtime.kill(ref)
+        assert not is_running(process_of(ref))
+
+    asyncio.run(main())
+
+
+def test_an_actor_on_another_machine_is_ended_by_ray(driver: Driver, cluster_id: str) -> None:
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id))
+        await runtime.kill(replace(ref, started="another boot:1", pid=os.getpid()))
+        await until_nobody(cluster_id)
+
+    asyncio.run(main())
+
+
+def test_deadlines_hold_while_ray_does_not_answer(
+    driver: Driver, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    answers = threading.Event()
+    find = ray.get_actor
+
+    def stalled(*args: Any) -> Any:
+        answers.wait(60)
+        return find(*args)
+
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id))
+        other = driver()
+        monkeypatch.setattr(ray, "get_actor", stalled)
+        before = threading.active_count()
+        for _ in range(5):
+            calls = (other.call(ref, "ping", timeout_ms=20) for _ in range(5))
+            late = await asyncio.gather(*calls, return_exceptions=True)
+            assert [type(one) for one in late] == [PeerTimeout] * 5
+        assert threading.active_count() <= before + 1, "one look-up for all"
+        answers.set()
+        assert (await other.call(ref, "ping", timeout_ms=10_000))["pid"] == ref.pid
+        await runtime.kill(ref)
+
+    asyncio.run(main())
+
+
+def test_a_process_that_keeps_ending_is_restarted_ever_more_slowly(
+    driver: Driver, cluster_id: str, local_ray: Path
+) -> None:
+    async def main() -> None:
+        runtime = driver()
+        ref = await runtime.spawn(replica(cluster_id, restarts=True))
+        (noted,) = (local_ray.parent / "starts").glob(f"{cluster_id}*.json")
+        known = json.loads(noted.read_text())
+        assert known["losses"] == 0
+        noted.write_text(json.dumps(known | {"losses": 1_000}))
+        with pytest.raises(PeerLost):
+            await runtime.call(ref, "configure", 5, timeout_ms=10_000)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    await runtime.find(ref.name)
+                except ActorGone as gone:
+                    if "starts again within 10000 ms: TypeError: " in str(gone):
+                        break
+        await runtime.end_for_good(ref.name)
+        await until_nobody(cluster_id)
 
     asyncio.run(main())
 
@@ -224,7 +378,7 @@ def test_what_a_lodger_refuses_at_its_start_is_raised_and_it_may_come_again(
         name = lodger_name(f"{cluster_id}/gateway/0/1", host.name)
         address = {"host": "127.0.0.1", "port": taken.getsockname()[1]}
         args = {"name": name, "cluster_id": cluster_id, "broker_id": 0, "settings": {}, **address}
-        with pytest.raises(OSError, match="in use"):
+        with pytest.raises(PeerLost, match="did not start: OSError: .*in use"):
             await runtime.spawn(ActorSpec(name, "gateway", args))
         taken.close()
         guest = await runtime.spawn(ActorSpec(name, "gateway", args))

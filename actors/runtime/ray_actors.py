@@ -1,0 +1,141 @@
+"""Ray's calls about actors that block: each in a thread of its own that nobody has to wait for.
+
+They ask Ray's head (GCS), which may stall for a minute and more. A caller with a deadline leaves
+then; what it began is seen to the end all the same. One look-up serves all who wait for a name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import ray
+from ray.exceptions import RayError
+
+from raylog.actors.runtime.base import PeerLost, PeerTimeout
+from raylog.actors.runtime.ray_node import NAMESPACE
+
+log = logging.getLogger(__name__)
+LOOK_UP_TIMEOUT_MS = 90_000
+"""Ray gives a look-up 60 s itself."""
+END_RETRY_S = 1.0
+END_TRIES = 600
+
+
+class RunForeign(Protocol):
+    """As `Runtime.run_foreign`."""
+
+    async def __call__(self, function: Callable[..., Any], *args: Any, timeout_ms: int) -> Any:
+        """Run a function in a thread that is left alone at the deadline."""
+
+
+class Handles:
+    """Ray's handles of the actors that were found or started here, by name."""
+
+    def __init__(self, run_foreign: RunForeign) -> None:
+        self._run_foreign = run_foreign
+        self._known: dict[str, Any] = {}
+        self._look_ups: dict[str, asyncio.Task[Any]] = {}
+        """Under way: one thread for each name, however many wait for it."""
+
+    def know(self, name: str, handle: Any) -> None:
+        """An actor was started here."""
+        self._known[name] = handle
+
+    def forget(self, name: str) -> None:
+        """An actor is gone; the next of its name has another handle."""
+        self._known.pop(name, None)
+
+    async def of(self, name: str) -> Any:
+        """The handle of the live actor of that name; raises PeerLost."""
+        handle = self._known.get(name)
+        if handle is not None:
+            return handle
+        look_up = self._look_ups.get(name)
+        if look_up is None or look_up.done():
+            look_up = self._look_ups[name] = asyncio.ensure_future(self._look_up(name))
+            look_up.add_done_callback(lambda done: self._looked_up(name, done))
+        return await asyncio.shield(look_up)
+
+    async def _look_up(self, name: str) -> Any:
+        try:
+            return await self._run_foreign(
+                ray.get_actor, name, NAMESPACE, timeout_ms=LOOK_UP_TIMEOUT_MS
+            )
+        except (ValueError, RayError) as failure:
+            raise PeerLost(f"Ray knows no live actor {name}") from failure
+        except PeerTimeout as late:
+            raise PeerLost(f"Ray does not say whether {name} lives: {late}") from late
+
+    def _looked_up(self, name: str, done: asyncio.Task[Any]) -> None:
+        if self._look_ups.get(name) is done:
+            del self._look_ups[name]
+        if not done.cancelled() and done.exception() is None:
+            self._known[name] = done.result()
+
+
+class Creation:
+    """An actor that is being created, and that may not be wanted any more before it is."""
+
+    def __init__(self, create: Callable[[], Any]) -> None:
+        self._create = create
+        self._lock = threading.Lock()
+        self._handle: Any = None
+        self._unwanted = False
+
+    def run(self) -> Any:
+        """Create the actor; returns its handle. Blocking."""
+        handle = self._create()
+        with self._lock:
+            self._handle = handle
+            unwanted = self._unwanted
+        if unwanted:
+            end_actor(handle)
+        return handle
+
+    def undo(self) -> None:
+        """End the actor for good, now or as soon as Ray has created it. Blocking."""
+        with self._lock:
+            self._unwanted = True
+            handle = self._handle
+        if handle is not None:
+            end_actor(handle)
+
+
+def end_named(name: str) -> None:
+    """Have Ray end the actor of a name, as `end_actor` does; gone is fine. Blocking."""
+    for _ in range(END_TRIES):
+        if not ray.is_initialized():
+            return  # this process has left Ray
+        try:
+            handle = ray.get_actor(name, NAMESPACE)
+        except ValueError:
+            return
+        except RayError as failure:
+            log.warning("Ray does not say yet whether %s lives: %s", name, failure)
+            time.sleep(END_RETRY_S)
+        else:
+            end_actor(handle)
+            return
+
+
+def end_actor(handle: Any) -> None:
+    """Have Ray end an actor, also one whose process is yet to come, and not restart it. Blocking.
+
+    A Ray that does not take it is asked again: whoever is forgotten here would come up later and
+    serve nobody.
+    """
+    for _ in range(END_TRIES):
+        if not ray.is_initialized():
+            return  # this process has left Ray
+        try:
+            ray.kill(handle, no_restart=True)
+        except RayError as failure:
+            log.warning("Ray does not end an actor yet: %s", failure)
+            time.sleep(END_RETRY_S)
+        else:
+            return
