@@ -35,3 +35,7 @@ class Backoff:
         delay_ms = min(FIRST_MS << min(beyond - 1, 16), LONGEST_MS) if beyond > 0 else 0
         self.due_ms = now_ms + delay_ms
         return delay_ms
+
+    def wait_ms(self, now_ms: float) -> float:
+        """How long to wait until the next start is due."""
+        return max(0, self.due_ms - now_ms)

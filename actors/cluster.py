@@ -17,7 +17,7 @@ from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.identity import Identity, read_identity
 from raylog.actors.names import broker_name, controller_name
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import InconsistentClusterId, InvalidConfig
+from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaError
 from raylog.wire.uuids import random_uuid, to_base64
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ async def _told(runtime: Runtime, name: str, method: str, timeout_ms: int) -> st
     """Have an actor do something; returns why it did not."""
     try:
         await runtime.call(name, method, timeout_ms=timeout_ms)
-    except (PeerLost, PeerTimeout) as failure:
+    except (PeerLost, PeerTimeout, KafkaError) as failure:
         return str(failure)
     return None
 

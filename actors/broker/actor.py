@@ -19,9 +19,11 @@ from pathlib import Path
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.cleaning_turns import CleaningTurns
 from raylog.actors.broker.controller_port import ControllerPort
+from raylog.actors.broker.describing import log_dir
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
+from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
@@ -64,11 +66,13 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Runtime,
 )
+from raylog.actors.runtime.processes import cores_here
 from raylog.wire.errors import (
     BrokerNotAvailable,
     CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
+    KafkaStorageError,
     NotController,
     StaleBrokerEpoch,
 )
@@ -201,7 +205,7 @@ class BrokerActor:
         return survivors
 
     def _make_family(self) -> None:
-        cores = _cores()
+        cores = cores_here()
         housed = houses_gateway(self._settings, cores)
         actors_max = self._settings.number("replica.actors.max")
         numbers = itertools.count(self._last.next_child)
@@ -242,17 +246,11 @@ class BrokerActor:
 
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
         """Everything between `start` and serving."""
-        try:
-            held = await self._family.adopt(survivors)
-            self._family.start_gateways(self._listening)
-            if self._votes:
-                await self._succession.begin()
-            await self._join_cluster()
-        except KafkaError as refused:
-            log.error("broker %d cannot serve: %s", self._broker_id, refused)
-            self._failure = refused
-            self._serves.set()
-            return
+        held = await self._family.adopt(survivors)
+        self._family.start_gateways(self._listening)
+        if self._votes:
+            await self._succession.begin()
+        await keep_joining(self._runtime, self._join_cluster, self._refused)
         self._family.caught_up()
         statuses = [status for _, open_there in held for status in open_there]
         strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
@@ -262,6 +260,14 @@ class BrokerActor:
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
             self._taken_in(await self._follow())
+
+    def _refused(self, why: KafkaError | None) -> None:
+        """The cluster does not take this broker, or does by now: `ready` tells."""
+        self._failure = why
+        if why is not None:
+            self._serves.set()
+        else:
+            self._serves.clear()
 
     async def _join_cluster(self) -> None:
         """Register, and follow the metadata until the registration itself shows."""
@@ -306,8 +312,12 @@ class BrokerActor:
         self._state = "shutting down"
         await self._hand_over()
         await self._family.end()
-        await self._runtime.run_blocking(self._data.note_end)
-        self._state = "shut down"
+        try:
+            await self._runtime.run_blocking(self._data.note_end)
+        except OSError as failure:
+            raise KafkaStorageError(f"the end is not noted in {self._path}: {failure}") from failure
+        finally:
+            self._state = "shut down"
 
     async def stop(self) -> None:
         """Close the directory; what was not shut down counts as crashed."""
@@ -565,6 +575,7 @@ class BrokerActor:
     async def describe(self) -> BrokerStatus:
         """This broker as it stands."""
         self._require_open()
+        partitions = await self._family.partitions()
         return BrokerStatus(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
@@ -578,19 +589,11 @@ class BrokerActor:
             metadata_offset=self._machine.image.offset,
             is_voter=self._votes,
             children=self._family.describe(),
-            partitions=await self._family.partitions(),
+            partitions=partitions,
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:
         """The data directory and what it holds."""
         self._require_open()
         partitions = await self._family.partitions()
-        volume = await self._runtime.run_blocking(self._runtime.disk.space, str(self._path))
-        return [LogDirStatus(str(self._path), volume.total, volume.free, partitions)]
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return [await log_dir(self._runtime, str(self._path), partitions)]

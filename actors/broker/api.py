@@ -36,7 +36,8 @@ class ChildStatus:
     """0 while it is being started."""
     node_id: str
     state: str
-    """"running", "starting", or for a replica without partitions "spare"."""
+    """"running", "starting", "spare" for a replica without partitions, "host" for one that only
+    a gateway lives in, "silent" for one that does not answer."""
     restarts: int
     partitions: int = 0
 

@@ -90,7 +90,7 @@ class Child:
             except PeerLost as lost:
                 log.info("%s is gone: %s", self.ref.name, lost)
                 self._gone()
-            except (PeerTimeout, KafkaError, OSError, ValueError) as failure:
+            except (PeerTimeout, KafkaError) as failure:
                 log.error("%s failed %s: %s", self.ref.name, letter.method, failure)
                 self._gone()
             else:

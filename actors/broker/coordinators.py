@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable
 
+from raylog.actors.backoff import Backoff
 from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child
 from raylog.actors.broker.machine import BrokerMachine
@@ -70,6 +71,7 @@ class Coordinators:
         self._running: dict[str, Child] = {}
         self._starting: dict[str, str] = {}
         """Roles to names."""
+        self._starts = {role: Backoff() for role in TOPICS}
         self._ending = False
 
     @property
@@ -149,11 +151,13 @@ class Coordinators:
             "cluster_id": self._machine.cluster_id,
             "settings": self._settings.given,
         }
+        await self._runtime.sleep(self._starts[role].wait_ms(self._runtime.monotonic_ms()) / 1000)
         try:
             ref = await self._runtime.spawn(ActorSpec(name, role, args, self._node_id))
-        except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
+        except (PeerLost, PeerTimeout, KafkaError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[role]
+            self._starts[role].lost(self._runtime.monotonic_ms())
             await self._runtime.sleep(RESPAWN_MS / 1000)
             if not self._ending:
                 self._start(role, restarts=restarts + 1)
@@ -181,6 +185,7 @@ class Coordinators:
         role = child.ref.role
         del self._running[role]
         self._moved(role, None)
+        self._starts[role].lost(self._runtime.monotonic_ms())
         if not self._ending:
             self._start(role, restarts=child.restarts + 1)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from raylog.actors.backoff import Backoff
 from raylog.actors.broker import effects as do
 from raylog.actors.broker.api import ChildStatus
 from raylog.actors.broker.children import Child
@@ -36,6 +37,9 @@ from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 CALL_TIMEOUT_MS = 5_000
+DESCRIBE_TIMEOUT_MS = 2_000
+"""Less than whoever asks the broker waits: one that hangs is left out of the answer."""
+FIND_TIMEOUT_S = 10.0
 OPEN_TIMEOUT_MS = 900_000
 """Recovery of large logs takes long; a process that hangs is ended after this."""
 STOP_TIMEOUT_MS = 60_000
@@ -75,6 +79,9 @@ class Family:
         """Former spares in which a gateway lives that used to have a process of its own."""
         self._starting: dict[str, str] = {}
         """Names to roles."""
+        self._gateway_starts = Backoff()
+        self._silent: set[str] = set()
+        """Replicas that did not describe themselves when they were last asked."""
         self._coordinators = Coordinators(
             runtime,
             machine,
@@ -97,8 +104,9 @@ class Family:
     async def _survivor(self, name: str, build: str) -> ActorRef | None:
         """The child, if it can be adopted. One that hangs must not come back to life later."""
         try:
-            ref = await self._runtime.find(name)
-        except ActorGone as gone:
+            async with asyncio.timeout(FIND_TIMEOUT_S):
+                ref = await self._runtime.find(name)
+        except (ActorGone, TimeoutError) as gone:
             log.info("%s did not outlive its broker: %s", name, gone)
             await self._runtime.end_for_good(name)
             return None
@@ -335,7 +343,7 @@ class Family:
             del self._starting[name]
             await self._runtime.sleep(RESPAWN_MS / 1000)
             if not self._ending:
-                self.carry_out(self._machine.replica_lost(name, self._runtime.now_ms()))
+                self.carry_out(self._machine.replica_lost(name, self._runtime.monotonic_ms()))
             return
         if self._ending:
             await self._end(ref)
@@ -350,7 +358,7 @@ class Family:
             del self._replicas[child.ref.name]
         self._note_if_possible()
         if not self._ending:
-            now_ms = self._runtime.now_ms()
+            now_ms = self._runtime.monotonic_ms()
             self.carry_out(self._machine.replica_lost(child.ref.name, now_ms))
 
     def _end_replica(self, name: str) -> None:
@@ -382,13 +390,14 @@ class Family:
             "port": self._listening.port,
             "settings": self._settings.given,
         }
+        await self._runtime.sleep(self._gateway_starts.wait_ms(self._runtime.monotonic_ms()) / 1000)
         try:
             self._note()
             ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
-            await self._runtime.end_for_good(name)  # it may have been late only
             del self._starting[name]
+            self._gateway_starts.lost(self._runtime.monotonic_ms())
             await self._runtime.sleep(RESPAWN_MS / 1000)
             if not self._ending:
                 self._replace_gateway(home, restarts + 1)
@@ -420,6 +429,7 @@ class Family:
 
     def _gateway_lost(self, child: Child) -> None:
         del self._gateways[child.ref.name]
+        self._gateway_starts.lost(self._runtime.monotonic_ms())
         home = host_of(child.ref.name)
         if not self._ending and home not in self._replicas:  # else the loss of that tells more
             self._replace_gateway(None if home == child.ref.name else home, child.restarts + 1)
@@ -468,17 +478,23 @@ class Family:
 
     async def partitions(self) -> list[PartitionStatus]:
         """Figures of every partition that is open, as far as the replicas answer."""
-        found: list[PartitionStatus] = []
-        for replica in tuple(self._replicas.values()):
-            try:
-                statuses: list[PartitionStatus] = await self._runtime.call(
-                    replica.ref, "describe", timeout_ms=CALL_TIMEOUT_MS
-                )
-            except (PeerLost, PeerTimeout) as failure:
-                log.info("%s does not describe itself: %s", replica.ref.name, failure)
-                continue
-            found.extend(statuses)
-        return found
+        asked = [replica.ref for replica in self._replicas.values()]
+        told = await asyncio.gather(*map(self._figures, asked))
+        self._silent = {
+            one.name for one, statuses in zip(asked, told, strict=True) if statuses is None
+        }
+        return [status for statuses in told for status in statuses or ()]
+
+    async def _figures(self, replica: ActorRef) -> list[PartitionStatus] | None:
+        """What a replica tells of itself; None if it does not answer soon."""
+        try:
+            statuses: list[PartitionStatus] = await self._runtime.call(
+                replica, "describe", timeout_ms=DESCRIBE_TIMEOUT_MS
+            )
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.info("%s does not describe itself: %s", replica.name, failure)
+            return None
+        return statuses
 
     def describe(self) -> list[ChildStatus]:
         """Every child, running or being started."""
@@ -491,6 +507,8 @@ class Family:
             slot = self._machine.pool.slots.get(name)
             if slot is not None:
                 state = "running" if slot.partitions else "spare"
+                if name in self._silent:
+                    state = "silent"
                 children.append(_running(replica.ref, slot.restarts, state, len(slot.partitions)))
         children.extend(
             _running(shelter.ref, shelter.restarts, "host", 0)

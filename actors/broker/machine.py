@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from raylog.actors import incarnations
+from raylog.actors.backoff import Backoff
 from raylog.actors.broker.batch import Batch
 from raylog.actors.broker.directories import directory_name
 from raylog.actors.broker.effects import (
@@ -56,9 +57,6 @@ from raylog.actors.ports import (
 RETRY_OPEN_MS = 100
 """After the first failure of a log; it doubles with each, up to RETRY_OPEN_MS_MAX."""
 RETRY_OPEN_MS_MAX = 5_000
-LOSSES_AT_ONCE = 5
-LOSSES_WINDOW_MS = 30_000
-_LOSS_DELAY_MS = 1_000
 _INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
@@ -122,7 +120,7 @@ class BrokerMachine:
         self._topics_directory = topics_directory
         self._incarnation = incarnation
         self._openings = 0
-        self._losses_ms: list[int] = []
+        self._replica_starts = Backoff()
         self._removing: dict[str, str] = {}
         """Directories on their way out, and the process that still has each open, if one has."""
         self._begun = False
@@ -173,7 +171,7 @@ class BrokerMachine:
         self._staff(batch)
         return [*batch.effects(), *self._surplus()]
 
-    def replica_lost(self, name: str, now_ms: int) -> list[Effect]:
+    def replica_lost(self, name: str, now_ms: float) -> list[Effect]:
         """A Replica process is gone: another takes all that it held."""
         batch = Batch()
         for directory in [one for one, holder in self._removing.items() if holder == name]:
@@ -184,7 +182,7 @@ class BrokerMachine:
         if slot.partitions:
             self._succeed(slot, batch)
         self._staff(batch)
-        return batch.effects(self._spawn_delay_ms(now_ms))
+        return batch.effects(self._replica_starts.lost(now_ms))
 
     def house_gateway(self) -> list[Effect]:
         """The gateway is wanted, in a Replica process."""
@@ -558,12 +556,6 @@ class BrokerMachine:
     def _surplus(self) -> list[Effect]:
         """End processes that nobody needs, once it is known which hold partitions."""
         return [EndReplica(slot.name) for slot in self.pool.surplus()] if self._begun else []
-
-    def _spawn_delay_ms(self, now_ms: int) -> int:
-        """Processes that keep dying are started ever more slowly."""
-        self._losses_ms = [at for at in self._losses_ms if now_ms - at < LOSSES_WINDOW_MS]
-        self._losses_ms.append(now_ms)
-        return max(0, len(self._losses_ms) - LOSSES_AT_ONCE) * _LOSS_DELAY_MS
 
     # ---- settings and directories --------------------------------------------------------
 

@@ -20,10 +20,10 @@ from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.broker.voter import Voter
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.log import MetadataLog
-from raylog.actors.metadata.records import Voters
+from raylog.actors.metadata.records import MetadataCorrupt, Voters
 from raylog.actors.metadata.voting import JoinVoters, VoterState
 from raylog.actors.runtime.base import Runtime
-from raylog.wire.errors import InvalidRequest, InvalidVoterKey
+from raylog.wire.errors import InvalidRequest, InvalidVoterKey, KafkaStorageError
 from raylog.wire.uuids import random_uuid, to_base64
 
 
@@ -74,7 +74,12 @@ class Seat:
                     f"not {asked.directory_id}"
                 )
             if self.voter is None:
-                opened: MetadataLog = await self._runtime.run_blocking(self._open)
+                try:
+                    opened: MetadataLog = await self._runtime.run_blocking(self._open)
+                except (OSError, MetadataCorrupt) as broken:
+                    raise KafkaStorageError(
+                        f"{self._data.metadata} cannot be opened: {broken}"
+                    ) from broken
                 self.voter = self._voter_of(opened)
         return await self.require_voter().join(asked)
 

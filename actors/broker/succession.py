@@ -16,10 +16,12 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
+from raylog.actors.backoff import Backoff
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import CONTROLLER, controller_name, rival_name
 from raylog.actors.runtime.base import ActorGone, ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 RIVAL_DELAY_MAX_MS = 1_000
@@ -55,6 +57,7 @@ class Succession:
         self._starting = False
         self._started: set[str] = set()
         """Rivals that this process has started."""
+        self._starts = Backoff()
         self._due_ms = math.inf
         """When a controller that has not been heard until then is replaced."""
 
@@ -89,9 +92,9 @@ class Succession:
             if await self._port.locate(self._voters()):
                 self.heard()  # it has a lease's time to answer
             elif not self.is_shared:
-                if may_start and await self._is_gone(self._port.name):
+                if may_start and self._may_start_now and await self._is_gone(self._port.name):
                     await self._start(self._port.name)
-            elif may_start and self._is_due:
+            elif may_start and self._may_start_now and self._is_due:
                 self._starting = True
                 self._runtime.start(self._start_rival(), "start a controller")
         finally:
@@ -101,6 +104,11 @@ class Succession:
         """This broker ends: so do controllers that it has started and that lead nothing."""
         for name in sorted(self._started - {self._port.name}):
             await self._runtime.end_for_good(name)
+
+    @property
+    def _may_start_now(self) -> bool:
+        """Not while controllers keep failing to start."""
+        return not self._starts.wait_ms(self._runtime.monotonic_ms())
 
     @property
     def _is_due(self) -> bool:
@@ -141,5 +149,8 @@ class Succession:
         }
         try:
             await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, restarts=True))
-        except (PeerLost, PeerTimeout, ValueError) as failure:
-            log.info("another broker may have started the controller: %s", failure)
+        except ValueError as taken:
+            log.info("another broker has started the controller: %s", taken)
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.error("%s did not start: %s", name, failure)
+            self._starts.lost(self._runtime.monotonic_ms())

@@ -53,7 +53,7 @@ def start_failure(name: str, failure: BaseException) -> KafkaError | PeerLost:
     """What is raised to who starts an actor whose own start has failed."""
     if isinstance(failure, KafkaError):
         return failure
-    return PeerLost(f"{name} did not start: {type(failure).__name__}: {failure}")
+    return PeerLost(f"{name}: {type(failure).__name__}: {failure}")
 
 
 def is_mistake(failure: BaseException) -> bool:

@@ -44,6 +44,13 @@ def is_running(record: ProcessRecord) -> bool:
     return _started(record.pid) == record.started
 
 
+def cores_here() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
     """All processes below those that still run, the recorded ones not included."""
     children: dict[int, list[int]] = {}

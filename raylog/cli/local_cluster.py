@@ -137,6 +137,7 @@ async def _ask_brokers(record: ClusterRecord) -> tuple[list[BrokerStatus], dict[
     from raylog.actors.cluster import describe_cluster
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import KafkaError
 
     runtime = RayRuntime.of_driver(record.secret_path)
     brokers: list[BrokerStatus] = []
@@ -145,7 +146,7 @@ async def _ask_brokers(record: ClusterRecord) -> tuple[list[BrokerStatus], dict[
     async def ask(broker_id: int) -> None:
         try:
             brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
-        except (PeerLost, PeerTimeout, RayError) as failure:
+        except (PeerLost, PeerTimeout, KafkaError, RayError) as failure:
             failures[broker_id] = last_line(failure)
 
     await asyncio.gather(*(ask(broker_id) for broker_id in record.broker_ids))

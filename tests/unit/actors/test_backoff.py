@@ -19,6 +19,8 @@ def test_what_has_run_for_a_while_begins_a_new_row() -> None:
     due_ms = backoff.due_ms
     assert backoff.lost(due_ms + LONGEST_MS - 1) > 0
     due_ms = backoff.due_ms
+    assert backoff.wait_ms(due_ms - 5) == 5
+    assert backoff.wait_ms(due_ms + 1) == 0
     assert backoff.lost(due_ms + LONGEST_MS) == 0
     assert backoff.losses == 1
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raylog.actors.backoff import LOSSES_AT_ONCE
 from raylog.actors.broker.effects import (
     ClosePartitions,
     ConfigurePartitions,
@@ -15,7 +16,7 @@ from raylog.actors.broker.effects import (
     SendRoutes,
     SpawnReplica,
 )
-from raylog.actors.broker.machine import LOSSES_AT_ONCE, RETRY_OPEN_MS, Phase
+from raylog.actors.broker.machine import RETRY_OPEN_MS, Phase
 from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
 from raylog.actors.metadata.records import (
@@ -254,7 +255,7 @@ def test_processes_that_keep_dying_are_started_ever_more_slowly() -> None:
         delays.append(effect.delay_ms)
         (effect,) = broker.machine.replica_lost(effect.name, 1_000 + at)
     assert delays == [0, *[0] * LOSSES_AT_ONCE, 1_000, 2_000]
-    assert effect == SpawnReplica("c/replica/0/8", 3_000)
+    assert effect == SpawnReplica("c/replica/0/8", 4_000)
     (later,) = broker.machine.replica_lost("c/replica/0/8", 100_000)
     assert later == SpawnReplica("c/replica/0/9", 0)
 

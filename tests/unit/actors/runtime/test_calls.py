@@ -182,7 +182,7 @@ def test_a_start_that_fails_is_told_and_leaves_nobody(tell: Tell) -> None:
         with pytest.raises(InvalidRequest, match="no"):
             await stage.spawn(InvalidRequest("no"))
         for failure in (OSError("in use"), KeyError("x")):
-            with pytest.raises(PeerLost, match=r"clerk did not start: \w+Error: "):
+            with pytest.raises(PeerLost, match=r"clerk: \w+Error: "):
                 await stage.spawn(failure)
             assert await stage.is_gone()
         assert len(stage.failures) == 1, "a mistake in a start is one"
