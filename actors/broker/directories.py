@@ -5,7 +5,7 @@ from __future__ import annotations
 from raylog.actors.ports import PartitionKey
 from raylog.wire.uuids import to_base64
 
-_TOPIC_MAX = 200
+TOPIC_MAX = 200
 
 
 def directory_name(topic: str, key: PartitionKey) -> str:
@@ -13,4 +13,4 @@ def directory_name(topic: str, key: PartitionKey) -> str:
 
     The topic id makes it unique; the name, cut to fit a file name, is for people.
     """
-    return f"{topic[:_TOPIC_MAX]}-{key[1]}.{to_base64(key[0])}"
+    return f"{topic[:TOPIC_MAX]}-{key[1]}.{to_base64(key[0])}"

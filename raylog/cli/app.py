@@ -12,6 +12,7 @@ from raylog.cli import (
     consume,
     down,
     groups,
+    metadata,
     pipeline,
     plugins,
     produce,
@@ -53,6 +54,7 @@ app.command(name="down")(down.down)
 app.command(name="status")(status.status)
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(quorum.app, name="quorum")
+app.add_typer(metadata.app, name="metadata")
 app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)

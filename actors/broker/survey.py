@@ -1,0 +1,165 @@
+"""What a broker's data directory holds, read without the cluster and without changing anything."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from raylog.actors.broker.directories import TOPIC_MAX
+from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.config import ResourceType
+from raylog.actors.coordination import records
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.metadata.rebuilding import FoundBroker, FoundReplica
+from raylog.actors.metadata.records import decode_record
+from raylog.actors.names import TRANSACTIONS_TOPIC
+from raylog.actors.ports import TopicId
+from raylog.storage.checkpoint import StateFile
+from raylog.storage.config import LogConfig
+from raylog.storage.dry_run import DryRunDisk
+from raylog.storage.files import SegmentFiles
+from raylog.storage.partition_file import (
+    PartitionFile,
+    PartitionFileDamaged,
+    read_partition_file,
+)
+from raylog.storage.recovery import Recovered, Recovery
+from raylog.wire.bulk import bulk_records
+from raylog.wire.errors import KafkaError
+from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC as TRANSACTION_RECORDS
+from raylog.wire.internal.transactions import TransactionLogValue
+from raylog.wire.records import DECOMPRESSED_BYTES_MAX, body_of
+from raylog.wire.uuids import from_base64
+
+log = logging.getLogger(__name__)
+_NAME = re.compile(r"(.+)-(\d{1,10})\.([A-Za-z0-9_-]{22})", re.ASCII | re.DOTALL)
+_DISK = DryRunDisk()
+
+
+def surviving_image(data: DataDirectory) -> MetadataImage | None:
+    """The metadata of the copy that lies in this directory; None if it holds nothing.
+
+    What was not committed is in it, too. Blocking. Raises MetadataCorrupt and KafkaStorageError.
+    """
+    if not data.has_metadata_log:
+        return None
+    copy = MetadataLog(data.metadata, _DISK)
+    copy.close()
+    image = MetadataImage()
+    image.apply_update(-1, copy.snapshot.offset, map(decode_record, copy.snapshot.records))
+    for entry in copy.entries:
+        image.apply_all(map(decode_record, entry.records))
+    return image if image.offset else None
+
+
+def partition_directories(data: DataDirectory) -> list[Path]:
+    """The directories of partitions; strays, and what else lies there, are passed over."""
+    if not data.topics.is_dir():
+        return []
+    return sorted(path for path in data.topics.iterdir() if _NAME.fullmatch(path.name))
+
+
+def survey(directories: list[Path], image: MetadataImage | None) -> Iterator[FoundReplica]:
+    """The partitions in these directories, one after the other, so that progress can be told.
+
+    What a directory's own file does not say is looked up in `image`, if there is one. Logs are
+    recovered as a broker's start would do it, which scans what a crash left. Blocking. Raises
+    KafkaStorageError for what only a newer build can read, and OSError.
+    """
+    for path in directories:
+        yield _replica(path, image)
+
+
+def found_broker(
+    data: DataDirectory, replicas: tuple[FoundReplica, ...], image: MetadataImage | None
+) -> FoundBroker:
+    """A broker, with the partitions that `survey` has found."""
+    return FoundBroker(
+        broker_id=data.identity.broker_id,
+        cluster_id=data.identity.cluster_id,
+        directory_id=data.identity.directory_id,
+        broker_epoch=data.last.broker_epoch,
+        metadata_offset=0 if image is None else image.offset,
+        metadata_epoch=0 if image is None else image.controller_epoch,
+        replicas=replicas,
+    )
+
+
+def _replica(path: Path, image: MetadataImage | None) -> FoundReplica:
+    named = _NAME.fullmatch(path.name)
+    assert named is not None, "only such directories are looked at"
+    said = _said(path)
+    if said is None:
+        topic_id, partition = TopicId(from_base64(named[3])), int(named[2])
+        name, settings = _looked_up(topic_id, image)
+        if name is None and len(named[1]) < TOPIC_MAX:
+            name = named[1]
+    else:
+        topic_id, partition = TopicId(said.topic_id), said.partition
+        name, settings = said.topic, said.settings
+    compact = settings is not None and "compact" in settings.get("cleanup.policy", "")
+    files = SegmentFiles(_DISK, str(path))
+    config = LogConfig(compact=compact)
+    recovery = Recovery(str(path), config, _DISK, files, int(time.time() * 1_000))
+    found = recovery.run(StateFile(_DISK, str(path)), clean=True)
+    highest = max((one.producer_id for one in found.producers.describe()), default=-1)
+    if name == TRANSACTIONS_TOPIC:
+        highest = max(highest, _highest_in_transactions(files, found))
+    return FoundReplica(
+        topic_id=topic_id,
+        partition=partition,
+        topic=name,
+        settings=settings,
+        log_start_offset=found.state.log_start_offset,
+        log_end_offset=found.log_end_offset,
+        last_epoch=found.epochs.latest,
+        highest_producer_id=highest,
+        is_whole=found.state.held <= found.log_end_offset,
+        directory=path.name,
+    )
+
+
+def _said(path: Path) -> PartitionFile | None:
+    """What the directory's own file says; None if it has none, as of an older build."""
+    try:
+        return read_partition_file(_DISK, str(path))
+    except PartitionFileDamaged as damaged:
+        log.warning("%s", damaged)
+        return None
+
+
+def _looked_up(
+    topic_id: TopicId, image: MetadataImage | None
+) -> tuple[str | None, dict[str, str] | None]:
+    """Name and own settings of a topic, as far as a copy of the metadata has them."""
+    topic = image.topics.get(topic_id) if image is not None else None
+    if topic is None or image is None:
+        return None, None
+    return topic.name, dict(image.configs_of(ResourceType.TOPIC, topic.name))
+
+
+def _highest_in_transactions(files: SegmentFiles, found: Recovered) -> int:
+    """The highest producer id that transactional ids have; damaged batches are passed over."""
+    highest = -1
+    for segment in found.segments:
+        for _, header, batch in files.batches(segment, 0, check=True):
+            if header.is_control or not header.record_count:
+                continue
+            try:
+                body = body_of(batch, header, DECOMPRESSED_BYTES_MAX)
+                for _, key, value, _ in bulk_records(body, header.record_count, header.base_offset):
+                    highest = max(highest, _producer_id(key, value))
+            except KafkaError as damaged:
+                log.warning("%s: %s", files.path(segment.name), damaged)
+    return highest
+
+
+def _producer_id(key: bytes | None, value: bytes | None) -> int:
+    record = records.decode(TRANSACTION_RECORDS, key, value)
+    if record is None or not isinstance(record.value, TransactionLogValue):
+        return -1
+    return max(record.value.producer_id, record.value.next_producer_id)

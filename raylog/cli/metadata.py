@@ -1,0 +1,320 @@
+"""`raylog metadata`: make the cluster's metadata anew from the brokers' directories."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import CommandFailed
+from raylog.cli.options import DEFAULT_DATA, Data, Json, parse_pairs
+from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from raylog.actors.broker.identity import DataDirectory
+    from raylog.actors.metadata.image import MetadataImage
+    from raylog.actors.metadata.rebuilding import (
+        Choices,
+        FoundBroker,
+        FoundReplica,
+        PlannedPartition,
+        PlannedTopic,
+        RebuildPlan,
+    )
+    from raylog.actors.ports import TopicId
+
+app = typer.Typer(no_args_is_help=True, help="Recover the cluster's metadata.")
+_TOLD_EVERY = 500
+
+
+@app.callback()
+def _group() -> None:
+    """Keep `rebuild` a command of its own, though it is the only one."""
+
+
+@app.command()
+def rebuild(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[DIRECTORY]...",
+            help="The brokers' data directories; by default all broker-* in --data.",
+            file_okay=False,
+            exists=True,
+            show_default=False,
+        ),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    names: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--name",
+            metavar="ID=NAME",
+            help="The name of a topic whose directories hold only its beginning; repeatable.",
+        ),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--exclude",
+            metavar="ID",
+            help="Leave out the topic with this id; its directories are kept as strays. "
+            "Repeatable.",
+        ),
+    ] = None,
+    accept_missing: Annotated[
+        bool,
+        typer.Option(
+            "--accept-missing", help="Let partitions of which there is no copy begin empty."
+        ),
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the metadata anew from the brokers' data directories, and show the plan first.
+
+    For when a majority of the voters has lost its directory for good. The
+    cluster must be down, and the directories of all brokers that are left
+    must be on this machine. The copy of a partition with the highest leader
+    epoch, and among these the longest one, leads; the others are cut to it.
+    Cluster-wide and broker settings are lost. Topics whose own settings are
+    not known keep everything until you set retention.ms and cleanup.policy.
+    """
+    from raylog.actors.broker.rebuild import carry_out
+    from raylog.actors.metadata.rebuilding import plan_rebuild
+
+    paths = directories or sorted(data.glob("broker-*"))
+    if not paths:
+        raise CommandFailed(
+            f"{data} holds no broker's directory",
+            "Name the folder of `raylog up` with --data, or the brokers' directories themselves",
+        )
+    choices = _choices(names or [], exclude or [], accept_missing=accept_missing)
+    with _held(paths) as held:
+        images = _images(held)
+        plan = plan_rebuild(_found(held, images), choices)
+        if as_json:
+            print_json(_as_json(plan))
+        else:
+            _show(plan)
+        if plan.problems:
+            raise CommandFailed("the plan cannot be carried out:\n  " + "\n  ".join(plan.problems))
+        if not execute:
+            print_done("Nothing was changed. Carry the plan out with --execute")
+            return
+        moved = carry_out(plan, held)
+    for path in moved:
+        print_done(f"an older copy of the metadata is kept as {path}")
+    print_done("The metadata is rebuilt. Start the cluster with: raylog up")
+
+
+def _choices(names: Sequence[str], exclude: Sequence[str], *, accept_missing: bool) -> Choices:
+    from raylog.actors.metadata.rebuilding import Choices
+
+    return Choices(
+        names={
+            _topic_id(one, "--name"): name for one, name in parse_pairs(names, "--name").items()
+        },
+        excluded=frozenset(_topic_id(one, "--exclude") for one in exclude),
+        accept_missing=accept_missing,
+    )
+
+
+def _topic_id(text: str, option: str) -> TopicId:
+    from raylog.actors.ports import TopicId
+    from raylog.wire.uuids import from_base64
+
+    try:
+        return TopicId(from_base64(text))
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong), param_hint=option) from wrong
+
+
+# ---- finding -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
+    """The directories, locked: no broker runs on them meanwhile."""
+    from raylog.actors.broker.identity import DataDirectory, read_identity
+
+    with contextlib.ExitStack() as stack:
+        held: list[DataDirectory] = []
+        for path in paths:
+            identity = read_identity(path)
+            if identity is None:
+                raise CommandFailed(
+                    f"{path / 'meta.json'} is missing: whose directory this is cannot be told",
+                    "Restore the file, or leave the directory out",
+                )
+            one = DataDirectory(path, identity, fsync=True)
+            stack.callback(one.close)
+            held.append(one)
+        _check_together(held)
+        yield held
+
+
+def _check_together(held: Sequence[DataDirectory]) -> None:
+    """Refuse directories that are not of different brokers of one cluster."""
+    first = held[0]
+    seen: dict[int, Path] = {}
+    for one in held:
+        if one.identity.cluster_id != first.identity.cluster_id:
+            raise CommandFailed(
+                f"{one.path} belongs to cluster {one.identity.cluster_id}, "
+                f"{first.path} to cluster {first.identity.cluster_id}"
+            )
+        broker_id = one.identity.broker_id
+        if broker_id in seen:
+            raise CommandFailed(f"{one.path} and {seen[broker_id]} both belong to {broker_id}")
+        seen[broker_id] = one.path
+
+
+def _images(held: Sequence[DataDirectory]) -> dict[int, MetadataImage]:
+    """Broker id to what is left of its copy of the metadata; refuses where a majority is left."""
+    from raylog.actors.broker.survey import surviving_image
+
+    images = {}
+    for one in held:
+        image = surviving_image(one)
+        if image is not None:
+            images[one.identity.broker_id] = image
+    if not images:
+        return images
+    latest = max(images.values(), key=lambda image: (image.controller_epoch, image.offset))
+    left = [
+        one.identity.broker_id
+        for one in held
+        if one.identity.broker_id in images
+        and (one.identity.broker_id, one.identity.directory_id) in latest.voters
+    ]
+    if 2 * len(left) > len(latest.voters):
+        raise CommandFailed(
+            f"brokers {left} hold the metadata, of {len(latest.voters)} voters: a majority is left",
+            "Start the cluster instead: raylog up",
+        )
+    return images
+
+
+def _found(held: Sequence[DataDirectory], images: dict[int, MetadataImage]) -> list[FoundBroker]:
+    from raylog.actors.broker.survey import found_broker, partition_directories, survey
+
+    latest = max(
+        images.values(), key=lambda image: (image.controller_epoch, image.offset), default=None
+    )
+    found = []
+    with Progress() as progress:
+        for one in held:
+            directories = partition_directories(one)
+            replicas: list[FoundReplica] = []
+            for replica in survey(directories, latest):
+                if len(replicas) % _TOLD_EVERY == 0:
+                    progress.tell(f"{one.path}: {len(replicas)} of {len(directories)} partitions")
+                replicas.append(replica)
+            found.append(found_broker(one, tuple(replicas), images.get(one.identity.broker_id)))
+    return found
+
+
+# ---- showing -------------------------------------------------------------------------------------
+
+
+def _show(plan: RebuildPlan) -> None:
+    voters = [broker_id for broker_id, _ in plan.voters]
+    print_table(
+        f"Cluster {plan.cluster_id}, metadata from offset {plan.offset:,} on",
+        ["broker#", "votes", "epoch#", "partitions#"],
+        [
+            (
+                one.broker_id,
+                "yes" if one.broker_id in voters else "no",
+                one.broker_epoch,
+                len(one.replicas),
+            )
+            for one in plan.brokers
+        ],
+    )
+    print_table(
+        None,
+        ["topic", "id", "partitions#", "copies#", "settings"],
+        [_topic_row(topic) for topic in plan.topics],
+    )
+    notable = [
+        (topic.name, *row)
+        for topic in plan.topics
+        for one in topic.partitions
+        if (row := _partition_row(one)) is not None
+    ]
+    if notable:
+        print_table(
+            "Partitions whose copies differ",
+            ["topic", "partition#", "leader#", "broker: epoch, log end", "note"],
+            notable,
+        )
+
+
+def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
+    from raylog.wire.uuids import to_base64
+
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(topic.settings.items()))
+    return (
+        topic.name,
+        to_base64(topic.topic_id),
+        len(topic.partitions),
+        max(len(one.replicas) for one in topic.partitions),
+        settings or "defaults" if topic.settings_known else f"not known: {settings}",
+    )
+
+
+def _partition_row(one: PlannedPartition) -> tuple[object, ...] | None:
+    """A partition that an operator should look at; None for all others."""
+    if not one.ends:
+        return (one.partition, None, "", "no copy: it begins empty")
+    ends = "  ".join(f"{broker}: {epoch}, {end}" for broker, (epoch, end) in one.ends.items())
+    if not one.is_whole:
+        note = "damaged: offline until raylog topics elect-leaders --unclean"
+    elif len(set(one.ends.values())) > 1:
+        note = "the others are cut to the leader, or catch up"
+    else:
+        return None
+    return (one.partition, one.leader, ends, note)
+
+
+def _as_json(plan: RebuildPlan) -> dict[str, object]:
+    from raylog.wire.uuids import to_base64
+
+    return {
+        "cluster_id": plan.cluster_id,
+        "offset": plan.offset,
+        "voters": [broker_id for broker_id, _ in plan.voters],
+        "next_producer_id": plan.next_producer_id,
+        "problems": list(plan.problems),
+        "topics": [
+            {
+                "topic": topic.name,
+                "id": to_base64(topic.topic_id),
+                "settings": dict(topic.settings),
+                "settings_known": topic.settings_known,
+                "partitions": [
+                    {
+                        "partition": one.partition,
+                        "leader": one.leader,
+                        "replicas": list(one.replicas),
+                        "leader_epoch": one.leader_epoch,
+                        "whole": one.is_whole,
+                        "copies": [
+                            {"broker": broker, "last_epoch": epoch, "log_end_offset": end}
+                            for broker, (epoch, end) in one.ends.items()
+                        ],
+                    }
+                    for one in topic.partitions
+                ],
+            }
+            for topic in plan.topics
+        ],
+    }

@@ -1,0 +1,140 @@
+"""`raylog metadata rebuild`: after the loss of all voters everything is served again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raylog.cli.app import app
+from raylog.client import BlockingClient, NewTopic, TopicPartition
+from raylog.testing import EmbeddedBroker
+
+ARCHIVES = Path(__file__).parents[2] / "compat" / "data"
+CUT = "long-" + "n" * 244
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["metadata", "rebuild", *map(str, arguments)])
+    failure = "" if result.exception is None else str(result.exception)
+    return result.exit_code, result.output + failure
+
+
+def files(data: Path) -> dict[str, bytes]:
+    return {str(one): one.read_bytes() for one in sorted(data.rglob("*")) if one.is_file()}
+
+
+def lose_metadata(data: Path) -> None:
+    for directory in data.glob("broker-*/metadata"):
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Three brokers that were shut down, with a topic that has settings of its own."""
+    with EmbeddedBroker(3, data=tmp_path) as cluster, BlockingClient(cluster.bootstrap) as client:
+        settings = {"retention.ms": "-1", "cleanup.policy": "compact"}
+        client.create_topics([NewTopic("orders", 2, 3, configs=settings)])
+        with client.producer() as producer:
+            for number in range(100):
+                producer.send("orders", b"v%d" % number, key=b"k%d" % number)
+        client.commit_group_offsets("readers", {TopicPartition("orders", 0): 7})
+    return tmp_path
+
+
+def values(client: BlockingClient) -> list[bytes | None]:
+    with contextlib.closing(client.consumer()) as consumer:
+        keys = [TopicPartition("orders", one) for one in range(2)]
+        consumer.assign(dict.fromkeys(keys, 0))
+        found: list[bytes | None] = []
+        while len(found) < 100:
+            found += [record.value for one in consumer.poll() for record in one.records]
+    return sorted(found, key=str)
+
+
+def test_all_is_served_again_after_all_voters_were_lost(data: Path) -> None:
+    lose_metadata(data)
+    before = files(data)
+    code, told = call("--data", data)
+    assert code == 0, told
+    assert "Nothing was changed" in told
+    assert files(data) == before
+    code, told = call("--data", data, "--execute")
+    assert code == 0, told
+    with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
+        assert values(client) == sorted([b"v%d" % number for number in range(100)], key=str)
+        offsets = client.group_offsets("readers")
+        assert offsets[TopicPartition("orders", 0)].offset == 7
+        with client.producer() as producer:
+            producer.send("orders", b"later", key=b"later")
+        assert len(client.describe_quorum().voters) == 3
+
+
+def test_settings_and_what_is_found_stand_in_the_plan(data: Path) -> None:
+    lose_metadata(data)
+    code, told = call("--data", data, "--json")
+    assert code == 0, told
+    plan = json.loads(told[: told.rindex("}") + 1][told.index("{") :])
+    (orders,) = [one for one in plan["topics"] if one["topic"] == "orders"]
+    assert orders["settings"] == {"retention.ms": "-1", "cleanup.policy": "compact"}
+    assert orders["settings_known"]
+    copies = [len(one["copies"]) for one in orders["partitions"]]
+    assert copies == [3, 3]
+
+
+def test_a_majority_that_is_left_is_not_replaced(data: Path) -> None:
+    shutil.rmtree(data / "broker-1" / "metadata")
+    code, told = call("--data", data, "--execute")
+    assert code != 0
+    assert "a majority is left" in told
+
+
+def test_names_come_from_a_copy_that_is_left(data: Path) -> None:
+    for broker in (0, 1):
+        shutil.rmtree(data / f"broker-{broker}" / "metadata")
+    code, told = call("--data", data, "--execute")
+    assert code == 0, told
+    assert "older copy of the metadata is kept" in told
+    with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
+        assert len(values(client)) == 100
+
+
+def test_directories_in_use_are_refused(tmp_path: Path) -> None:
+    with EmbeddedBroker(data=tmp_path):
+        code, told = call("--data", tmp_path, "--execute")
+    assert code != 0
+    assert "is in use by another broker process" in told
+
+
+def test_a_folder_without_brokers_is_told(tmp_path: Path) -> None:
+    code, told = call("--data", tmp_path)
+    assert code != 0
+    assert "holds no broker's directory" in told
+
+
+@pytest.mark.parametrize("archive", sorted(ARCHIVES.glob("*/crashed.tar.xz")), ids=str)
+def test_directories_of_an_earlier_commit_with_a_broker_lost(archive: Path, tmp_path: Path) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path, filter="data")
+    lose_metadata(tmp_path)
+    shutil.rmtree(tmp_path / "broker-1")
+    code, told = call("--data", tmp_path)
+    assert code != 0
+    (cut,) = {one.name.rpartition(".")[2] for one in tmp_path.glob("broker-0/topics/long-*")}
+    assert f"--name {cut}=NAME" in told
+    code, told = call("--data", tmp_path, "--name", f"{cut}={CUT}", "--execute")
+    assert code == 0, told
+    expected = json.loads((archive.parent / "contents.json").read_text())
+    kept = {"offsets.retention.minutes": "2147483647"}
+    with (
+        EmbeddedBroker(2, data=tmp_path, settings=kept) as cluster,
+        BlockingClient(cluster.bootstrap) as client,
+    ):
+        assert set(expected["topics"]) <= set(client.metadata().topics)
+        offsets = client.group_offsets("group-classic")
+        assert offsets[TopicPartition("plain", 2)].offset == 102
