@@ -213,6 +213,8 @@ class ReplicaActor:
             self._files.closing(partition.key)
         while any(map(self._is_in_use, closing)):
             await self._runtime.sleep(BUSY_WAIT_S)
+        for partition in closing:
+            partition.in_surgery = True  # no flush nor checkpoint may begin beside the thread
         await self._runtime.run_blocking(_close_logs, closing, delete)
 
     def _is_in_use(self, partition: Partition) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from raylog.actors.names import broker_name
 from raylog.actors.replica.config import ReplicationSettings
@@ -180,6 +181,7 @@ class Following:
         while partition.log.busy:
             await self._runtime.sleep(BUSY_WAIT_S)
         now_ms = self._runtime.now_ms()
+        resume = partial(stream.resume, partition, epoch)
         try:
             if cut.anew:
                 await self._runtime.run_blocking(partition.log.truncate_fully, cut.offset)
@@ -188,10 +190,11 @@ class Following:
         except KafkaStorageError as failure:
             log.error("%s was not cut: %s", partition.name, failure)
             partition.give_up_if_offline()
+            resume = partial(stream.resume_later, partition)
         finally:
             partition.in_surgery = False
         partition.handle(Truncated(partition.log.log_end_offset))
-        stream.resume(partition, epoch)
+        resume()
 
     def streams(self) -> Iterable[LeaderStream]:
         """All streams, for the end."""

@@ -208,16 +208,17 @@ class LeaderStream:
     def _not_appended(self, partition: Partition, failure: Exception) -> None:
         """Records are damaged, or the disk is full: ask again later; a broken disk is the end."""
         log.error("%s cannot follow: %s", partition.name, failure)
-        self._later(partition)
+        self.resume_later(partition)
         partition.give_up_if_offline()
 
-    def _later(self, partition: Partition) -> None:
+    def resume_later(self, partition: Partition) -> None:
+        """Fetch on after a while: what failed would fail again at once."""
         epoch = partition.machine.leader_epoch
         self._runtime.call_later(self._settings.backoff_ms, lambda: self.resume(partition, epoch))
 
     def _cut(self, partition: Partition, cut: Cut | None) -> None:
         if cut is None:
-            self._later(partition)
+            self.resume_later(partition)
         else:
             self._followers.cut(partition, cut, self)
 

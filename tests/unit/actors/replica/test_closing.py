@@ -1,0 +1,81 @@
+"""A log that a thread closes, or cuts, is touched by nobody else meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.storage.log import Log
+from tests.support.gateway_world import settle
+from tests.support.logs import batch
+from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+
+FLUSH_MS = 1_000
+
+
+def test_a_log_that_is_being_closed_is_not_flushed_beside_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        node = world.nodes[1]
+        flushed: list[str] = []
+        closing = False
+        begin_flush = Log.begin_flush
+
+        def note(log: Log) -> Any:
+            flushed.append("by the timer" if closing else "before, or by the close")
+            return begin_flush(log)
+
+        async def in_a_thread(function: Callable[..., Any], *args: Any) -> Any:
+            nonlocal closing
+            if function.__name__ != "_close_logs":
+                return function(*args)
+            closing = True
+            await world.clock.advance(2 * FLUSH_MS)  # the thread takes that long to begin
+            await settle()
+            closing = False
+            return function(*args)
+
+        monkeypatch.setattr(Log, "begin_flush", note)
+        monkeypatch.setattr(node.runtime, "run_blocking", in_a_thread)
+        for _ in range(2):  # the first is flushed at once, the second when the time has come
+            assert len(await world.produce(1)) == 1
+        await node.actor.close_partitions(list(world.keys), False)
+        assert "by the timer" not in flushed
+
+    run_world(scenario, brokers=1, config={"flush.ms": str(FLUSH_MS)})
+
+
+def test_a_cut_that_a_full_disk_refuses_is_tried_again_after_the_backoff(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        shared = world.produce(1)
+        await world.pass_ms(60)
+        assert await shared
+        alone = world.produce(1, batch(3), acks=1)  # nobody else has it
+        await world.kill(1)
+        assert await alone
+        await world.elect(2, isr=(2, 3))
+        other = world.produce(2)
+        await world.pass_ms(30)
+        await other
+        cuts = []
+        truncate = Log.truncate_to
+
+        def note(log: Log, *args: Any) -> None:
+            cuts.append(world.clock.now_ms())
+            truncate(log, *args)
+
+        monkeypatch.setattr(Log, "truncate_to", note)
+        await world.start(1)
+        world.disks[1].capacity = 0
+        await world.pass_ms(5 * SETTINGS.backoff_ms)
+        assert 2 <= len(cuts) <= 6
+        world.disks[1].heal()
+        await world.pass_ms(2 * SETTINGS.backoff_ms)
+        assert world.raw(1) == world.raw(2)
+
+    run_world(scenario)
