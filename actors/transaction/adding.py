@@ -13,8 +13,8 @@ from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
-from raylog.actors.transaction.failures import added, asked_topics
-from raylog.actors.transaction.ids import Ids
+from raylog.actors.transaction.failures import added, asked_topics, failed
+from raylog.actors.transaction.ids import Ids, completing
 from raylog.actors.transaction.state import FIRST_VERSION, OWN_EPOCHS, PREPARED, State
 from raylog.actors.transaction.step import TransactionStep
 from raylog.wire.errors import ConcurrentTransactions, ErrorCode, InvalidTxnState
@@ -28,8 +28,8 @@ from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 def add_partitions(ids: Ids, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
     """Answer the leader of a partition, or a group coordinator; theirs is version 2.
 
-    What comes while the transaction before is being completed waits for that: in version 2 a
-    producer goes on at once, and nobody has to ask again.
+    What comes while the transaction before is being completed waits a little for that: in version 2
+    a producer goes on at once, and seldom has to ask again.
     """
     request = asked.request
     try:
@@ -38,8 +38,17 @@ def add_partitions(ids: Ids, step: TransactionStep, asked: Asked[AddPartitions])
         if request.verify_only:
             raise
         ids.park(request.transactional_id, asked)
+        step.parked.append(asked)
     else:
         step.answer(asked, codes)
+
+
+def waited_in_vain(ids: Ids, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
+    """Answer what has waited long enough, if it still waits."""
+    transactional_id = asked.request.transactional_id
+    if ids.unpark(transactional_id, asked):
+        refusal = ConcurrentTransactions(f"{transactional_id!r} is still being completed")
+        step.answer(asked, failed(asked.request, asked.version, refusal))
 
 
 def add_partitions_of_client(
@@ -96,9 +105,10 @@ def _is_known(image: MetadataImage, name: str, index: int) -> bool:
 
 def _open(ids: Ids, step: TransactionStep, adding: AddPartitions, version: int) -> None:
     """Have the partitions in an open transaction; raises why that cannot be."""
+    before = ids.find(adding.transactional_id)
+    if before.state in PREPARED:  # whoever asks: the next producer id may not be known yet
+        raise completing(before)
     found = ids.held(adding.transactional_id, adding.producer_id, adding.producer_epoch)
-    if found.state in PREPARED:
-        raise ConcurrentTransactions(f"{adding.transactional_id!r} is being completed")
     if found.is_kept:
         raise InvalidTxnState(f"{adding.transactional_id!r} is prepared: it can only be ended")
     partitions = found.with_partitions(adding.topics)
@@ -119,8 +129,6 @@ def _open(ids: Ids, step: TransactionStep, adding: AddPartitions, version: int) 
 def _verify(ids: Ids, asked: AddPartitions) -> list[int]:
     """Whether each partition belongs to the open transaction (KIP-890)."""
     found = ids.held(asked.transactional_id, asked.producer_id, asked.producer_epoch)
-    if found.state in PREPARED:
-        raise ConcurrentTransactions(f"{asked.transactional_id!r} is being completed")
     return [
         int(ErrorCode.NONE if found.has(topic, index) else ErrorCode.TRANSACTION_ABORTABLE)
         for topic, partitions in asked.topics

@@ -44,11 +44,23 @@ def _described(ids: Ids, transactional_id: str) -> TransactionState:
         transaction_start_time_ms=found.start_ms,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
-        topics=[
-            TopicData(topic=topic, partitions=sorted(partitions))
-            for topic, partitions in found.partitions.items()
-        ],
+        topics=_remaining(ids, found),
     )
+
+
+def _remaining(ids: Ids, found: Transaction) -> list[TopicData]:
+    """The partitions of a transaction; while it is being completed, those without their marker."""
+    unmarked = ids.unmarked.get(found.transactional_id)
+    topics = [
+        TopicData(
+            topic=topic,
+            partitions=sorted(
+                one for one in partitions if unmarked is None or (topic, one) in unmarked
+            ),
+        )
+        for topic, partitions in found.partitions.items()
+    ]
+    return [one for one in topics if one.partitions]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,28 @@
 """How transactions end: by EndTxn, by fencing, and the last record when all markers are written.
 
 In transaction version 2 every end raises the epoch (KIP-890), so that a late request cannot mean
-the next transaction. What EndTxn 5 is answered:
+the next transaction. `shard` has the table of all requests; this is what EndTxn is answered:
 
-|                | abort, repeated | abort    | commit, repeated | commit   |
-|----------------|-----------------|----------|------------------|----------|
-| EMPTY          | fenced          | aborts   | fenced           | invalid  |
-| ONGOING        | fenced          | aborts   | fenced           | commits  |
-| PREPARE_COMMIT | invalid         | fenced   | concurrent       | fenced   |
-| PREPARE_ABORT  | concurrent      | fenced   | invalid          | fenced   |
-| COMPLETE_COMMIT| invalid         | aborts   | the same again   | invalid  |
-| COMPLETE_ABORT | the same again  | aborts   | invalid          | invalid  |
+| EndTxn 5         | abort, repeated | abort      | commit, repeated | commit     | anybody else |
+|------------------|-----------------|------------|------------------|------------|--------------|
+| EMPTY            | fenced          | aborts     | fenced           | invalid    | refused      |
+| ONGOING          | fenced          | aborts     | fenced           | commits    | refused      |
+| PREPARE_…        | concurrent      | concurrent | concurrent       | concurrent | concurrent   |
+| COMPLETE_COMMIT  | invalid         | aborts     | the same again   | invalid    | refused      |
+| COMPLETE_ABORT   | the same again  | aborts     | invalid          | invalid    | refused      |
 
-Repeated is what carries the epoch before. Up to version 4 an epoch is the producer's own or fenced;
-EMPTY is invalid then, and a completed transaction takes its own end again and no other.
+| EndTxn 0-4       |                 | abort      |                  | commit     | anybody else |
+|------------------|-----------------|------------|------------------|------------|--------------|
+| EMPTY            |                 | invalid    |                  | invalid    | refused      |
+| ONGOING          |                 | aborts     |                  | commits    | refused      |
+| PREPARE_…        |                 | concurrent |                  | concurrent | refused      |
+| COMPLETE_COMMIT  |                 | invalid    |                  | done       | refused      |
+| COMPLETE_ABORT   |                 | done       |                  | invalid    | refused      |
+
+Repeated is what carries the epoch before, or the last epoch of the producer id before. Refused is
+INVALID_PRODUCER_ID_MAPPING for another producer id, PRODUCER_FENCED for another epoch. In version 2
+a producer goes on while markers are being written, under the raised epoch: it may abort its next
+transaction, of which the coordinator has not heard yet, before the one before is complete.
 """
 
 from __future__ import annotations
@@ -22,7 +31,7 @@ from dataclasses import replace
 
 from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.features import TRANSACTION_VERSION
-from raylog.actors.transaction.ids import Ids
+from raylog.actors.transaction.ids import Ids, completing
 from raylog.actors.transaction.state import (
     EPOCH_MAX,
     FIRST_VERSION,
@@ -36,18 +45,12 @@ from raylog.actors.transaction.state import (
     Transaction,
 )
 from raylog.actors.transaction.step import TransactionStep
-from raylog.wire.errors import (
-    ConcurrentTransactions,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    ProducerFenced,
-)
+from raylog.wire.errors import InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
 from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 
 OWN_EPOCHS_SINCE = 5
 """The version of EndTxn that raises the epoch."""
 _ENDED = {(State.COMPLETE_COMMIT, True), (State.COMPLETE_ABORT, False)}
-_ENDING = {(State.PREPARE_COMMIT, True), (State.PREPARE_ABORT, False)}
 
 
 def end_transaction(ids: Ids, step: TransactionStep, asked: Asked[EndTxnRequest]) -> None:
@@ -72,6 +75,8 @@ def _end_first(ids: Ids, step: TransactionStep, asked: Asked[EndTxnRequest]) -> 
 def _end(ids: Ids, step: TransactionStep, asked: Asked[EndTxnRequest]) -> None:
     request = asked.request
     found = ids.find(request.transactional_id)
+    if found.state in PREPARED:
+        raise completing(found)
     repeated = _is_repeated(found, request)
     _check_holder(found, request, repeated=repeated)
     if found.state is State.ONGOING or (
@@ -90,8 +95,6 @@ def _is_repeated(found: Transaction, request: EndTxnRequest) -> bool:
     says = (request.producer_id, request.producer_epoch + 1)
     if says == (found.producer_id, found.producer_epoch) and not found.is_kept:
         return True
-    if found.state in PREPARED:
-        return says == found.after
     return (
         found.state in RESTING
         and request.producer_id == found.previous_producer_id
@@ -108,15 +111,13 @@ def _check_holder(found: Transaction, request: EndTxnRequest, *, repeated: bool)
         raise InvalidProducerIdMapping(
             f"{found.transactional_id!r} has producer id {holder_id}, not {request.producer_id}"
         )
-    if request.producer_epoch != epoch or found.state in PREPARED:
+    if request.producer_epoch != epoch:
         raise ProducerFenced(
             f"{found.transactional_id!r} has epoch {epoch}, not {request.producer_epoch}"
         )
 
 
-def _refusal(found: Transaction, *, committed: bool) -> ConcurrentTransactions | InvalidTxnState:
-    if (found.state, committed) in _ENDING:
-        return ConcurrentTransactions(f"{found.transactional_id!r} is being completed")
+def _refusal(found: Transaction, *, committed: bool) -> InvalidTxnState:
     end = "committed" if committed else "aborted"
     return InvalidTxnState(f"{found.transactional_id!r} is {found.state.label} and cannot be {end}")
 
@@ -183,6 +184,7 @@ def complete(
     found = ids.transactions.get(transactional_id)
     if found is None or found.state not in PREPARED or found.holder != (producer_id, epoch):
         return
+    ids.unmarked.pop(transactional_id, None)
     committed = found.state is State.PREPARE_COMMIT
     after_id, after_epoch = found.after
     ids.change(

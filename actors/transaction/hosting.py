@@ -17,6 +17,7 @@ from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime, Timer
+from raylog.actors.transaction.api import AddPartitions
 from raylog.actors.transaction.failures import failed
 from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.loading import load
@@ -29,6 +30,9 @@ from raylog.wire.errors import KafkaError
 from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
 
 APPEND_TIMEOUT_MS = 30_000
+PARKED_MS = 100
+"""How long a leader's request waits for the end of the transaction before: Kafka's default of
+`add.partitions.to.txn.retry.backoff.max.ms`. Then the producer asks again."""
 SWEEP_IDS = 500
 """Ids looked at in one go."""
 Sweep = Callable[[TransactionShard, TransactionStep, list[str]], None]
@@ -95,11 +99,22 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
             self._appends.when_durable(partial(self._epoch_is_durable, step.coordinator_epoch))
         for markers in step.markers:
             self._appends.when_durable(partial(self._sender.send, self, markers))
+        for asked in step.parked:
+            self._runtime.call_later(PARKED_MS, partial(self._waited, asked))
+
+    def _waited(self, asked: Asked[AddPartitions]) -> None:
+        if self.is_active:
+            self._run(lambda step: self._shard.waited_in_vain(step, asked))
 
     def _epoch_is_durable(self, epoch: int) -> None:
         self.coordinator_epoch = epoch
 
     # ---- what the sender reports ---------------------------------------------------------
+
+    def marker_written(self, markers: SendMarkers, topic: str, partition: int) -> None:
+        """A partition has its marker; others may still be without."""
+        if self.is_active:
+            self._shard.marker_written(markers.transactional_id, topic, partition)
 
     def markers_written(self, markers: SendMarkers) -> None:
         """Every partition has its marker."""

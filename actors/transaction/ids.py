@@ -19,6 +19,7 @@ from raylog.actors.transaction.state import (
 )
 from raylog.actors.transaction.step import SendMarkers, TransactionStep
 from raylog.wire.errors import (
+    ConcurrentTransactions,
     CoordinatorLoadInProgress,
     InvalidProducerIdMapping,
     InvalidRequest,
@@ -33,6 +34,11 @@ from raylog.wire.internal.transactions import (
 
 FLEXIBLE_SINCE = 1
 """The level of TRANSACTION_VERSION since which records are written in their newer form."""
+
+
+def completing(found: Transaction) -> ConcurrentTransactions:
+    """What is answered while markers are being written: ask again."""
+    return ConcurrentTransactions(f"{found.transactional_id!r} is being completed")
 
 
 class ProducerIdPool:
@@ -74,6 +80,8 @@ class Ids:
         """The newest in the log."""
         self._epoch_is_own = False
         """Whether this incarnation of the coordinator has written it."""
+        self.unmarked: dict[str, set[tuple[str, int]]] = {}
+        """Of ids whose transaction is being completed: partitions that have no marker yet."""
         self._parked: dict[str, list[Asked[Any]]] = {}
 
     def replay(self, record: tuple[Any, ...]) -> None:
@@ -102,18 +110,20 @@ class Ids:
     def held(self, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
         """The state of an id, for the producer that has it; raises why another is refused.
 
-        While a transaction is completed that is also who has it afterwards.
+        While its markers are being written that is who has it afterwards, and nobody gets it.
         """
         found = self.find(transactional_id)
         own_id, own_epoch = found.holder
         if found.state in PREPARED and (producer_id, epoch) == found.after:
-            return found
+            raise completing(found)
         if producer_id != own_id:
             raise InvalidProducerIdMapping(
                 f"{transactional_id!r} has producer id {own_id}, not {producer_id}"
             )
         if epoch != own_epoch:
             raise ProducerFenced(f"{transactional_id!r} has epoch {own_epoch}, not {epoch}")
+        if found.state in PREPARED:
+            raise completing(found)
         return found
 
     def park(self, transactional_id: str, asked: Asked[Any]) -> None:
@@ -126,6 +136,16 @@ class Ids:
         if found is not None and found.state in PREPARED:
             return []
         return self._parked.pop(transactional_id, [])
+
+    def unpark(self, transactional_id: str, asked: Asked[Any]) -> bool:
+        """Have a request wait no longer; whether it did."""
+        parked = self._parked.get(transactional_id, [])
+        if asked not in parked:
+            return False
+        parked.remove(asked)
+        if not parked:
+            del self._parked[transactional_id]
+        return True
 
     def change(self, step: TransactionStep, new: Transaction) -> None:
         """Store another state of an id."""
@@ -165,6 +185,9 @@ class Ids:
             partitions=decided.partitions,
         )
         step.markers.append(markers)
+        self.unmarked[decided.transactional_id] = {
+            (topic, index) for topic, found in decided.partitions.items() for index in found
+        }
 
     def renew_epoch(self, step: TransactionStep) -> None:
         """Have markers carry a higher epoch: what was sent before is refused where they come."""

@@ -59,6 +59,9 @@ class Owner(Protocol):
 
     coordinator_epoch: int
 
+    def marker_written(self, markers: SendMarkers, topic: str, partition: int) -> None:
+        """A partition has its marker; others may still be without."""
+
     def markers_written(self, markers: SendMarkers) -> None:
         """Every partition has its marker."""
 
@@ -350,6 +353,7 @@ class MarkerSender:
         if sending.dropped:
             return
         sending.left.discard((piece.topic, piece.index))
+        sending.owner.marker_written(sending.markers, piece.topic, piece.index)
         if not sending.left:
             self._failpoints.reach("markers.written")
             self._sendings[sending.owner].discard(sending)

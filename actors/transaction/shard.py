@@ -3,6 +3,48 @@
 Handlers look at the ids, append records to their step, ask for markers and answer. Every answer
 waits until what it rests on is durable. The parts: `starting`, `adding`, `ending`, `aging`,
 `describing`.
+
+What is answered, by state and by who asks, is what Apache Kafka 4.3.1 answers (tests/differential:
+`table_sessions`, `held_sessions`). Resting is EMPTY, COMPLETE_COMMIT and COMPLETE_ABORT; prepared
+is PREPARE_COMMIT and PREPARE_ABORT, while markers are being written.
+
+| request, by whom              | nothing | resting         | ONGOING         | prepared     |
+|-------------------------------|---------|-----------------|-----------------|--------------|
+| InitProducerId without epoch  | new id  | next epoch      | aborts, concurr.| concurrent   |
+|   with the current epoch      | new id  | next epoch      | aborts, concurr.| concurrent   |
+|   with the epoch before       | new id  | the current one | aborts, concurr.| concurrent   |
+|   with any other epoch        | new id  | fenced          | aborts, concurr.| concurrent   |
+|   of the id before, used up   | new id  | the current one | aborts, concurr.| concurrent   |
+|   of any other producer id    | new id  | fenced          | fenced          | concurrent   |
+| add partitions, or offsets    | unknown | ONGOING         | ONGOING         | concurrent(*)|
+|   with any other epoch        | unknown | fenced          | fenced          | concurrent(*)|
+|   of any other producer id    | unknown | unknown         | unknown         | concurrent(*)|
+| verify partitions             | unknown | abortable       | abortable, done | concurrent   |
+|   with any other epoch        | unknown | fenced          | fenced          | fenced       |
+|   of any other producer id    | unknown | unknown         | unknown         | unknown      |
+| EndTxn 5                      | unknown | see `ending`    | ends            | concurrent   |
+|   with the epoch before       | unknown | see `ending`    | fenced          | concurrent   |
+|   with any other epoch        | unknown | fenced          | fenced          | concurrent   |
+|   of any other producer id    | unknown | unknown         | unknown         | concurrent   |
+| EndTxn 0-4                    | unknown | see `ending`    | ends            | concurrent   |
+|   with any other epoch        | unknown | fenced          | fenced          | fenced       |
+|   of any other producer id    | unknown | unknown         | unknown         | unknown      |
+| Describe-, ListTransactions   | absent  | as it is        | as it is        | as it is (**)|
+
+(*) From a leader or a group coordinator it waits a little for the end (`adding`).
+(**) Of the partitions those are described that have no marker yet.
+
+Concurrent is CONCURRENT_TRANSACTIONS: ask again. Fenced is PRODUCER_FENCED, to old versions
+INVALID_PRODUCER_EPOCH. Unknown is INVALID_PRODUCER_ID_MAPPING, abortable TRANSACTION_ABORTABLE,
+absent TRANSACTIONAL_ID_NOT_FOUND. The epoch before counts if the same producer had it: EndTxn 5 and
+InitProducerId with the current epoch raise it. An id is used up with its last epoch. In prepared
+the current epoch is the one that comes afterwards, if the end has raised it. Partitions are added
+by AddPartitionsToTxn, by Produce since version 12 and by TxnOffsetCommit since 5; older ones of
+these two verify, and so does whoever asks with `verify_only`. DEAD and PREPARE_EPOCH_FENCE are
+never stored: the first is a tombstone, so nothing, the second is PREPARE_ABORT at once.
+
+One thing differs from Kafka. Where the producer goes on with another id, because its own is used up
+or in two-phase commit, that id is not unknown in prepared: it is told to ask again.
 """
 
 from __future__ import annotations
@@ -50,6 +92,10 @@ class TransactionShard:
             if found.state in PREPARED:
                 self.ids.send_markers(step, found)
 
+    def marker_written(self, transactional_id: str, topic: str, partition: int) -> None:
+        """A partition has its marker, below the high watermark."""
+        self.ids.unmarked.get(transactional_id, set()).discard((topic, partition))
+
     def markers_written(self, step: TransactionStep, markers: SendMarkers) -> None:
         """Every partition has its marker, below the high watermark."""
         ending.complete(
@@ -61,6 +107,10 @@ class TransactionShard:
         )
         for asked in self.ids.take_parked(markers.transactional_id):
             self.handle(step, asked)
+
+    def waited_in_vain(self, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
+        """A parked request has waited long enough."""
+        adding.waited_in_vain(self.ids, step, asked)
 
     def markers_uncertain(self, step: TransactionStep, epoch: int) -> None:
         """Markers sent under an epoch may still be on their way: let them be refused later."""

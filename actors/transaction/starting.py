@@ -12,7 +12,7 @@ from dataclasses import replace
 from raylog.actors.coordination.step import Asked
 from raylog.actors.transaction.ending import fence
 from raylog.actors.transaction.failures import failed
-from raylog.actors.transaction.ids import Ids
+from raylog.actors.transaction.ids import Ids, completing
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import (
     LAST_EPOCH,
@@ -46,12 +46,12 @@ def init_producer_id(ids: Ids, step: TransactionStep, asked: Asked[InitProducerI
         fresh = Transaction(transactional_id, producer_id=ids.producer_ids.take(), producer_epoch=0)
         _begin(ids, step, asked, replace(fresh, timeout_ms=timeout_ms))
         return
+    if found.state in PREPARED:
+        raise completing(found)
     if not _knows(request, found):
         raise ProducerFenced(
             f"{transactional_id!r} has producer id {found.holder[0]}, not {request.producer_id}"
         )
-    if found.state in PREPARED:
-        raise ConcurrentTransactions(f"{transactional_id!r} is being completed")
     if found.state is not State.ONGOING:
         _begin(ids, step, asked, replace(_next(ids, request, found), timeout_ms=timeout_ms))
     elif request.keep_prepared_txn:

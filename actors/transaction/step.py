@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raylog.actors.coordination.step import Step
+from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.transaction.api import AddPartitions
 from raylog.actors.transaction.state import Partitions
 
 
@@ -28,5 +29,7 @@ class TransactionStep(Step):
     """Carried out in this order: records as one batch, answers, markers."""
 
     markers: list[SendMarkers] = field(default_factory=list)
+    parked: list[Asked[AddPartitions]] = field(default_factory=list)
+    """What waits from now on: `waited_in_vain` is to be called a little later."""
     coordinator_epoch: int | None = None
     """The epoch of the markers from here on, once the step is durable; None: as before."""

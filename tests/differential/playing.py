@@ -61,14 +61,14 @@ def play(
 ) -> Transcripts:
     """Play sessions to a fresh broker, several at a time."""
     chosen = list(sessions)
-    _prepare(address)
+    prepare(address)
     with ThreadPoolExecutor(PLAYERS) as pool:
         known = expected or {}
         played = pool.map(lambda one: one.run(address, known.get(one.name)), chosen)
         return {one.name: transcript for one, transcript in zip(chosen, played, strict=True)}
 
 
-def _prepare(address: str) -> None:
+def prepare(address: str) -> None:
     """Make the shared topics, and wait until every coordinator serves."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + START_S

@@ -30,11 +30,20 @@ def record(expected: Transcripts | None = None) -> Transcripts:
 
 def stop_last(mark: str) -> None:
     """Ask the last broker of a cluster to stop, and wait until it has."""
-    for pid in marked_processes(mark):
-        if f"broker-{STOPPED}.properties" in Path(f"/proc/{pid}/cmdline").read_text():
-            os.kill(pid, signal.SIGTERM)
-            while not _is_over(pid):
-                time.sleep(0.05)
+    pid = process_of(mark, STOPPED)
+    os.kill(pid, signal.SIGTERM)
+    while not _is_over(pid):
+        time.sleep(0.05)
+
+
+def process_of(mark: str, broker: int) -> int:
+    """The process of one of a cluster's brokers."""
+    (found,) = (
+        pid
+        for pid in marked_processes(mark)
+        if f"broker-{broker}.properties" in Path(f"/proc/{pid}/cmdline").read_text()
+    )
+    return found
 
 
 def _is_over(pid: int) -> bool:

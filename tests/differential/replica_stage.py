@@ -211,8 +211,8 @@ def play(
 ) -> Transcripts:
     """Play scenarios, one after the other, to four fresh brokers; `stop_last` stops the last."""
     known = expected or {}
+    until_live(address, BROKERS)
     with _client(address) as client:
-        _until(client, lambda states: len(states) == BROKERS and not any(states.values()))
         for one in scenarios:
             if one.before:
                 topics = {one.topic(name): placed for name, placed in one.before.items()}
@@ -231,6 +231,12 @@ def play(
 def _client(address: str) -> WireClient:
     host, _, port = address.split(",")[0].rpartition(":")
     return WireClient(host, int(port))
+
+
+def until_live(address: str, brokers: int) -> None:
+    """Wait until so many brokers are there and none is fenced."""
+    with _client(address) as client:
+        _until(client, lambda states: len(states) == brokers and not any(states.values()))
 
 
 def _until(client: WireClient, holds: Callable[[dict[int, bool]], bool]) -> None:

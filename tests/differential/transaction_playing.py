@@ -33,6 +33,12 @@ def play(
     address: str, sessions: Iterable[Session], expected: Mapping[str, Transcript] | None = None
 ) -> playing.Transcripts:
     """Play sessions to a fresh broker once its transaction coordinator serves."""
+    prepare(address)
+    return playing.play(address, sessions, expected)
+
+
+def prepare(address: str) -> None:
+    """Wait until the transaction coordinator of a fresh broker serves."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + playing.START_S
     ids = [f"warm-up-{number}" for number in range(50)]
@@ -41,7 +47,6 @@ def play(
         while not (_serves(client, ids) and _gives_producer_ids(client)):
             assert time.monotonic() < deadline, f"no coordinators after {playing.START_S:g} s"
             time.sleep(0.05)
-    return playing.play(address, sessions, expected)
 
 
 def _gives_producer_ids(client: WireClient) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from tests.differential import mixed_transactions
+from tests.differential import hasty_sessions, mixed_transactions, table_sessions
 from tests.differential.people import Outsider
 from tests.differential.session import Sessions
 from tests.differential.stage import Stage
@@ -357,3 +357,5 @@ def _choices(
 
 
 SESSIONS.extend(mixed_transactions.SESSIONS)
+SESSIONS.extend(table_sessions.SESSIONS)
+SESSIONS.extend(hasty_sessions.SESSIONS)

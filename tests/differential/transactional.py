@@ -54,6 +54,11 @@ Places = Mapping[str, Sequence[int]]
 class Producer:
     """One producer. What is refused for a while only is asked again."""
 
+    waits = True
+    """Whether it asks again what is refused for a while."""
+    looks = True
+    """Whether it waits until its ends are complete."""
+
     def __init__(self, stage: Stage, name: str, transactional_id: str = "x") -> None:
         self.stage, self.name = stage, name
         self.id = f"{stage.session}.{transactional_id}" if transactional_id else ""
@@ -69,7 +74,7 @@ class Producer:
         } | other
         answer = self._ask(InitProducerIdRequest(**fields), version)
         if answer is not None and not answer.error_code:
-            self._become(answer.producer_id, answer.producer_epoch)
+            self.become(answer.producer_id, answer.producer_epoch)
         return answer
 
     def again(self, version: int = 5) -> Any:
@@ -156,8 +161,8 @@ class Producer:
         fields = self._identity() | {"committed": committed} | other
         answer = self._ask(EndTxnRequest(**fields), version)
         if answer is not None and answer.producer_id >= 0:
-            self._become(answer.producer_id, answer.producer_epoch)
-        if answer is not None and not answer.error_code:
+            self.become(answer.producer_id, answer.producer_epoch)
+        if self.waits and self.looks and answer is not None and not answer.error_code:
             self.describe()  # how far an end has got decides what a second one is answered
         return answer
 
@@ -178,6 +183,8 @@ class Producer:
     def describe(self, *others: str) -> Any:
         """DescribeTransactions, once nothing is being completed any more."""
         request = DescribeTransactionsRequest(transactional_ids=[self.id, *others])
+        if not self.waits:
+            return self._ask(request, 0)
         return self.stage.until(
             self.name,
             lambda: (request, 0),
@@ -191,6 +198,8 @@ class Producer:
     def list(self, version: int = 2, **filters: Any) -> Any:
         """ListTransactions; only the session's own are noted."""
         request = ListTransactionsRequest(**filters)
+        if not self.waits:
+            return self._ask(request, version)
         return self.stage.until(self.name, lambda: (request, version), self._is_settled)
 
     def _is_settled(self, answer: Any) -> bool:
@@ -212,12 +221,13 @@ class Producer:
 
     def like(self, name: str) -> Producer:
         """Another connection with the identity that this one has now."""
-        other = Producer(self.stage, name)
-        other.id = self.id
-        other._become(self.producer_id, self.epoch)
+        other = type(self)(self.stage, name)
+        other.id, other.waits = self.id, self.waits
+        other.become(self.producer_id, self.epoch)
         return other
 
-    def _become(self, producer_id: int, epoch: int) -> None:
+    def become(self, producer_id: int, epoch: int) -> None:
+        """Go on with an identity."""
         if (producer_id, epoch) != (self.producer_id, self.epoch):
             self.producer_id, self.epoch = producer_id, epoch
             self.sequences.clear()
@@ -230,6 +240,8 @@ class Producer:
         }
 
     def _ask(self, request: Any, version: int) -> Any:
+        if not self.waits:
+            return self.stage.step(self.name, request, version)
         return self.stage.until(
             self.name,
             lambda: (request, version),

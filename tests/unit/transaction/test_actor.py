@@ -6,6 +6,7 @@ from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.hosting import PARKED_MS
 from raylog.wire.errors import ErrorCode, KafkaStorageError
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.wire.messages.list_transactions import ListTransactionsRequest
@@ -97,16 +98,57 @@ def test_a_leader_waits_for_the_markers_of_the_transaction_before(tmp_path: Path
         world.brokers[OTHER_BROKER].leads = False
         assert not (await world.ask(end(*holder), SECOND)).error_code
         answer = world.send_add(adding(holder[0], 1))
-        await world.world.advance(500)
+        await world.world.advance(PARKED_MS / 2)
         assert answer == []
         world.brokers[OTHER_BROKER].leads = True
-        await world.world.advance(1_000)
+        await world.world.advance(PARKED_MS / 2)
         assert answer == [[0, 0, 0]]
         world.brokers[OTHER_BROKER].leads = False
         await world.ask(end(holder[0], 1), SECOND)
         waiting = world.send_add(adding(holder[0], 2))
         await world.apply(PartitionChanged(id_of(TRANSACTIONS_TOPIC), 0, leader=OTHER_BROKER))
         assert waiting == [[ErrorCode.NOT_COORDINATOR] * 3]
+
+    run(scenario, tmp_path)
+
+
+def test_a_leader_does_not_wait_for_ever(tmp_path: Path) -> None:
+    """A partition without a leader may take a week; the producer asks again meanwhile."""
+
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.brokers[OTHER_BROKER].leads = False
+        assert not (await world.ask(end(*holder), SECOND)).error_code
+        for _ in range(3):
+            answer = world.send_add(adding(holder[0], 1), adding(holder[0] + 1, 1))
+            await world.world.advance(PARKED_MS + 1)
+            assert answer == [[ErrorCode.CONCURRENT_TRANSACTIONS] * 3] * 2
+        world.brokers[OTHER_BROKER].leads = True
+        await world.world.advance(2_000)
+        assert await state(world) == "CompleteCommit"
+        assert await world.ask_add(adding(holder[0], 1)) == [0, 0, 0]
+
+    run(scenario, tmp_path)
+
+
+def test_what_is_left_is_described(tmp_path: Path) -> None:
+    """While markers are being written: the partitions that have none yet, as in Kafka."""
+
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.brokers[OTHER_BROKER].leads = False
+        assert not (await world.ask(end(*holder), SECOND)).error_code
+        await world.world.advance(5)
+        request = DescribeTransactionsRequest(transactional_ids=["x"])
+        (found,) = (await world.ask(request, 0)).transaction_states
+        assert found.transaction_state == "PrepareCommit"
+        assert [(one.topic, one.partitions) for one in found.topics] == [("u", [0])]
+        world.brokers[OTHER_BROKER].leads = True
+        await world.world.advance(2_000)
+        (found,) = (await world.ask(request, 0)).transaction_states
+        assert (found.transaction_state, found.topics) == ("CompleteCommit", [])
 
     run(scenario, tmp_path)
 

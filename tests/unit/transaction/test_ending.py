@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.transaction.state import EPOCH_MAX, LAST_EPOCH, NEVER_MS, State
+from raylog.actors.transaction.state import EPOCH_MAX, LAST_EPOCH, NEVER_MS, PREPARED, State
 from raylog.wire.errors import ErrorCode
 from tests.support.transactions import (
     FIRST,
@@ -14,6 +14,8 @@ from tests.support.transactions import (
     SECOND,
     TransactionWorld,
     add,
+    add_first,
+    codes_of,
     end,
     init,
 )
@@ -57,8 +59,8 @@ def world_in(state: State, version: int = SECOND) -> TransactionWorld:
     [
         (State.EMPTY, FENCED, NONE, FENCED, INVALID),
         (State.ONGOING, FENCED, NONE, FENCED, NONE),
-        (State.PREPARE_COMMIT, INVALID, FENCED, CONCURRENT, FENCED),
-        (State.PREPARE_ABORT, CONCURRENT, FENCED, INVALID, FENCED),
+        (State.PREPARE_COMMIT, CONCURRENT, CONCURRENT, CONCURRENT, CONCURRENT),
+        (State.PREPARE_ABORT, CONCURRENT, CONCURRENT, CONCURRENT, CONCURRENT),
         (State.COMPLETE_COMMIT, INVALID, NONE, NONE, INVALID),
         (State.COMPLETE_ABORT, NONE, NONE, INVALID, INVALID),
     ],
@@ -70,13 +72,14 @@ def test_every_cell_of_version_2(
     commit_again: ErrorCode,
     commit: ErrorCode,
 ) -> None:
+    others = CONCURRENT if state in PREPARED else FENCED
     cells = [
         (START_EPOCH - 1, False, abort_again),
         (START_EPOCH, False, abort),
         (START_EPOCH - 1, True, commit_again),
         (START_EPOCH, True, commit),
-        (START_EPOCH + 1, True, FENCED),
-        (START_EPOCH - 2, False, FENCED),
+        (START_EPOCH + 1, True, others),
+        (START_EPOCH - 2, False, others),
     ]
     for epoch, committed, expected in cells:
         world = world_in(state)
@@ -98,8 +101,8 @@ def test_every_cell_of_version_2(
     [
         (State.EMPTY, INVALID, INVALID),
         (State.ONGOING, NONE, NONE),
-        (State.PREPARE_COMMIT, INVALID, CONCURRENT),
-        (State.PREPARE_ABORT, CONCURRENT, INVALID),
+        (State.PREPARE_COMMIT, CONCURRENT, CONCURRENT),
+        (State.PREPARE_ABORT, CONCURRENT, CONCURRENT),
         (State.COMPLETE_COMMIT, INVALID, NONE),
         (State.COMPLETE_ABORT, NONE, INVALID),
     ],
@@ -180,8 +183,16 @@ def test_after_the_last_epoch_a_producer_goes_on_with_another_id(reload: bool) -
     assert (markers.producer_id, markers.producer_epoch) == (PID, EPOCH_MAX)
     again = world.ask(end(PID, LAST_EPOCH), SECOND)
     assert again.error_code == CONCURRENT
-    assert world.ask(init(producer_id=NEXT_PID, producer_epoch=0), 5).error_code == CONCURRENT
+    for who in ((PID, LAST_EPOCH - 1), (PID, LAST_EPOCH), (PID, EPOCH_MAX), (NEXT_PID, 0)):
+        assert (
+            world.ask(init(producer_id=who[0], producer_epoch=who[1]), 5).error_code == CONCURRENT
+        )
+        assert codes_of(world.ask(add_first(*who), 3)) == [CONCURRENT]
+        for committed in (True, False):
+            assert world.ask(end(*who, committed=committed), SECOND).error_code == CONCURRENT
+    assert world.ask(add(PID, LAST_EPOCH, verify=True)) == [FENCED]
     assert world.ask(add(NEXT_PID, 0, verify=True)) == [CONCURRENT]
+    assert world.ask(add(NEXT_PID, 1, verify=True)) == [UNMAPPED]
     world.write_markers()
     if reload:
         world.crash()
