@@ -94,6 +94,15 @@ class DescribedConfig:
         return self.source is ConfigSource.DEFAULT
 
 
+def node_id_of(name: str) -> int | None:
+    """The broker that the name of a BROKER resource means; None if it is no 32-bit number."""
+    try:
+        node_id = int(name) if name.isdecimal() else INT_MAX + 1
+    except ValueError:
+        return None  # more digits than Python reads
+    return node_id if node_id <= INT_MAX else None
+
+
 def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
     """The key of that name; InvalidConfig names the nearest if there is none."""
     key = keys.get(name)
@@ -151,11 +160,18 @@ def _typed(key: ConfigKey, text: str) -> Value:
             case ConfigType.LIST:
                 return split_list(text)
             case ConfigType.DOUBLE:
-                return float(text)
+                return float(_digits(text))
             case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
-                return int(text)
+                return int(_digits(text))
     except (ValueError, KeyError) as wrong:
         raise _invalid(key, text, f"must be of type {key.type.name}") from wrong
+
+
+def _digits(text: str) -> str:
+    """A number's text; raises ValueError for 1_000, which Python reads and Java does not."""
+    if "_" in text:
+        raise ValueError(text)
+    return text
 
 
 _BOOLEANS = {"true": True, "false": False}

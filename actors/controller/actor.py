@@ -264,15 +264,19 @@ class ControllerActor:
         return self._runtime.monotonic_ms() - term.quorum.supported_ms
 
     def _append(self, term: _Term, records: list[Record]) -> None:
-        """Replay records and have them written."""
+        """Replay records and have them written.
+
+        What cannot be replayed must not reach a voter: every later controller would fail on it.
+        """
         if not records:
             return
         encoded = tuple(map(encode_record, records))
-        term.unwritten.append(LogEntry(term.machine.image.offset, term.quorum.epoch, encoded))
-        term.bytes_since_snapshot += sum(map(len, encoded))
+        entry = LogEntry(term.machine.image.offset, term.quorum.epoch, encoded)
         for election in unclean_elections(term.machine.image, records):
             log.warning("unclean election: %s", election)
         term.machine.replay(records)
+        term.unwritten.append(entry)
+        term.bytes_since_snapshot += sum(map(len, encoded))
         term.recent.extend(records)
         if len(term.recent) > 2 * RECENT_RECORDS_MAX:
             del term.recent[:-RECENT_RECORDS_MAX]

@@ -13,6 +13,7 @@ from raylog.actors.config import (
     check,
     check_topic,
     find_key,
+    node_id_of,
     split_list,
 )
 from raylog.actors.controller.api import (
@@ -104,9 +105,10 @@ class ConfigControl:
     def _check_broker(self, name: str) -> None:
         if not name:
             return
-        if not name.isdecimal():
+        node_id = node_id_of(name)
+        if node_id is None:
             raise InvalidRequest("Unable to parse broker name as a base 10 number.")
-        if int(name) not in self._image.brokers:
+        if node_id not in self._image.brokers:
             raise BrokerIdNotRegistered(f"No node with id {name} found.")
 
     def _apply(self, kind: ResourceType, op: ConfigOp, configs: dict[str, str]) -> None:

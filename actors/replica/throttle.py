@@ -34,6 +34,7 @@ UNLIMITED = 2**63 - 1
 """The default of Kafka's keys: no limit."""
 EVERY_REPLICA = "*"
 RELEASED_AT_ONCE = 10
+_DIGITS_MAX = 10
 STEP_MS = 5
 """Between releases while there is nothing to be waited off."""
 
@@ -61,7 +62,13 @@ def throttled_replicas(text: str) -> ThrottledReplicas:
     if EVERY_REPLICA in items:
         return ThrottledReplicas(every=True)
     pairs = [item.split(":") for item in items if item]
-    return ThrottledReplicas(frozenset((int(one), int(broker)) for one, broker in pairs))
+    return ThrottledReplicas(
+        frozenset(
+            (int(one), int(broker))
+            for one, broker in pairs
+            if max(len(one), len(broker)) <= _DIGITS_MAX  # as in Kafka, longer ones mean nobody
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from raylog.actors.config import (
     describe_dynamic_default,
     describe_group,
     describe_topic,
+    node_id_of,
 )
 from raylog.actors.controller.topics import check_name
 from raylog.actors.gateway.answers import attempt
@@ -94,9 +95,10 @@ def _described_broker(
     if not name:
         described = describe_dynamic_default(layers.dynamic_default)
         return [config for config in described if keys is None or config.name in keys]
-    if not name.isdecimal():
+    node_id = node_id_of(name)
+    if node_id is None:
         raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
-    if int(name) != broker_id:
+    if node_id != broker_id:
         raise InvalidRequest(
             f"Unexpected broker id, expected {broker_id} or empty string, but received {name}"
         )

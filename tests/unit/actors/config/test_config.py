@@ -50,6 +50,9 @@ def test_values_are_read_by_the_type_of_their_key(name: str, text: str, value: o
     [
         ("retention.ms", "-2", "between -1 and 9223372036854775807"),
         ("retention.ms", "soon", "of type LONG"),
+        ("retention.ms", "1_000", "of type LONG"),
+        ("retention.ms", "9" * 5_000, "of type LONG"),
+        ("min.cleanable.dirty.ratio", "0_1", "of type DOUBLE"),
         ("max.message.bytes", "2147483648", "between 0 and 2147483647"),
         ("preallocate", "yes", "of type BOOLEAN"),
         ("cleanup.policy", "compact,shred", "one of: compact, delete"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.config import ResourceType
+from raylog.actors.controller import actor as controller_actor
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -37,7 +38,7 @@ from raylog.actors.controller.api import (
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import BrokerFenced, BrokerRegistered, LeaderChanged
 from raylog.actors.names import CONTROLLER, controller_name
-from raylog.actors.runtime.base import ActorSpec
+from raylog.actors.runtime.base import ActorSpec, PeerLost
 from raylog.wire.errors import ErrorCode, InvalidRequest, NotController, StaleBrokerEpoch
 from tests.support.voters import CLUSTER, VoterWorld
 
@@ -59,6 +60,11 @@ class World:
     async def start_controller(self) -> None:
         args = {"cluster_id": CLUSTER, "broker_ids": [0], "settings": self.settings}
         await self.voters.runtime.spawn(ActorSpec(NAME, CONTROLLER, args))
+
+    def controller(self) -> ControllerActor:
+        actor = self.voters.world.resident(NAME).actor
+        assert isinstance(actor, ControllerActor)
+        return actor
 
     async def call(self, method: str, *args: Any) -> Any:
         """A call that is repeated until a controller serves."""
@@ -226,6 +232,32 @@ def test_a_successor_has_everything_that_was_answered() -> None:
         assert (after.controller_epoch, after.offset) == (2, before.offset + 1)
 
     scenario(story)
+
+
+@pytest.mark.parametrize("broken", ["replay", "encode_record"])
+def test_a_record_that_cannot_be_taken_in_reaches_no_voter(
+    monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def mistaken(*_: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    async def told() -> None:
+        world = World()
+        await world.start()
+        await world.broker()
+        term = world.controller()._term
+        assert term is not None
+        owner = term.machine if broken == "replay" else controller_actor
+        with monkeypatch.context() as patched:
+            patched.setattr(owner, broken, mistaken)
+            with pytest.raises(PeerLost):
+                await world.call_once("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+        assert term.unwritten == []
+        assert len(world.voters.world.failures) == 1
+        await world.start_controller()
+        assert (await world.image()).topics == {}
+
+    asyncio.run(told())
 
 
 def test_when_the_voter_is_gone_waiters_are_told_and_service_resumes_with_it() -> None:
