@@ -16,7 +16,7 @@ BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo demo-clients test check fmt lint types layers unit property sim sim-planted sim-campaign sim-transactions cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo demo-clients test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
         differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
@@ -65,18 +65,14 @@ unit: $(STAMP) ## machines, codecs, storage: no Ray
 property: $(STAMP) ## Hypothesis; golden frames; directories of earlier commits
 	$(PYTEST) $(BOTH_CORES) tests/property tests/golden tests/compat
 
-sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one
-	SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
+sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one, KIND=transactions SEED=7 for one of another kind
+	KIND=$(KIND) SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
 
 sim-planted: $(STAMP) ## every planted mistake must be found; an hour or so
 	PLANTED=all $(PYTEST) tests/sim/test_planted.py -v
 
-sim-campaign: $(STAMP) ## new seeds for SECONDS=600, summed up over runs in STATE=.cache/simulation.json
-	$(VENV)/bin/raylog sim --campaign $(or $(SECONDS),600) --state $(or $(STATE),.cache/simulation.json)
-
-sim-transactions: $(STAMP) ## the same with transactional clients; sums up in STATE=.cache/simulation-transactions.json
-	$(VENV)/bin/raylog sim --transactions --campaign $(or $(SECONDS),600) \
-	  --state $(or $(STATE),.cache/simulation-transactions.json)
+sim-campaign: $(STAMP) ## new seeds of KIND=plain for SECONDS=600; prints what was covered, sums up over runs in .cache
+	$(VENV)/bin/raylog sim --kind $(or $(KIND),plain) --campaign $(or $(SECONDS),600) $(if $(STATE),--state $(STATE))
 
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)

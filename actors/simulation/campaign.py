@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import Report, run_seed
 from raylog.actors.simulation.scenario import Plan
 
@@ -28,11 +29,12 @@ class Tally:
     simulated_s: float = 0.0
     steps: int = 0
     acknowledged: int = 0
-    transactions: bool = False
-    """Which kind of seeds they are."""
+    kind: Kind = Kind.PLAIN
     committed: int = 0
     aborted: int = 0
     checks: dict[str, int] = field(default_factory=dict)
+    branches: dict[str, list[int]] = field(default_factory=dict)
+    """How many seeds took each branch, and how often all of them did."""
     failures: dict[str, str] = field(default_factory=dict)
     """Seed to the first violation."""
 
@@ -47,6 +49,9 @@ class Tally:
         self.committed += report.committed
         self.aborted += report.aborted
         self.checks = dict(Counter(self.checks) + Counter(report.counts))
+        for name, times in report.branches.items():
+            seeds, before = self.branches.get(name, (0, 0))
+            self.branches[name] = [seeds + (times > 0), before + times]
         if not report.passed and len(self.failures) < FAILURES_MAX:
             self.failures[str(report.seed)] = report.violations[0][:300]
 
@@ -58,24 +63,35 @@ class Tally:
             f"{self.seconds / 60:.1f} min, {self.acknowledged} acknowledged records, "
             f"{sum(self.checks.values())} checks of {len(self.checks)} properties"
         )
-        if self.transactions:
+        if self.kind is Kind.TRANSACTIONS:
             yield f"{self.committed} transactions told to be committed, {self.aborted} aborted"
+        yield from self._coverage()
         for seed, violation in self.failures.items():
             yield "  " + self.reproduced(seed, violation)
 
+    def _coverage(self) -> Iterator[str]:
+        """The branches, those that were taken least first."""
+        yield f"{'seeds':>9} {'times':>9}  branch"
+        for name, (seeds, times) in sorted(self.branches.items(), key=lambda one: one[1]):
+            yield f"{seeds:>9} {times:>9}  {name}{'' if seeds else ': NEVER TAKEN'}"
+
     def reproduced(self, seed: int | str, violation: str) -> str:
         """The line that repeats a failure, and what it was."""
-        kind = "--transactions " if self.transactions else ""
+        kind = "" if self.kind is Kind.PLAIN else f"--kind {self.kind} "
         return f"raylog sim {kind}--seed {seed}    # {violation}"
 
 
-def load(path: Path, *, transactions: bool = False) -> Tally:
+def load(path: Path, kind: Kind = Kind.PLAIN) -> Tally:
     """The tally so far; an empty one if there is none. Raises ValueError for other seeds'."""
     if not path.exists():
-        return Tally(transactions=transactions)
-    tally = Tally(**json.loads(path.read_text(encoding="utf-8")))
-    if tally.transactions != transactions:
-        raise ValueError(f"{path} is about seeds of another kind")
+        return Tally(kind=kind)
+    values = json.loads(path.read_text(encoding="utf-8"))
+    if values.pop("transactions", False):  # how files of older campaigns tell the kind
+        values["kind"] = Kind.TRANSACTIONS
+    tally = Tally(**values)
+    tally.kind = Kind(tally.kind)
+    if tally.kind is not kind:
+        raise ValueError(f"{path} is about seeds of the kind {tally.kind}, not {kind}")
     return tally
 
 
@@ -88,11 +104,11 @@ def save(tally: Tally, path: Path) -> None:
 
 
 def campaign(
-    path: Path, seconds: float, say: Callable[[str], None], *, transactions: bool = False
+    path: Path, seconds: float, say: Callable[[str], None], kind: Kind = Kind.PLAIN
 ) -> Tally:
     """Run seeds for some seconds of real time, from the first one that has not been run."""
-    tally = load(path, transactions=transactions)
-    plan = Plan(transactions=transactions)
+    tally = load(path, kind)
+    plan = Plan(kind=kind)
     end = time.monotonic() + seconds
     saved = time.monotonic()
     while (began := time.monotonic()) < end:

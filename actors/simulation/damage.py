@@ -6,12 +6,16 @@ from collections.abc import Callable
 from random import Random
 
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA
+from raylog.actors.runtime.base import PeerLost, PeerTimeout
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import Direction
 from raylog.actors.simulation.world import Machine, Resident
 
 ROLES = (REPLICA, REPLICA, REPLICA, BROKER, CONTROLLER, GATEWAY)
+
+SHUTDOWN_MS = 5_000
+"""After which a broker that shuts down is killed."""
 
 
 class Damage:
@@ -69,6 +73,21 @@ class Damage:
             return
         self.tell(f"kill {_short(victim)}")
         self.world.kill(victim.ref.name)
+
+    def restart_cleanly(self, broker: Resident) -> None:
+        """Have a broker shut down as an operator does; then it comes back."""
+        if self.is_over:
+            return
+        self.tell(f"{_short(broker)} shuts down")
+        self.cluster.runtime.start(self._restart_cleanly(broker), "restart cleanly")
+
+    async def _restart_cleanly(self, broker: Resident) -> None:
+        try:
+            await self.cluster.runtime.call(broker.ref, "shutdown", timeout_ms=SHUTDOWN_MS)
+        except (PeerLost, PeerTimeout) as failure:
+            self.world.note("not shut down", type(failure).__name__)
+        if broker.process.alive:
+            self.world.kill(broker.ref.name)
 
     def pause(self, victim: Resident, seconds: float) -> None:
         """Have a process stand still."""

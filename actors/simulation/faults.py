@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from raylog.actors.names import BROKER
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.damage import ROLES, Damage
 from raylog.actors.simulation.network import CLIENT, Weather
@@ -15,6 +16,7 @@ from raylog.actors.simulation.world import Machine
 _HOUR_MS = 3_600_000
 WEIGHTS = {
     "kill": 6,
+    "restart_cleanly": 2,
     "stop_node": 3,
     "lose_power": 3,
     "pause": 4,
@@ -30,6 +32,7 @@ WEIGHTS = {
     "pause_followers": 3,
     "flicker": 4,
     "hold_back_change": 2,
+    "part_histories": 3,
     "isolate_leader": 1,
     "cut_while_writing": 1,
     "shake_quorum": 1,
@@ -75,6 +78,7 @@ class Faults:
         """Every kind of fault."""
         return {
             "kill": self._kill,
+            "restart_cleanly": self._restart_cleanly,
             "stop_node": self._stop_node,
             POWER: self._lose_power,
             "pause": self._pause,
@@ -90,6 +94,7 @@ class Faults:
             "pause_followers": self._sequences.pause_followers,
             "flicker": self._flicker,
             "hold_back_change": self._sequences.hold_back_change,
+            "part_histories": self._sequences.part_histories,
             "isolate_leader": self._sequences.isolate_leader,
             "cut_while_writing": self._sequences.cut_while_writing,
             "shake_quorum": self._sequences.shake_quorum,
@@ -134,6 +139,11 @@ class Faults:
         if victim is not None:
             longest_s = self._random.choice((1.0, 2.0, 4.0, 8.0, 20.0))
             self._do.pause(victim, longest_s * self._random.random() + 0.5)
+
+    def _restart_cleanly(self) -> None:
+        broker = self._do.victim(BROKER)
+        if broker is not None:
+            self._do.restart_cleanly(broker)
 
     def _stop_node(self) -> None:
         machine = self._do.machine()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 
 from raylog.actors.controller.api import (
@@ -22,9 +22,17 @@ REPLICAS_MIN = 2
 class Operator:
     """Does something every other second: all of it while faults last, then topics only."""
 
-    def __init__(self, cluster: Cluster, random: Random, replicas_max: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        random: Random,
+        replicas_max: int,
+        configs: Mapping[str, str | None] | None = None,
+    ) -> None:
+        """`configs` are those of the topics that it makes."""
         self._cluster = cluster
         self._random = random
+        self._configs = configs or {}
         self._replicas_max = min(replicas_max, len(cluster.machines))
         self.topics: list[str] = []
         """Topics that were acknowledged."""
@@ -47,7 +55,7 @@ class Operator:
     async def create(self, name: str, partitions: int) -> bytes:
         """Make a topic and wait for it; its id."""
         replicas = self._random.randint(REPLICAS_MIN, self._replicas_max)
-        return await self.make(NewTopic(name, partitions, replicas))
+        return await self.make(NewTopic(name, partitions, replicas, configs=self._configs))
 
     async def make(self, topic: NewTopic) -> bytes:
         """Make a topic as it is described and wait for it; its id."""

@@ -8,10 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from raylog.actors.collecting import without_collector
+from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.properties import Property, PropertyViolated
 from raylog.actors.simulation.scenario import Plan, Simulation
 from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
+
+SIMULATIONS: dict[Kind, type[Simulation]] = {
+    Kind.PLAIN: Simulation,
+    Kind.TRANSACTIONS: TransactionalSimulation,
+}
 
 
 @dataclass(slots=True)
@@ -27,6 +33,9 @@ class Report:
     aborted: int = 0
     """Transactions that were told to be so."""
     counts: dict[str, int] = field(default_factory=dict)
+    """How often each property was looked at."""
+    branches: dict[str, int] = field(default_factory=dict)
+    """How often each branch of the code that this kind of seeds looks for was taken."""
     violations: list[str] = field(default_factory=list)
     timeline: list[str] = field(default_factory=list)
 
@@ -37,8 +46,7 @@ class Report:
 
 
 async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
-    kind = TransactionalSimulation if plan.transactions else Simulation
-    simulation = kind(loop, seed, plan)
+    simulation = SIMULATIONS[plan.kind](loop, seed, plan)
     try:
         await simulation.run()
     except PropertyViolated:
@@ -49,6 +57,7 @@ async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
         report.steps = loop.steps
         report.simulated_s = loop.time()
         report.counts = {one.name: count for one, count in simulation.checks.counts.items()}
+        report.branches = dict(simulation.coverage.counts)
         report.acknowledged = sum(len(one.acknowledged) for one in simulation.ledgers)
         report.committed, report.aborted = simulation.ended_transactions()
 

@@ -9,9 +9,12 @@ from random import Random
 
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation import branches
 from raylog.actors.simulation.clients import Ledger, Producer, Reader, Stoppable
 from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.coverage import Branch, Coverage
 from raylog.actors.simulation.faults import POWER, WEIGHTS, Faults, draw_weights
+from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.observing import Observer
 from raylog.actors.simulation.observing_quorum import QuorumObserver
@@ -19,6 +22,7 @@ from raylog.actors.simulation.operator import Operator
 from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.tuning import tuned
 from raylog.actors.simulation.world import World
 from raylog.wire.errors import KafkaError
 
@@ -28,6 +32,9 @@ CLIENT_PAUSES_S = (0.25, 0.25, 0.25, 1.5)
 """Longest waits of a client between two requests."""
 FAULT_PAUSES_S = ((0.3, 2.0), (0.3, 2.0), (0.1, 0.8), (1.0, 4.0))
 """Shortest and longest time between two faults."""
+SNAPSHOT_BYTES = ("1500", "5000", "20971520")
+"""Growth of the metadata log after which a snapshot takes its place."""
+SEGMENT_BYTES = ("", "400", "1500", "6000")
 LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
 ACKS_ALL = -1
 
@@ -40,8 +47,7 @@ class Plan:
     fault_s: float | None = None
     replicas: int = 3
     """At most."""
-    transactions: bool = False
-    """Whether clients are transactional: another mix of clients and faults."""
+    kind: Kind = Kind.PLAIN
 
 
 class Simulation:
@@ -49,12 +55,16 @@ class Simulation:
 
     fault_s = 10.0
     """How long faults come, if the plan does not say."""
+    branches: Sequence[Branch] = branches.ALL
+    """What seeds of this kind are to take, all together."""
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         self.checks = Checks()
+        self.coverage = Coverage(self.branches)
         self.world = World(loop, seed, simulated_role, SimRuntime)
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
+        self._constants = Random(f"{seed} constants")  # noqa: S311 - the same
         brokers = plan.brokers or self.random.choice((3, 3, 3, 3, 4, 5))
         self._weights = self._draw_weights()
         self.cluster = Cluster(self.world, brokers, self._settings())
@@ -63,7 +73,8 @@ class Simulation:
         self.ledgers: list[Ledger] = []
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
-        self.operator = Operator(self.cluster, self.random, plan.replicas)
+        configs = self._topic_configs()
+        self.operator = Operator(self.cluster, self.random, plan.replicas, configs)
         self._done = False
 
     def _draw_weights(self) -> dict[str, int]:
@@ -96,11 +107,17 @@ class Simulation:
             "leader.imbalance.check.interval.seconds": draw(("1", "300", "300")),
             "replica.fetch.max.bytes": str(fetch_bytes),
             "replica.fetch.response.max.bytes": str(2 * fetch_bytes),
+            "metadata.log.max.record.bytes.between.snapshots": draw(SNAPSHOT_BYTES),
         }
+
+    def _topic_configs(self) -> dict[str, str | None]:
+        """Some of the topics' settings: in most seeds segments hold some batches only."""
+        segment_bytes = self.random.choice(SEGMENT_BYTES)
+        return {"internal.segment.bytes": segment_bytes} if segment_bytes else {}
 
     async def run(self) -> None:
         """The whole of it; raises PropertyViolated."""
-        with self.observer.stepping():
+        with tuned(self._constants), self.coverage.watching(), self.observer.stepping():
             await self.cluster.start()
             await self._make_topics()
             self._start_clients(self.random.choice(CLIENT_PAUSES_S))

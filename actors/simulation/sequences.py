@@ -10,11 +10,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from raylog.actors.controller.api import AlterPartitions, CreateTopics, IsrOutcome, NewTopic
+from raylog.actors.controller.api import (
+    AlterPartitions,
+    AlterReassignments,
+    CreateTopics,
+    ElectLeaders,
+    IsrOutcome,
+    NewTopic,
+    ReassignPartition,
+)
 from raylog.actors.metadata.records import NO_LEADER
 from raylog.actors.metadata.voting import VoterAppend
 from raylog.actors.names import BROKER, CONTROLLER, REPLICA
+from raylog.actors.ports import PartitionKey
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation.cluster import CALL_TIMEOUT_MS
 from raylog.actors.simulation.damage import Damage
 from raylog.actors.simulation.world import Machine, Resident
 from raylog.wire.errors import ErrorCode, KafkaError
@@ -159,6 +169,55 @@ class Sequences:
 
         self._trap("register_broker", spring)
 
+    def part_histories(self) -> None:
+        """Three brokers lead in turn, and the second never gets what the first wrote (KIP-279).
+
+        The third gets it, but nothing of what the second wrote. When the second comes back, the
+        leader names an epoch before it of which the second never had a record.
+        """
+        found = [
+            (topic.name, index, state)
+            for topic in self._do.cluster.newest_image().topics.values()
+            for index, state in enumerate(topic.partitions)
+            if len(state.replicas) == 3
+            and set(state.isr) == set(state.replicas)
+            and self._is_written((topic.topic_id, index), state.leader)
+        ]
+        if not found:
+            return
+        name, index, state = self._random.choice(found)
+        third = state.leader
+        first, second = (one for one in state.replicas if one != third)
+        self._do.tell(f"{name}-{index}: brokers {first}, {second} and {third} lead in turn")
+        order = AlterReassignments([ReassignPartition(name, index, (first, second, third))])
+        elect = ElectLeaders(False, [(name, index)], CALL_TIMEOUT_MS)
+        machine = self._do.cluster.machines
+        written_s, more_s = self._random.uniform(0.5, 0.9), self._random.uniform(0.5, 0.9)
+
+        def first_leads() -> None:
+            self._pause_on(machine[second], written_s)
+            self._ask_controllers("elect_leaders", elect)
+
+        def second_leads() -> None:
+            self._pause_on(machine[third], more_s)
+            self._kill_on(machine[first])
+
+        self._ask_controllers("alter_reassignments", order)
+        self._do.later(0.1, first_leads)
+        self._do.later(0.1 + 0.9 * written_s, second_leads)
+        self._do.later(0.1 + written_s + 0.8 * more_s, lambda: self._kill_on(machine[second]))
+
+    def _is_written(self, key: PartitionKey, leader: int) -> bool:
+        """Whether a partition's leader has records."""
+        replica = self._do.on(self._do.cluster.machines[leader], REPLICA)
+        partition = None if replica is None else replica.actor._partitions.get(key)
+        return partition is not None and partition.log.log_end_offset > 0
+
+    def _kill_on(self, machine: Machine) -> None:
+        replica = self._do.on(machine, REPLICA)
+        if replica is not None:
+            self._do.kill(replica)
+
     def _leaders_over(self, broker_id: int, spared: Machine) -> list[Machine]:
         """Machines that lead what a broker has a replica of; those with the fewest in sync."""
         led = [
@@ -237,13 +296,17 @@ class Sequences:
         """Have every controller that takes itself for one decide something."""
         self._asked += 1
         asked = CreateTopics([NewTopic(f"asked-{self._asked}", 1, 2)])
+        self._ask_controllers("create_topics", asked)
+
+    def _ask_controllers(self, method: str, asked: object) -> None:
+        """Ask every controller that takes itself for one; what becomes of it shows elsewhere."""
         runtime = self._do.cluster.runtime
 
         async def ask(name: str) -> None:
             try:
-                await runtime.call(name, "create_topics", asked, timeout_ms=1_000)
+                await runtime.call(name, method, asked, timeout_ms=1_000)
             except (PeerLost, PeerTimeout, ActorGone, KafkaError) as lost:
-                self._do.world.note("nobody made it", type(lost).__name__)
+                self._do.world.note("in vain", method, type(lost).__name__)
 
         for one in self._do.cluster.of_role(CONTROLLER):
-            runtime.start(ask(one.ref.name), "ask for a topic")
+            runtime.start(ask(one.ref.name), method)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from raylog.actors.simulation.kinds import Kind
 from raylog.cli.failures import EXIT_FAILED
 
 
@@ -19,9 +21,9 @@ def sim(
         "",
         help="Where a campaign notes what it did, to go on later; by default in .cache/.",
     ),
-    transactions: bool = typer.Option(
-        False, help="Clients write in transactions: other seeds, with faults of coordinators."
-    ),
+    kind: Annotated[
+        Kind, typer.Option(help="Which clients, faults and checks: each kind has its own seeds.")
+    ] = Kind.PLAIN,
 ) -> None:
     """Run a cluster, clients and faults from one seed and check what must hold.
 
@@ -29,14 +31,13 @@ def sim(
     Exit code 1 if a property did not hold.
     """
     if campaign > 0:
-        name = "simulation-transactions" if transactions else "simulation"
-        path = Path(state or f".cache/{name}.json")
-        _run_campaign(campaign, path, transactions=transactions)
+        name = "simulation" if kind is Kind.PLAIN else f"simulation-{kind}"
+        _run_campaign(campaign, Path(state or f".cache/{name}.json"), kind)
     else:
-        _run_one(seed, verbose=verbose, transactions=transactions)
+        _run_one(seed, kind, verbose=verbose)
 
 
-def _run_one(seed: int, *, verbose: bool, transactions: bool) -> None:
+def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
     import logging
 
     from raylog.actors.simulation.run import run_seed
@@ -44,7 +45,7 @@ def _run_one(seed: int, *, verbose: bool, transactions: bool) -> None:
 
     if verbose:
         logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
-    report = run_seed(seed, Plan(transactions=transactions), quiet=not verbose)
+    report = run_seed(seed, Plan(kind=kind), quiet=not verbose)
     for line in report.timeline:
         typer.echo(line)
     checks = sum(report.counts.values())
@@ -59,10 +60,10 @@ def _run_one(seed: int, *, verbose: bool, transactions: bool) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _run_campaign(seconds: float, state: Path, *, transactions: bool) -> None:
+def _run_campaign(seconds: float, state: Path, kind: Kind) -> None:
     from raylog.actors.simulation.campaign import campaign
 
-    tally = campaign(state, seconds, typer.echo, transactions=transactions)
+    tally = campaign(state, seconds, typer.echo, kind)
     for line in tally.lines():
         typer.echo(line)
     if tally.failures:

@@ -8,27 +8,28 @@ import sys
 
 import pytest
 
+from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.properties import OF_TRANSACTIONS, Property
 from raylog.actors.simulation.run import run_seed
+from tests.sim.seeds import first_seeds, never_taken, passed
 
-SEEDS_A_TEST = 5
-ALL_SEEDS = 200
-ONE_SEED = os.environ.get("SEED")
-FIRST_SEEDS = [int(ONE_SEED)] if ONE_SEED else range(0, ALL_SEEDS, SEEDS_A_TEST)
+SEEDS = 200
+RARE = {Property.REFUSED_ABSENT, Property.LAGGARDS_STAY_OUT}
+"""Not looked at by every few seeds."""
 
 
-@pytest.mark.parametrize("first", FIRST_SEEDS)
+@pytest.mark.parametrize("first", first_seeds(Kind.PLAIN, SEEDS))
 def test_every_property_holds(first: int) -> None:
-    last = first + (1 if ONE_SEED else SEEDS_A_TEST)
-    checked: set[str] = set()
-    for seed in range(first, last):
-        report = run_seed(seed)
-        assert report.passed, f"make sim SEED={seed}: {report.violations[:3]}"
-        assert report.acknowledged > 0, f"seed {seed} wrote nothing"
-        checked.update(name for name, count in report.counts.items() if count)
-    if not ONE_SEED:
-        rare = {Property.REFUSED_ABSENT.name, Property.LAGGARDS_STAY_OUT.name}
-        assert checked >= {one.name for one in set(Property) - OF_TRANSACTIONS} - rare
+    reports = list(passed(Kind.PLAIN, first))
+    assert all(report.acknowledged for report in reports), "a seed wrote nothing"
+    checked = {name for report in reports for name, count in report.counts.items() if count}
+    if len(reports) > 1:
+        assert checked >= {one.name for one in set(Property) - OF_TRANSACTIONS - RARE}
+
+
+@pytest.mark.timeout(900)
+def test_every_branch_is_taken() -> None:
+    assert not never_taken(Kind.PLAIN, SEEDS)
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:

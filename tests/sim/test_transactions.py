@@ -8,36 +8,36 @@ import sys
 
 import pytest
 
+from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.properties import OF_TRANSACTIONS
 from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
+from tests.sim.seeds import first_seeds, never_taken, passed
 
-SEEDS_A_TEST = 5
-ALL_SEEDS = 60
-ONE_SEED = os.environ.get("TRANSACTIONS_SEED")
-FIRST_SEEDS = [int(ONE_SEED)] if ONE_SEED else range(0, ALL_SEEDS, SEEDS_A_TEST)
-PLAN = Plan(transactions=True)
+SEEDS = 60
+PLAN = Plan(kind=Kind.TRANSACTIONS)
 
 
-@pytest.mark.parametrize("first", FIRST_SEEDS)
+@pytest.mark.parametrize("first", first_seeds(Kind.TRANSACTIONS, SEEDS))
 def test_no_transaction_is_torn(first: int) -> None:
-    checked: set[str] = set()
-    committed = 0
-    for seed in range(first, first + (1 if ONE_SEED else SEEDS_A_TEST)):
-        report = run_seed(seed, PLAN)
-        assert report.passed, f"raylog sim --transactions --seed {seed}: {report.violations[:3]}"
-        committed += report.committed
-        checked.update(name for name, count in report.counts.items() if count)
-    assert committed > 0, "nothing was committed"
-    if not ONE_SEED:
+    reports = list(passed(Kind.TRANSACTIONS, first))
+    checked = {name for report in reports for name, count in report.counts.items() if count}
+    if len(reports) > 1:
+        assert sum(report.committed for report in reports) > 0, "nothing was committed"
         assert checked >= {one.name for one in OF_TRANSACTIONS}
+
+
+@pytest.mark.timeout(900)
+def test_every_branch_is_taken() -> None:
+    assert not never_taken(Kind.TRANSACTIONS, SEEDS)
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
     code = (
         "from raylog.actors.simulation.run import run_seed;"
+        "from raylog.actors.simulation.kinds import Kind;"
         "from raylog.actors.simulation.scenario import Plan;"
-        "print(run_seed(3, Plan(transactions=True)).trace)"
+        "print(run_seed(3, Plan(kind=Kind.TRANSACTIONS)).trace)"
     )
     traces = {
         subprocess.run(

@@ -16,6 +16,7 @@ from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.properties import Property
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.scenario import ACKS_ALL, LOST, SERVED_AGAIN_S, Plan, Simulation
+from raylog.actors.simulation.transactions import branches
 from raylog.actors.simulation.transactions.copying import (
     FETCH_VERSION,
     Copier,
@@ -57,6 +58,7 @@ class TransactionalSimulation(Simulation):
     """One run."""
 
     fault_s = 7.0
+    branches = branches.ALL
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         super().__init__(loop, seed, plan)

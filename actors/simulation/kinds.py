@@ -1,0 +1,14 @@
+"""Kinds of seeds: each has its own clients, faults and checks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """A kind by the name that the command line has for it; the same seed differs between kinds."""
+
+    PLAIN = "plain"
+    """Producers and readers, under every fault that replication and metadata are to survive."""
+    TRANSACTIONS = "transactions"
+    """Clients write in transactions; faults of coordinators come on top."""
