@@ -9,6 +9,7 @@
 | `cleaner` | how far it was cleaned, what cleaned segments replace (`checkpoint.py`) | a hint |
 | `high-watermark` | how far the log was at a checkpoint | a hint |
 | `partition.json` | topic, topic id, partition, settings (`partition_file.py`) | of the metadata |
+| `holes` | nothing: offsets may be missing, for the log is a copy of a compacted one | a hint |
 | `*.aside` | a segment that lay behind damage, kept until the log is whole again | nothing |
 | `*.tmp` | a file that is being written; removed on opening | nothing |
 
@@ -36,7 +37,8 @@ STATE_FILE = "state"
 HIGH_WATERMARK_FILE = "high-watermark"
 CLEANER_FILE = "cleaner"
 PARTITION_FILE = "partition.json"
-_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, PARTITION_FILE)
+HOLES_FILE = "holes"
+_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, PARTITION_FILE, HOLES_FILE)
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX, ASIDE_SUFFIX)
 
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)

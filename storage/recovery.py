@@ -31,6 +31,7 @@ from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction, encode_index
 from raylog.storage.layout import (
     ASIDE_SUFFIX,
+    HOLES_FILE,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TEMPORARY_SUFFIX,
@@ -78,6 +79,7 @@ class Recovered:
     log_end_offset: int
     cleaner: CleanerState
     set_aside: list[str]  # names of files
+    has_holes: bool  # it is noted that offsets may be missing
     report: RecoveryReport
 
 
@@ -109,6 +111,7 @@ class Recovery:
         self._generation = 0
         self._held = 0  # exclusive end of what the log held for sure
         self._set_aside: list[str] = []
+        self._has_holes = False
         self._epoch_before = NO_EPOCH  # of the last batch that was scanned
         self._overlaps = False  # the segment has what the next one has, as after a cut-off cleaning
         self._cleaner = CleanerFile(disk, directory).read()
@@ -157,6 +160,7 @@ class Recovery:
             end,
             self._cleaner,
             self._set_aside,
+            self._has_holes,
             self._report,
         )
 
@@ -192,6 +196,7 @@ class Recovery:
         offsets = map(parse_producers_name, names)
         self._snapshots = sorted(offset for offset in offsets if offset is not None)
         self._set_aside = sorted(filter(is_set_aside, names))
+        self._has_holes = HOLES_FILE in names
 
     def _begin_at(self, log_start_offset: int) -> None:
         """Remove segments before the log start; if those at it are missing the others are no log.
@@ -360,7 +365,7 @@ class Recovery:
             self._epoch_before,
             limit,
             self._first_epoch(limit),
-            has_holes=self._config.compact,
+            has_holes=self._has_holes or self._config.compact,
             held=self._held,
         )
         for _, fields, data, at in checked(self._disk, fd, segment.size, segment.file_size, around):

@@ -6,7 +6,7 @@ from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk, Writable, is_passing
 from raylog.storage.files import SegmentFiles
 from raylog.storage.jobs import FlushJob, Snapshot
-from raylog.storage.layout import segment_name
+from raylog.storage.layout import HOLES_FILE, segment_name
 from raylog.storage.producers import marker_in
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered
@@ -48,6 +48,7 @@ class LogWriter:
         "_flushed_ms",
         "_flushing",
         "_generation",
+        "_has_holes",
         "_offline",
         "_pending_snapshots",
         "_retired",
@@ -79,6 +80,7 @@ class LogWriter:
         self._start = found.state.log_start_offset
         self._end = found.log_end_offset
         self._generation = found.state.generation
+        self._has_holes = found.has_holes
         self._clean_end = found.state.clean_end  # until the log changes
         self._written = found.state.written
         self._pending_snapshots: list[Snapshot] = []
@@ -171,11 +173,21 @@ class LogWriter:
                     raise OffsetOutOfRange(
                         f"batch at {header.base_offset} from the leader, the log ends at {end}"
                     )
+                if header.base_offset > end and not self._has_holes:
+                    self._note_holes()
                 whole.append((header, batch))
                 end = header.next_offset
         except KafkaError as refusal:
             return whole, refusal
         return whole, None
+
+    def _note_holes(self) -> None:
+        """Leave a note before offsets are missing: else they are a sign of damage, at the end."""
+        try:
+            self._disk.close(self._disk.open(self._files.path(HOLES_FILE), create=True))
+        except OSError as failure:
+            self._refuse("open", failure)
+        self._has_holes = True
 
     def _has_room_for(
         self, whole: list[tuple[BatchHeader, memoryview]], size: int, now_ms: int

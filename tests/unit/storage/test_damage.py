@@ -1,5 +1,6 @@
 """Damage to what was written for sure: it is noticed, set aside and not served."""
 
+import errno
 import random
 from collections.abc import Callable
 
@@ -203,18 +204,44 @@ def test_epochs_that_lie_are_made_again(disk: FaultyDisk) -> None:
     assert log.is_whole
 
 
-def test_a_hole_before_the_last_batch_is_believed_where_there_are_others(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize(
+    ("offsets", "noted", "end"),
+    [((0, 3, 7), False, 8), ((0, 1, 7), False, 2), ((0, 1, 7), True, 8), ((7,), True, 8)],
+)
+def test_a_hole_before_the_last_batch_is_believed_where_holes_are_known(
+    disk: FaultyDisk, offsets: tuple[int, ...], noted: bool, end: int
+) -> None:
+    """By a note that the log itself leaves, or by holes before."""
     log = open_log(disk)
-    for offset in (0, 3, 7):
+    for offset in offsets:
         log.append_verbatim(memoryview(batch(offset=offset)), NOW_MS)
     disk.kill()
-    assert open_log(disk).log_end_offset == 8
-    disk = FaultyDisk()
+    if not noted:
+        disk.unlink(path("holes"))
+    assert open_log(disk).log_end_offset == end
+
+
+def test_the_note_of_holes_is_left_once_and_goes_with_the_log(disk: FaultyDisk) -> None:
     log = open_log(disk)
-    for offset in (0, 1, 7):
+    append(log, batch())
+    assert "holes" not in disk.listdir(str(DIRECTORY))
+    for offset in (2, 4):
+        disk.calls.clear()
         log.append_verbatim(memoryview(batch(offset=offset)), NOW_MS)
-    disk.kill()
-    assert open_log(disk).log_end_offset == 2
+        assert disk.calls.count("open") == (offset == 2)
+    log.close()
+    open_log(disk).delete()
+    assert disk.listdir(str(DIRECTORY)) == []
+
+
+def test_a_full_disk_has_no_room_for_the_note(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("open", errno.ENOSPC, path="holes")
+    with pytest.raises(KafkaStorageError):
+        log.append_verbatim(memoryview(batch(offset=2)), NOW_MS)
+    assert (log.log_end_offset, log.offline) == (1, False)
+    assert log.append_verbatim(memoryview(batch(offset=2)), NOW_MS) == 3
 
 
 @pytest.mark.parametrize("end", ["kill", "crash", "distrust"])
