@@ -15,6 +15,8 @@ from pathlib import Path
 from raylog.actors.broker.actor import broker_spec
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.identity import Identity, read_identity
+from raylog.actors.broker.listeners import check_reach
+from raylog.actors.config import BrokerSettings
 from raylog.actors.names import broker_name, controller_name
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaError
@@ -61,12 +63,16 @@ def plan_cluster(
     settings: Mapping[str, str] | None = None,
     nodes: Sequence[str] = (),
     racks: Sequence[str] = (),
+    advertised_host: str | None = None,
+    insecure: bool = False,
 ) -> ClusterPlan:
     """A plan for one broker per port (0: a free one) on `data`; brokers there already come first.
 
     `nodes` are Ray node ids that the brokers are spread over, `racks` where they stand, in turn
-    (broker.rack). Raises InvalidConfig when there are fewer ports than brokers,
-    InconsistentClusterId when directories of different clusters lie beside one another.
+    (broker.rack). Clients are told `advertised_host`, if it is given, instead of `host`. Raises
+    InvalidConfig when there are fewer ports than brokers, or when other machines could reach the
+    brokers and that is not asked for by `insecure`; InconsistentClusterId when directories of
+    different clusters lie beside one another.
     """
     known = identities(data)
     ids = sorted(known)
@@ -82,7 +88,7 @@ def plan_cluster(
             broker_id,
             data / f"{_PREFIX}{broker_id}",
             {
-                "listeners": f"PLAINTEXT://{host}:{port}",
+                **listeners_of(host, port, advertised_host),
                 **({"broker.rack": racks[at % len(racks)]} if racks else {}),
                 **(settings or {}),
             },
@@ -90,6 +96,8 @@ def plan_cluster(
         )
         for at, (broker_id, port) in enumerate(zip(ids, ports, strict=True))
     )
+    for broker in brokers:
+        check_reach(BrokerSettings(broker.settings), insecure=insecure)
     if known:
         first = next(iter(known.values()))
         return ClusterPlan(first.cluster_id, brokers, first.voters)
@@ -97,6 +105,14 @@ def plan_cluster(
     voters = ids[: VOTERS_MAX if len(ids) >= VOTERS_MAX else 1]
     directories = tuple((one, to_base64(random_uuid(runtime.random))) for one in voters)
     return ClusterPlan(cluster_id, brokers, directories)
+
+
+def listeners_of(host: str, port: int, advertised_host: str | None) -> dict[str, str]:
+    """The settings of a broker that listens there, and is known there or under another name."""
+    listeners = {"listeners": f"PLAINTEXT://{host}:{port}"}
+    if advertised_host is not None:
+        listeners["advertised.listeners"] = f"PLAINTEXT://{advertised_host}:{port}"
+    return listeners
 
 
 def identities(data: Path) -> dict[int, Identity]:

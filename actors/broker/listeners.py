@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from dataclasses import dataclass
 
@@ -21,14 +22,69 @@ class Endpoint:
 
 
 def endpoints(settings: BrokerSettings) -> tuple[Endpoint, Endpoint]:
-    """Where to listen, and what clients are told; raises InvalidConfig."""
+    """Where to listen, and what clients are told; raises InvalidConfig.
+
+    As in Kafka an empty host is advertised as this machine's name, and the address that stands for
+    all of a machine's is never advertised: a client would connect to itself.
+    """
     listening = _only_endpoint(settings, "listeners")
     if settings.raw("advertised.listeners") is None:
-        return listening, Endpoint(listening.host or socket.gethostname(), listening.port)
-    advertised = _only_endpoint(settings, "advertised.listeners")
-    if advertised.host in ("", "0.0.0.0", "::"):  # noqa: S104 - refused, not bound
+        advertised = Endpoint(listening.host or socket.gethostname(), listening.port)
+    else:
+        advertised = _only_endpoint(settings, "advertised.listeners")
+    if not advertised.host:
         raise InvalidConfig("advertised.listeners must name a host that clients can reach")
+    if _is_wildcard(advertised.host):
+        raise InvalidConfig(
+            "advertised.listeners cannot use the nonroutable meta-address "
+            f"{advertised.host}. Use a routable IP address."
+        )
     return listening, advertised
+
+
+def _is_wildcard(host: str) -> bool:
+    """Whether a host is every address of a machine, in any spelling: 0.0.0.0, 0, ::, 0:0::0."""
+    address = _address_of(host)
+    return address is not None and int(address) == 0
+
+
+def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, rather than names; also in the short forms that sockets take."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        try:
+            return ipaddress.IPv4Address(socket.inet_aton(host))
+        except OSError:
+            return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def is_beyond_loopback(host: str) -> bool:
+    """Whether other machines may reach what listens on a host; true of a name nobody knows."""
+    address = _address_of(host)
+    if address is not None:
+        return not address.is_loopback
+    try:
+        found = socket.getaddrinfo(host or None, None, flags=socket.AI_PASSIVE)
+    except OSError:
+        return True
+    return not all(ipaddress.ip_address(str(one[4][0])).is_loopback for one in found)
+
+
+def check_reach(settings: BrokerSettings, *, insecure: bool) -> None:
+    """Raise InvalidConfig if other machines would reach the listeners and that was not asked for.
+
+    Whoever reaches them may do everything, and reads what others send.
+    """
+    listening, _ = endpoints(settings)
+    if not insecure and is_beyond_loopback(listening.host):
+        raise InvalidConfig(
+            f"other machines can reach {listening}, where nothing is encrypted and nobody has to "
+            "say who he is"
+        )
 
 
 def _only_endpoint(settings: BrokerSettings, name: str) -> Endpoint:

@@ -251,8 +251,19 @@ def nodes_here() -> list[str]:
     import ray
 
     address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    return [n["NodeID"] for n in _live_nodes() if n["NodeManagerAddress"] == address]
+
+
+def count_nodes() -> int:
+    """How many live nodes Ray has, on all machines; this process must be a driver."""
+    return len(_live_nodes())
+
+
+def _live_nodes() -> list[dict[str, Any]]:
+    import ray
+
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
-    return [n["NodeID"] for n in nodes if n["Alive"] and n["NodeManagerAddress"] == address]
+    return [node for node in nodes if node["Alive"]]
 
 
 def disconnect(timeout_s: float = _DISCONNECT_S) -> None:

@@ -54,6 +54,12 @@ class Wanted:
     ray_address: str | None = None
     """A Ray to join instead."""
     metrics: bool = False
+    advertised_host: str | None = None
+    """What clients are told, if not `host`."""
+    insecure: bool = False
+    """Whether other machines may reach the brokers, though nothing protects these."""
+    same_node: bool = False
+    """Whether all brokers may be on this machine, though the Ray that is joined has others."""
 
 
 def count_brokers(data: Path, asked: int | None) -> int:
@@ -72,6 +78,7 @@ def count_brokers(data: Path, asked: int | None) -> int:
 def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
     _check_metrics(wanted)
+    _check_reach(wanted)
     run = run_directory(wanted.data)
     check_free(wanted, run)
     tell("starting Ray")
@@ -173,7 +180,8 @@ def check_free(wanted: Wanted, run: Path) -> None:
     _end_ray(run)
     forget_record(run)
     for port in range(wanted.port, wanted.port + wanted.brokers) if wanted.port else ():
-        with contextlib.closing(socket.socket()) as probe:
+        family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
+        with contextlib.closing(socket.socket(family)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((wanted.host, port))
@@ -182,6 +190,28 @@ def check_free(wanted: Wanted, run: Path) -> None:
                     f"cannot listen on {wanted.host}:{port}: {error.strerror}",
                     "Choose other ports with --port, or see who has it: ss -ltnp",
                 ) from error
+
+
+def _check_reach(wanted: Wanted) -> None:
+    """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
+    from raylog.actors.broker.listeners import endpoints, is_beyond_loopback
+    from raylog.actors.cluster import listeners_of
+    from raylog.actors.config import BrokerSettings
+    from raylog.wire.errors import InvalidConfig
+
+    listeners = listeners_of(wanted.host, wanted.port, wanted.advertised_host)
+    try:
+        listening, _ = endpoints(BrokerSettings({**listeners, **wanted.settings}))
+    except InvalidConfig as refused:
+        raise CommandFailed(
+            str(refused), "Say under which name clients reach this machine: --advertised-host HOST"
+        ) from refused
+    if is_beyond_loopback(listening.host) and not wanted.insecure:
+        raise CommandFailed(
+            f"other machines can reach {wanted.host or 'every address'}, and brokers neither "
+            "encrypt nor ask who is there",
+            "Leave --host out, or pass --insecure if everybody in that network may do everything",
+        )
 
 
 def _check_metrics(wanted: Wanted) -> None:
@@ -205,6 +235,7 @@ def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
 
     if wanted.ray_address is not None:
         connect(wanted.ray_address)
+        _check_nodes(wanted)
         return wanted.ray_address, None, nodes_here()
     head = start_node(run, metrics=wanted.metrics)
     others = [
@@ -213,6 +244,19 @@ def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
     ]
     connect(head.address, head.token_path)
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
+
+
+def _check_nodes(wanted: Wanted) -> None:
+    """Raise CommandFailed if brokers could be expected to spread over a Ray's nodes."""
+    from raylog.actors.runtime.ray_node import count_nodes
+
+    nodes = count_nodes()
+    if nodes > 1 and not wanted.same_node:
+        raise CommandFailed(
+            f"the Ray at {wanted.ray_address} has {nodes} nodes, and all brokers would be on this "
+            "machine: their data and the secret of their links are files here",
+            "Pass --same-node if that is meant: they are lost together with this machine",
+        )
 
 
 def _start_brokers(
@@ -236,6 +280,8 @@ def _start_brokers(
         settings=wanted.settings,
         nodes=nodes,
         racks=wanted.racks,
+        advertised_host=wanted.advertised_host,
+        insecure=wanted.insecure,
     )
     brokers: list[BrokerStatus] = []
     try:
@@ -256,21 +302,22 @@ def _start_brokers(
         token_path=token,
         secret_path=secret,
         brokers=[
-            _recorded(broker, wanted.host, status.port)
+            _recorded(broker, status.port)
             for broker, status in zip(plan.brokers, brokers, strict=True)
         ],
     )
 
 
-def _recorded(broker: BrokerPlan, host: str, port: int) -> BrokerRecord:
+def _recorded(broker: BrokerPlan, port: int) -> BrokerRecord:
     """A broker as it runs: where any port would do, it keeps the one it got."""
-    settings = {**broker.settings, "listeners": f"PLAINTEXT://{host}:{port}"}
-    return BrokerRecord(
-        broker.broker_id,
-        str(broker.directory),
-        broker.settings if "advertised.listeners" in broker.settings else settings,
-        broker.node_id,
-    )
+    from raylog.actors.broker.listeners import endpoints
+    from raylog.actors.config import BrokerSettings
+
+    listening, advertised = endpoints(BrokerSettings(broker.settings))
+    settings = dict(broker.settings)
+    if not (listening.port or advertised.port):
+        settings["listeners"] = f"PLAINTEXT://{listening.host}:{port}"
+    return BrokerRecord(broker.broker_id, str(broker.directory), settings, broker.node_id)
 
 
 @contextlib.contextmanager

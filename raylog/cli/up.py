@@ -38,6 +38,14 @@ def up(
     host: Annotated[
         str, typer.Option("--host", help="Where to listen, and what clients are told.")
     ] = "127.0.0.1",
+    advertised_host: Annotated[
+        str | None,
+        typer.Option("--advertised-host", metavar="HOST", help="What clients are told instead."),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="Let other machines in: nothing is encrypted or checked."),
+    ] = False,
     data: Data = DEFAULT_DATA,
     setting: Annotated[
         list[str] | None,
@@ -63,6 +71,10 @@ def up(
         str | None,
         typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray, start none."),
     ] = None,
+    same_node: Annotated[
+        bool,
+        typer.Option("--same-node", help="Brokers on this machine only, though Ray has others."),
+    ] = False,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Let Ray collect metrics, for Prometheus (costs CPU).")
     ] = False,
@@ -88,6 +100,9 @@ def up(
         racks=tuple(racks.split(",")) if racks else (),
         ray_address=ray_address,
         metrics=metrics,
+        advertised_host=advertised_host,
+        insecure=insecure,
+        same_node=same_node,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
     with Progress() as progress:

@@ -44,6 +44,7 @@ class EmbeddedBroker:
     directory that goes away at the end; with it a later EmbeddedBroker finds what this one had.
     `racks` is where the brokers stand, in turn.
     `port` is the first broker's, the next ones follow; 0 takes free ports.
+    A setting `listeners` that other machines can reach needs `insecure=True`.
 
         with EmbeddedBroker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap})
@@ -58,6 +59,7 @@ class EmbeddedBroker:
         port: int = 0,
         first_broker_id: int = 0,
         racks: Sequence[str] = (),
+        insecure: bool = False,
     ) -> None:
         self._brokers = brokers
         self._settings = {**TEST_SETTINGS, **(settings or {})}
@@ -65,6 +67,7 @@ class EmbeddedBroker:
         self._port = port
         self._first_broker_id = first_broker_id
         self._racks = racks
+        self._insecure = insecure
         self._started: Future[list[BrokerStatus]] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -162,6 +165,7 @@ class EmbeddedBroker:
             first_broker_id=self._first_broker_id,
             settings=self._settings,
             racks=self._racks,
+            insecure=self._insecure,
         )
         self._runtime, self._cluster_id = runtime, plan.cluster_id
         try:

@@ -197,8 +197,25 @@ def test_a_ray_that_runs_already_is_joined_and_left_running(shell: Shell) -> Non
         shell.run("down")
         assert node.is_running
         shell.run("status", code=3)
+        _a_second_node_has_to_be_meant(shell, run, node.address)
     finally:
         assert stop_nodes(run) == []
+
+
+def _a_second_node_has_to_be_meant(shell: Shell, run: Path, address: str) -> None:
+    """All brokers would be on this machine, whatever other nodes Ray has."""
+    script = (
+        "from pathlib import Path; from raylog.actors.runtime.ray_node import start_node; "
+        f"start_node(Path({str(run)!r}), index=1, join={address!r})"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    process = shell.start("up", "--detach", "--port", str(shell.port), "--ray-address", address)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert b"has 2 nodes" in errors
+    assert b"--same-node" in errors
+    assert "127.0.0.1" in shell.up("--ray-address", address, "--same-node")
+    shell.run("down")
 
 
 def test_a_ray_that_hangs_does_not_hold_up_those_who_stop_it(shell: Shell) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 import typer
 
+from raylog.actors.cluster import BrokerPlan
 from raylog.cli.cluster_record import BrokerRecord, ClusterRecord, read_record
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.local_cluster import _recorded
 from raylog.cli.restarting import _chosen, _until_in_sync, restart
 from raylog.client import BlockingClient, PartitionReplicas, TopicPartition
 
@@ -32,6 +34,27 @@ def test_a_record_tells_how_brokers_were_started(tmp_path: Path) -> None:
     record = ClusterRecord("id", [1], ["127.0.0.1:9093"], "ray", None, "secret", [broker])
     record.write(tmp_path)
     assert read_record(tmp_path) == record
+
+
+@pytest.mark.parametrize(
+    ("listening", "advertised", "noted"),
+    [
+        ("127.0.0.1:0", None, "127.0.0.1:7"),
+        ("127.0.0.1:9092", None, "127.0.0.1:9092"),
+        ("0.0.0.0:0", "out:0", "0.0.0.0:7"),
+        ("0.0.0.0:0", "out:19092", "0.0.0.0:0"),
+        ("0.0.0.0:9092", "out:19092", "0.0.0.0:9092"),
+        ("::1:0", None, "::1:7"),
+    ],
+)
+def test_a_broker_keeps_the_port_that_it_got(
+    listening: str, advertised: str | None, noted: str
+) -> None:
+    settings = {"listeners": f"PLAINTEXT://{listening}"}
+    if advertised is not None:
+        settings["advertised.listeners"] = f"PLAINTEXT://{advertised}"
+    record = _recorded(BrokerPlan(0, Path("/data/broker-0"), settings), 7)
+    assert record.settings == settings | {"listeners": f"PLAINTEXT://{noted}"}
 
 
 def test_no_cluster_is_no_cluster(tmp_path: Path) -> None:

@@ -42,6 +42,16 @@ def test_three_brokers_in_one_process_know_nothing_of_one_another() -> None:
             assert len(read(broker.bootstrap, f"topic-{number}", 10)) == 10
 
 
+def test_other_machines_are_let_in_only_if_that_is_asked_for() -> None:
+    open_to_all = {"listeners": "PLAINTEXT://192.0.2.1:0"}
+    with pytest.raises(InvalidConfig, match=r"other machines can reach 192\.0\.2\.1"):
+        EmbeddedBroker(settings=open_to_all).start()
+    with pytest.raises(InvalidConfig, match=r"cannot listen on 192\.0\.2\.1"):
+        EmbeddedBroker(settings=open_to_all, insecure=True).start()
+    with pytest.raises(InvalidConfig, match=r"nonroutable meta-address 0\.0\.0\.0"):
+        EmbeddedBroker(settings={"listeners": "PLAINTEXT://0.0.0.0:0"}, insecure=True).start()
+
+
 def test_a_cluster_of_brokers_shares_its_topics() -> None:
     with EmbeddedBroker(brokers=3, first_broker_id=5) as cluster:
         assert len(cluster.bootstrap_servers) == 3

@@ -6,7 +6,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from raylog.actors.broker.listeners import Endpoint, endpoints, reserve, reserve_again
+from raylog.actors.broker.listeners import (
+    Endpoint,
+    check_reach,
+    endpoints,
+    is_beyond_loopback,
+    reserve,
+    reserve_again,
+)
 from raylog.actors.config import BrokerSettings
 from raylog.wire.errors import InvalidConfig
 
@@ -45,13 +52,54 @@ def test_listeners_are_read(
         ({"listeners": "PLAINTEXT://a:b"}, "must look like"),
         ({"listeners": "PLAINTEXT://a:70000"}, "must look like"),
         ({"listeners": "SSL://a:1"}, "only PLAINTEXT is served"),
-        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "a host that clients can reach"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
+        ({"listeners": "PLAINTEXT://[::]:1"}, "nonroutable meta-address ::"),
+        ({"listeners": "PLAINTEXT://0:1"}, "nonroutable meta-address 0"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
+        ({"advertised.listeners": "PLAINTEXT://0:0::0:1"}, "nonroutable meta-address 0:0::0"),
+        ({"advertised.listeners": "PLAINTEXT://::ffff:0.0.0.0:1"}, "nonroutable meta-address"),
         ({"advertised.listeners": "PLAINTEXT://:1"}, "a host that clients can reach"),
     ],
 )
 def test_wrong_listeners_are_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         endpoints(BrokerSettings(given))
+
+
+def test_every_address_may_be_listened_on_where_another_host_is_advertised() -> None:
+    given = {"listeners": "PLAINTEXT://0.0.0.0:1", "advertised.listeners": "PLAINTEXT://out:2"}
+    assert endpoints(BrokerSettings(given)) == (Endpoint("0.0.0.0", 1), Endpoint("out", 2))
+
+
+@pytest.mark.parametrize(
+    ("host", "beyond"),
+    [
+        ("127.0.0.1", False),
+        ("127.1", False),
+        ("127.255.0.7", False),
+        ("::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("localhost", False),
+        ("", True),
+        ("0.0.0.0", True),
+        ("::", True),
+        ("0", True),
+        ("10.1.2.3", True),
+        ("192.0.2.1", True),
+        ("2001:db8::1", True),
+        ("nobody.invalid", True),
+    ],
+)
+def test_what_other_machines_can_reach_has_to_be_asked_for(host: str, beyond: bool) -> None:
+    assert is_beyond_loopback(host) is beyond
+    advertised = {"advertised.listeners": "PLAINTEXT://out:2"}
+    settings = BrokerSettings({"listeners": f"PLAINTEXT://{host}:1", **advertised})
+    check_reach(settings, insecure=True)
+    if beyond:
+        with pytest.raises(InvalidConfig, match="other machines can reach"):
+            check_reach(settings, insecure=False)
+    else:
+        check_reach(settings, insecure=False)
 
 
 @contextmanager
