@@ -98,7 +98,6 @@ class AsyncProducer:
         self._sender: asyncio.Task[None] | None = None
         self._urgent = 0
         """Callers that wait for everything to be sent, whatever its linger time."""
-        self._is_asleep = True
         self._is_poked = False
 
     @property
@@ -126,11 +125,15 @@ class AsyncProducer:
         except UnknownTopicOrPartition:
             await producer.prepare(topic)
             due = producer.append(topic, value, key, headers, timestamp_ms, partition)
-        if due or self._is_asleep:
-            self._poke()
         if due:
+            self.poke()
             producer.raise_failures()
-            await self._sent_until(lambda: not producer.is_full, producer.settings.max_block_ms)
+            await self.make_room()
+
+    async def make_room(self) -> None:
+        """Wait until new records may be taken; raises BufferExhausted."""
+        producer = self._producer
+        await self._sent_until(lambda: not producer.is_full, producer.settings.max_block_ms)
 
     async def flush(self) -> None:
         """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
@@ -165,6 +168,11 @@ class AsyncProducer:
     async def abort_transaction(self) -> None:
         """Abort the transaction; records that were not sent yet never will be."""
         await self._end_transaction(commit=False)
+
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether there is a transaction that can be aborted."""
+        return self._producer.has_open_transaction
 
     async def close(self) -> None:
         """Stop sending and end the connections; what is not flushed is lost."""
@@ -203,7 +211,7 @@ class AsyncProducer:
             return
         self._urgent += 1
         try:
-            sender = self._poke()
+            sender = self.poke()
             if not await self._io.wait(lambda: enough() or sender.done(), timeout_ms):
                 raise BufferExhausted(
                     f"the buffer is full of unacknowledged records for {timeout_ms:.0f} ms"
@@ -213,7 +221,7 @@ class AsyncProducer:
         finally:
             self._urgent -= 1
 
-    def _poke(self) -> asyncio.Task[None]:
+    def poke(self) -> asyncio.Task[None]:
         """Let the sender look at what there is to do."""
         self._is_poked = True
         if self._sender is None or self._sender.done():
@@ -222,21 +230,22 @@ class AsyncProducer:
         return self._sender
 
     async def _run(self) -> None:
-        """Send as there is something to send, until cancelled."""
+        """Send as there is something to send, until cancelled.
+
+        Whoever begins a batch pokes: this may look next at another time than that needs.
+        """
         producer = self._producer
         try:
             while True:
                 if producer.is_idle:
-                    self._is_asleep = True
                     await self._io.wait(lambda: self._is_poked, float("inf"))
-                self._is_asleep = self._is_poked = False
+                self._is_poked = False
                 everything = self._urgent > 0
                 await producer.step(everything=everything)
                 self._io.wake()
                 if not producer.is_idle:
                     await producer.wait_for_work(lambda: self._is_poked, everything=everything)
         finally:
-            self._is_asleep = True
             self._io.wake()
 
 

@@ -1,4 +1,7 @@
-"""The blocking client: for scripts, the command line and executors. One thread at a time."""
+"""The blocking client: for scripts, the command line and executors. One thread at a time.
+
+Producers alone have a thread beside the caller's: records leave though nobody calls.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from raylog.client.admin import (
     NewTopic,
     Resource,
 )
+from raylog.client.aio import AsyncProducer
+from raylog.client.background import BackgroundLoop
 from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
 from raylog.client.consumer import Consumer
@@ -40,6 +45,7 @@ from raylog.client.settings import (
     parse_bootstrap,
 )
 from raylog.client.sockets import BlockingIo
+from raylog.client.streams import AsyncIo
 from raylog.client.transactions import (
     ActiveProducer,
     HangingTransaction,
@@ -56,6 +62,8 @@ class BlockingClient(Closing):
     """A client of one cluster.
 
     `with BlockingClient("localhost:9092") as client: ...`
+
+    Make a client of its own in each process: what `fork` copies cannot be used by the child.
     """
 
     def __init__(
@@ -63,6 +71,8 @@ class BlockingClient(Closing):
     ) -> None:
         """`settings` replaces all of the defaults, `bootstrap` included."""
         self._io = BlockingIo()
+        self._background = BackgroundLoop()
+        self._background_io = AsyncIo()
         self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
         self._cores: list[Core] = []
         core = self._new_core()
@@ -74,9 +84,11 @@ class BlockingClient(Closing):
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
     ) -> BlockingProducer:
-        """A producer; `on_delivery` is called at the end of each batch."""
-        core = self._new_core()
-        return BlockingProducer(Producer(core, settings or ProducerSettings(), on_delivery))
+        """A producer; `on_delivery` is called at the end of each batch, by the client's thread."""
+        core = Core(self._background_io, self._settings)
+        producer = Producer(core, settings or ProducerSettings(), on_delivery)
+        self._background.at_end.add(producer.close)
+        return BlockingProducer(producer, self._background, self._background_io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> BlockingConsumer:
         """A consumer of explicitly assigned partitions."""
@@ -260,6 +272,7 @@ class BlockingClient(Closing):
 
     def close(self) -> None:
         """End all connections; flush producers before."""
+        self._background.stop()
         for core in self._cores:
             core.close()
         self._io.close()
@@ -272,13 +285,18 @@ class BlockingClient(Closing):
 
 
 class BlockingProducer:
-    """Sends records; batches leave when they are full, everything leaves at `flush`.
+    """Sends records; batches leave when they are full or have lingered, everything at `flush`.
 
-    Used with `with`: leaving it normally flushes, and aborts a transaction that is still open.
+    The client's thread sends them, and calls `on_delivery`. Several threads may share a producer;
+    one of them makes the calls about transactions. Used with `with`: leaving it normally flushes,
+    and aborts a transaction that is still open.
     """
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, background: BackgroundLoop, io: AsyncIo) -> None:
         self._producer = producer
+        self._background = background
+        self._sender = AsyncProducer(producer, io)
+        self._is_poking = False
 
     @property
     def delivered_count(self) -> int:
@@ -300,53 +318,63 @@ class BlockingProducer:
         at `flush` as DeliveryFailed.
         """
         producer = self._producer
+        if self._background.unusable is not None:
+            self._background.check()
         try:
             due = producer.append(topic, value, key, headers, timestamp_ms, partition)
         except UnknownTopicOrPartition:
-            run_blocking(producer.prepare(topic))
+            self._background.call(producer.prepare(topic))
             due = producer.append(topic, value, key, headers, timestamp_ms, partition)
         if due:
-            run_blocking(producer.step())
+            if not self._is_poking:
+                self._is_poking = True
+                self._background.post(self._poke)
             producer.raise_failures()
             if producer.is_full:
-                run_blocking(producer.make_room())
+                self._background.call(self._sender.make_room())
 
     def flush(self) -> None:
         """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
-        run_blocking(self._producer.flush())
+        self._background.call(self._sender.flush())
 
     def init_transactions(self) -> None:
         """Take the transactional id over, once, before all else.
 
         Other producers of the same id are fenced, and what they left open is aborted.
         """
-        run_blocking(self._producer.init_transactions())
+        self._background.call(self._sender.init_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction: records and offsets from now on are part of it."""
-        self._producer.begin_transaction()
+        self._background.check()
+        self._sender.begin_transaction()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit a group's offsets, the next ones to read, if the transaction is committed.
 
         Raises AbortRequired, such as when the member is not in the group any more.
         """
-        run_blocking(self._producer.send_offsets_to_transaction(offsets, group))
+        self._background.call(self._sender.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
         """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
 
         Whatever else is raised leaves the outcome open: call this again.
         """
-        run_blocking(self._producer.commit_transaction())
+        self._background.call(self._sender.commit_transaction())
 
     def abort_transaction(self) -> None:
         """Abort the transaction; records that were not sent yet never will be."""
-        run_blocking(self._producer.abort_transaction())
+        self._background.call(self._sender.abort_transaction())
 
     def close(self) -> None:
-        """End the producer's connections; what is not flushed is lost."""
-        self._producer.close()
+        """Stop sending and end the connections; what is not flushed is lost.
+
+        Harmless where they have ended, or are the parent process'.
+        """
+        if self._background.unusable is None:
+            self._background.call(self._sender.close())
+            self._background.at_end.discard(self._producer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -358,12 +386,17 @@ class BlockingProducer:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            if self._producer.has_open_transaction:
+            if self._sender.has_open_transaction:
                 self.abort_transaction()
             elif kind is None:
                 self.flush()
         finally:
             self.close()
+
+    def _poke(self) -> None:
+        """In the thread; who appends from now on pokes again."""
+        self._is_poking = False
+        self._sender.poke()
 
 
 class BlockingConsumer:

@@ -31,6 +31,8 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _API_VERSIONS_VERSION = 3
+_IDLE_MS = 100.0
+"""A connection that was used less long ago is taken without a look."""
 _SOFTWARE_NAME = "raylog"
 _SOFTWARE_VERSION = "0.1.0"
 
@@ -43,6 +45,8 @@ class Channel:
     transport: Transport
     versions: dict[int, range] = field(default_factory=dict)
     """API key to the versions the broker speaks."""
+    used_ms: float = 0.0
+    """When it was last asked for."""
 
     @property
     def is_open(self) -> bool:
@@ -316,7 +320,7 @@ class Core:
         """The open channel to a broker, made if need be."""
         while True:
             channel = self._channels.get(node_id)
-            if channel is not None and channel.is_open:
+            if channel is not None and await self._is_fresh(channel):
                 return channel
             if node_id not in self._connecting:
                 break
@@ -331,6 +335,20 @@ class Core:
         self._channels[node_id] = channel
         return channel
 
+    async def _is_fresh(self, channel: Channel) -> bool:
+        """Whether a channel can be used; of one that was idle for long, brokers think otherwise.
+
+        A blocking client looks at its sockets in calls only, so it learns just now what ended.
+        """
+        now_ms = self.io.now_ms()
+        idle_ms, channel.used_ms = now_ms - channel.used_ms, now_ms
+        if channel.is_open and idle_ms > _IDLE_MS and not channel.connection.pending:
+            await self.io.pause(0)
+            if channel.is_open and idle_ms > self.settings.connections_max_idle_ms:
+                channel.connection.end(ConnectionLost("it was idle for long"))
+                channel.transport.close()
+        return channel.is_open
+
     async def _connect(self, node_id: int) -> Channel:
         """Open a connection and agree on versions."""
         stale = self._channels.pop(node_id, None)
@@ -340,7 +358,7 @@ class Core:
         connection = Connection(self.settings.client_id)
         timeout_ms = self.settings.connect_timeout_ms
         transport = await self.io.connect(host, port, connection, timeout_ms)
-        channel = Channel(connection, transport)
+        channel = Channel(connection, transport, used_ms=self.io.now_ms())
         try:
             channel.versions = await self._negotiate(channel, f"{host}:{port}")
         except Exception:

@@ -8,12 +8,22 @@ once it holds their partitions, and are given up when it cannot be committed (tr
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from raylog.client.accumulator import Accumulator, Batch, Delivery, Headers, ProducerIdentity
+from raylog.client.accumulator import (
+    COLLECTED,
+    Accumulator,
+    Appended,
+    Batch,
+    Delivery,
+    Headers,
+    ProducerIdentity,
+)
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
@@ -42,6 +52,7 @@ from raylog.wire.messages.produce import (
 from raylog.wire.records import Record, encode_batch
 from raylog.wire.uuids import ZERO_UUID
 
+log = logging.getLogger(__name__)
 _BY_NAME_LAST = 12
 """Newest Produce version that names topics instead of giving their ids."""
 _CACHED_KEY_BYTES = 64
@@ -98,6 +109,8 @@ class Producer:
         self._sticky: dict[str, int] = {}
         self._last_sticky: dict[str, int] = {}
         self._stale: set[str] = set()
+        self._failures = threading.Lock()
+        """Guards the two below: they are taken by other threads than the sender's."""
         self._failed_count = 0
         self._first_failure: Delivery | None = None
 
@@ -114,6 +127,8 @@ class Producer:
     ) -> bool:
         """Take a record; returns whether there is something to do (`step`, `make_room`).
 
+        Whoever steps must then look again when it has to be next: a batch may have begun.
+
         Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`), and
         in a transactional producer what `begin_transaction` or `abort_transaction` must cure.
         """
@@ -125,15 +140,17 @@ class Producer:
             partition = self._choose(topic, key)
         record = Record(0, timestamp_ms, key, value, list(headers) if headers else _NO_HEADERS)
         try:
-            due = self._accumulator.append((topic, partition), record)
+            outcome = self._accumulator.append((topic, partition), record)
         except KeyError:
             opened = TopicPartition(topic, partition)
             self._core.cluster.partition(opened)
             self._accumulator.open(opened)
-            due = self._accumulator.append(opened, record)
-        if due and key is None:
+            outcome = self._accumulator.append(opened, record)
+        if outcome is COLLECTED:
+            return False
+        if outcome is Appended.FULL and key is None:
             self._sticky.pop(topic, None)
-        return due
+        return True
 
     @property
     def is_full(self) -> bool:
@@ -165,11 +182,17 @@ class Producer:
     # -- out -----------------------------------------------------------------------------------
 
     async def step(self, *, everything: bool = False) -> None:
-        """Take the answers that are here, then send what is ready (or all there is)."""
+        """Take the answers that are here, then send what is ready (or all there is).
+
+        What cannot be sent for `delivery_timeout_ms` is given up. That it is tried before keeps
+        records from being lost because nobody called this, however long.
+        """
         await self._core.io.wait(self._any_done, 0)
         self._collect()
+        await self._send_ready(0.0 if everything else self.settings.linger_ms)
         self._expire()
-        linger_ms = 0.0 if everything else self.settings.linger_ms
+
+    async def _send_ready(self, linger_ms: float) -> None:
         if not await self._may_send(linger_ms):
             return
         await self._refresh_stale()
@@ -196,8 +219,9 @@ class Producer:
 
         In a transaction that is AbortRequired, or ProducerUnusable.
         """
-        first, count = self._first_failure, self._failed_count
-        self._first_failure, self._failed_count = None, 0
+        with self._failures:
+            first, count = self._first_failure, self._failed_count
+            self._first_failure, self._failed_count = None, 0
         if self._transactions is not None:
             self._transactions.state.check()
         elif first is not None:
@@ -258,7 +282,8 @@ class Producer:
     async def end_transaction(self, *, commit: bool) -> None:
         """End the transaction of a producer that is idle."""
         assert self.is_idle, "records of a transaction are on their way"
-        self._first_failure, self._failed_count = None, 0
+        with self._failures:
+            self._first_failure, self._failed_count = None, 0
         is_worn = self._accumulator.needs_identity
         await self._transactional().end(commit=commit, is_worn=is_worn)
 
@@ -273,9 +298,7 @@ class Producer:
         """Whether batches may leave now; gets ready for it, or gives them up."""
         if self._transactions is None:
             if self._accumulator.needs_identity:
-                if self._accumulator.in_flight:
-                    return False
-                await self._renew_identity()
+                return not self._accumulator.in_flight and await self._renew_identity()
             return True
         if self._transactions.state.gives_up is None:
             ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
@@ -482,8 +505,8 @@ class Producer:
             if self._transactions is not None:
                 self._transactions.state.batch_failed(error)
 
-    async def _renew_identity(self) -> None:
-        """Ask for a producer id; sequences start anew."""
+    async def _renew_identity(self) -> bool:
+        """Ask for a producer id; sequences start anew. False if none is to be had for now."""
 
         async def attempt() -> ProducerIdentity:
             response = await self._core.ask(
@@ -498,10 +521,18 @@ class Producer:
                 raise error_of(response.error_code, ApiKey.INIT_PRODUCER_ID.name)
             return ProducerIdentity(response.producer_id, response.producer_epoch)
 
-        identity = await self._core.repeat(attempt, timeout_ms=self.settings.max_block_ms)
+        timeout_ms = min(self.settings.max_block_ms, self.settings.delivery_timeout_ms)
+        try:
+            identity = await self._core.repeat(attempt, timeout_ms=timeout_ms)
+        except (ClientError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+            self._accumulator.hold_up()
+            return False
         for batch in self._accumulator.renew(identity):
-            error = ClientError("whether it was written is unknown: an earlier batch had failed")
-            self._report(batch, -1, error)
+            unknown = ClientError("whether it was written is unknown: an earlier batch had failed")
+            self._report(batch, -1, unknown)
+        return True
 
     async def _refresh_stale(self) -> None:
         """Look up topics whose leaders may have moved; a failure is tried again next time."""
@@ -519,10 +550,14 @@ class Producer:
         """Tell the end of a batch."""
         delivery = Delivery(*batch.key, base_offset, len(batch.records), failure)
         if failure is not None:
-            self._failed_count += len(batch.records)
-            self._first_failure = self._first_failure or delivery
+            with self._failures:
+                self._failed_count += len(batch.records)
+                self._first_failure = self._first_failure or delivery
         if self._on_delivery is not None:
-            self._on_delivery(delivery)
+            try:
+                self._on_delivery(delivery)
+            except Exception:  # of the caller's; the other batches go on, as in Kafka's producer
+                log.exception("on_delivery failed for %s", batch.key)
 
 
 _UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)

@@ -31,6 +31,8 @@ class ClientSettings:
     """First pause before a repeat; doubles up to `retry_backoff_max_ms`."""
     retry_backoff_max_ms: int = 1_000
     metadata_max_age_ms: int = 300_000
+    connections_max_idle_ms: int = 540_000
+    """A connection that was idle for longer is made anew: brokers end it after 600,000 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,15 @@ class ProducerSettings:
     batch_bytes: int = 128 * 1024
     """A batch is sent when it holds that much, estimated before compression."""
     linger_ms: int = 5
-    """How long a batch may wait for more records (asyncio); blocking: until `flush` or full."""
+    """How long a batch may wait for more records."""
     buffer_bytes: int = 32 * 1024 * 1024
     """Records held in all, unsent or unacknowledged; more waits, at most `max_block_ms`."""
     max_block_ms: int = 60_000
     delivery_timeout_ms: int = 120_000
-    """From `send` to acknowledgement, repeats included; then the batch fails."""
+    """From `send` to acknowledgement, repeats included; then the batch fails.
+
+    Unlike in Kafka's producer, a batch fails only if it was tried, or what is in front of it: never
+    because the process was stopped, or its event loop busy, for so long."""
     in_flight_max: int = 5
     """Unanswered requests per broker."""
     retries: int = 2**31 - 1

@@ -64,6 +64,8 @@ class FakeCluster:
     """Leader epoch by topic."""
     features: dict[str, int] = field(default_factory=dict)
     """Levels that are finalized."""
+    connections: int = 0
+    """Made so far."""
 
     def requests(self, kind: type) -> list[object]:
         """The requests of one class."""
@@ -196,6 +198,7 @@ class FakeIo:
         broker_id = port - 9000
         if broker_id in self.cluster.down or not 1 <= broker_id <= self.cluster.brokers:
             raise NotConnected(f"{host}:{port} refused")
+        self.cluster.connections += 1
         return FakeTransport(self, broker_id, connection)
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.client.accumulator import Accumulator, Batch, ProducerIdentity
+from raylog.client.accumulator import Accumulator, Appended, Batch, ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.wire.records import Record, encode_batch
 
@@ -49,12 +49,12 @@ def in_flight(accumulator: Accumulator, count: int) -> list[Batch]:
 def test_a_batch_is_ready_when_it_is_full_or_has_lingered() -> None:
     clock = Clock()
     accumulator = new(clock)
-    assert not accumulator.append(KEY, record())
+    assert accumulator.append(KEY, record()) is Appended.BEGUN
     assert accumulator.ready(4, linger_ms=5) == []
     assert accumulator.next_ready_ms(5) == 5
     assert accumulator.ready(5, linger_ms=5) == [KEY]
     full = [accumulator.append(KEY, record()) for _ in range(5)]
-    assert full.index(True) == 3, "500 bytes hold 61 + 4 times 100"
+    assert full.index(Appended.FULL) == 3, "500 bytes hold 61 + 4 times 100"
     assert accumulator.ready(0, linger_ms=5) == [KEY]
 
 
@@ -78,7 +78,7 @@ def test_a_partition_must_be_opened() -> None:
 def test_a_full_buffer_is_told() -> None:
     accumulator = new()
     told = [accumulator.append(key, record(b"x" * 400)) for key in (KEY, OTHER, KEY, OTHER)]
-    assert told == [False, False, True, True]
+    assert told == [Appended.BEGUN, Appended.BEGUN, Appended.FULL, Appended.FULL]
     full = [accumulator.is_full]
     assert accumulator.append(KEY, record(b"x" * 400))
     full.append(accumulator.is_full)
@@ -173,6 +173,9 @@ def test_batches_that_wait_too_long_are_given_up() -> None:
     accumulator.append(KEY, record())
     clock.now = 10
     accumulator.append(OTHER, record())
+    assert accumulator.expire(lambda batch: batch.created_ms < 5) == []  # nobody has tried
+    accumulator.postpone(KEY, 20)
+    accumulator.postpone(OTHER, 20)
     expired = accumulator.expire(lambda batch: batch.created_ms < 5)
     assert [batch.key for batch in expired] == [KEY]
     assert not accumulator.needs_identity, "it was never sent"

@@ -12,6 +12,7 @@ from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
 from raylog.wire.errors import ErrorCode, UnknownTopicOrPartition
+from raylog.wire.messages.init_producer_id import InitProducerIdResponse
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch
 from raylog.wire.messages.produce import ProduceRequest
 from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
@@ -62,6 +63,56 @@ def rig(
 
 def numbers(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
+
+
+def test_what_nobody_has_tried_to_send_does_not_expire() -> None:
+    """As of a process that was stopped, or whose event loop was busy, for ever so long."""
+    test = rig(ProducerSettings(delivery_timeout_ms=1_000, batch_bytes=100, in_flight_max=1))
+    for number in range(20):  # several batches, of which one leaves with each step
+        test.producer.append("t", b"%d" % number, partition=0)
+    io = test.producer._core.io
+    run_blocking(io.pause(5_000))
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(20)}
+    assert not [one for one in test.deliveries if one.failure]
+
+
+def test_what_waits_behind_a_partition_without_a_leader_expires_with_it() -> None:
+    test = rig(
+        ProducerSettings(delivery_timeout_ms=1_000, batch_bytes=100), topics={"t": {0: -1, 1: 2}}
+    )
+    began_ms = test.producer._core.io.now_ms()
+    for number in range(20):
+        test.producer.append("t", b"%d" % number, partition=0)
+    test.producer.append("t", b"x", partition=1)
+    with pytest.raises(DeliveryFailed, match="20 records"):
+        test.flush()
+    assert test.logs.values == {("t", 1): [b"x"]}
+    failures = [str(one.failure) for one in test.deliveries if one.failure]
+    assert len(failures) > 1
+    assert set(failures) == {"not acknowledged in 1000 ms, sent 0 times"}
+    assert test.producer._core.io.now_ms() < began_ms + 1_200
+
+
+def test_batches_expire_while_no_producer_id_is_to_be_had() -> None:
+    test = rig(ProducerSettings(delivery_timeout_ms=1_000))
+    refuse = InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    test.logs.cluster.handlers[ApiKey.INIT_PRODUCER_ID] = lambda *_: refuse
+    test.producer.append("t", b"x", partition=0)
+    with pytest.raises(DeliveryFailed, match="not acknowledged in 1000 ms, sent 0 times"):
+        test.flush()
+
+
+def test_a_callback_that_raises_spoils_nothing() -> None:
+    test = rig()
+
+    def raises(delivery: Delivery) -> None:
+        raise ValueError(delivery)
+
+    test.producer._on_delivery = raises
+    test.send(3)
+    test.flush()
+    assert test.producer.delivered_count == 3
 
 
 def test_records_arrive_in_order_with_reports() -> None:
