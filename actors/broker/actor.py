@@ -22,6 +22,7 @@ from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.describing import log_dir
 from raylog.actors.broker.effects import RemoveDirectories
 from raylog.actors.broker.family import Family
+from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
@@ -29,6 +30,7 @@ from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
 from raylog.actors.broker.seat import Seat
+from raylog.actors.broker.spec import broker_spec as broker_spec
 from raylog.actors.broker.succession import Succession
 from raylog.actors.broker.throttle_shares import ThrottleShares
 from raylog.actors.broker.voter import Voter
@@ -46,6 +48,7 @@ from raylog.actors.controller.api import (
     ProducerIdBlock,
     RegisterBroker,
 )
+from raylog.actors.metadata.followed import DirectoryHistory, MetadataRefused
 from raylog.actors.metadata.log import LogSnapshot
 from raylog.actors.metadata.voting import (
     JoinVoters,
@@ -55,12 +58,11 @@ from raylog.actors.metadata.voting import (
     VoterLog,
     VoterState,
 )
-from raylog.actors.names import BROKER, GATEWAY, broker_name
+from raylog.actors.names import GATEWAY
 from raylog.actors.ports import LogDirStatus, PartitionKey
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
-    ActorSpec,
     LinkRequest,
     PeerLost,
     PeerTimeout,
@@ -82,38 +84,6 @@ log = logging.getLogger(__name__)
 FOLLOW_WAIT_MS = 30_000
 CALL_TIMEOUT_MS = 5_000
 HAND_OVER_MS = 10_000
-
-
-def broker_spec(
-    *,
-    cluster_id: str,
-    broker_id: int,
-    data: Path,
-    settings: dict[str, str],
-    broker_ids: list[int],
-    initial_voters: list[tuple[int, str]],
-    node_id: str | None = None,
-) -> ActorSpec:
-    """The Broker actor of a data directory.
-
-    `broker_ids` are those whose voters the controller may ask. `initial_voters`, (broker id,
-    directory id), hold the metadata log of a cluster that is new; later the directories know.
-    """
-    return ActorSpec(
-        name=broker_name(cluster_id, broker_id),
-        role=BROKER,
-        args={
-            "cluster_id": cluster_id,
-            "broker_id": broker_id,
-            "data": str(data),
-            "settings": settings,
-            "broker_ids": broker_ids,
-            "initial_voters": initial_voters,
-            "node_id": node_id,
-        },
-        node_id=node_id,
-        restarts=True,
-    )
 
 
 class BrokerActor:
@@ -196,6 +166,7 @@ class BrokerActor:
             fsync=fsync,
             heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
         )
+        self._followed = FollowedMetadata(self._runtime, self._data)
         self._last = self._data.last
         self._past = self._data.past()
         await note_start(self._runtime, self._data)
@@ -259,7 +230,10 @@ class BrokerActor:
         self._family.carry_out([RemoveDirectories(strays), *self._machine.begin(held)])
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
-            self._taken_in(await self._follow())
+            try:
+                self._taken_in(await self._follow())
+            except MetadataRefused as refused:
+                await self._followed.wait(refused)
 
     def _refused(self, why: KafkaError | None) -> None:
         """The cluster does not take this broker, or does by now: `ready` tells."""
@@ -292,7 +266,10 @@ class BrokerActor:
         if self._failure is not None:
             raise self._failure
         if not self._serves.is_set():
-            raise BrokerNotAvailable(f"broker {self._broker_id} is still {self._state}")
+            why = self._controller.silence
+            raise BrokerNotAvailable(
+                f"broker {self._broker_id} is still {self._state}{': ' if why else ''}{why}"
+            )
 
     async def ping(self) -> dict[str, object]:
         """Who is here."""
@@ -312,6 +289,7 @@ class BrokerActor:
         self._state = "shutting down"
         await self._hand_over()
         await self._family.end()
+        await self._followed.note_now()
         try:
             await self._runtime.run_blocking(self._data.note_end)
         except OSError as failure:
@@ -387,6 +365,7 @@ class BrokerActor:
             port=self._advertised.port,
             rack=self._settings.raw("broker.rack"),
             build=BUILD,
+            followed=self._followed.latest,
             **self._past._asdict(),
         )
         self._data.note_asking(self._incarnation)
@@ -399,24 +378,34 @@ class BrokerActor:
 
     async def _register_anew(self) -> None:
         """The controller does not know the broker epoch any more."""
-        self._past = Past(self._broker_epoch, False, self._last.clean)
+        self._past = Past(self._data.last.broker_epoch, False, self._last.clean)
         self._incarnation = f"{self._runtime.random.getrandbits(64):016x}"
-        await self._register()
-        self._family.carry_out(self._machine.registered())
+        try:
+            await self._register()
+        except MetadataRefused as refused:
+            self._followed.refused(refused)
+            self._broker_epoch = -1  # what was reported under it may be lost: it is asked for anew
+        else:
+            self._family.carry_out(self._machine.registered())
 
     async def _follow(self) -> MetadataUpdate:
         image = self._machine.image
-        asked = Follow(self._broker_id, image.offset, FOLLOW_WAIT_MS, image.controller_epoch)
+        known = image.followed if image.offset else self._followed.latest
+        asked = Follow(
+            self._broker_id, image.offset, FOLLOW_WAIT_MS, known.epoch, known.metadata_id
+        )
         update: MetadataUpdate = await self._controller.insist(
             "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
         )
         return update
 
     def _taken_in(self, update: MetadataUpdate) -> None:
-        """Apply metadata, pass it on, act on it."""
+        """Apply metadata, pass it on, act on it; raises MetadataRefused."""
         if update.from_offset == update.to_offset:
             return
+        self._followed.check(update)
         effects = self._machine.apply(update)
+        self._followed.applied(self._machine.image)
         self._family.tell_metadata(update)
         self._require_seat().learned(self._machine.image.voters, self._machine.image.offset)
         self._family.carry_out(effects)
@@ -431,6 +420,8 @@ class BrokerActor:
             except StaleBrokerEpoch as stale:
                 log.warning("registering anew: %s", stale)
                 await self._register_anew()
+            except MetadataRefused as refused:
+                self._followed.refused(refused)
             except (PeerLost, PeerTimeout, ActorGone, NotController) as lost:
                 log.info("no controller answers: %s", lost)
                 await self._ensure_controller()
@@ -472,6 +463,12 @@ class BrokerActor:
             log.info("broker %d serves on %s", self._broker_id, self._advertised)
 
     # ---- the metadata log ----------------------------------------------------------------
+
+    async def history(self) -> DirectoryHistory:
+        """What this broker's directory knows of the cluster."""
+        self._require_open()
+        history: DirectoryHistory = await self._runtime.run_blocking(self._data.history)
+        return history
 
     async def voter_state(self) -> VoterState:
         """How far this broker's copy of the metadata log goes."""

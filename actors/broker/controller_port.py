@@ -38,6 +38,8 @@ class ControllerPort:
         self._cluster_id = cluster_id
         self._runtime = runtime
         self._ensure = ensure
+        self.silence = ""
+        """What a call came to last that is repeated; empty if it was answered."""
         self._reports: deque[tuple[str, Any]] = deque()
         self._reporting = False
         self._link: Link | None = None
@@ -175,17 +177,23 @@ class ControllerPort:
         wait_ms = RETRY_MS[0]
         while True:
             try:
-                return await self.call(method, *args, timeout_ms=timeout_ms)
+                answer = await self.call(method, *args, timeout_ms=timeout_ms)
             except (PeerLost, PeerTimeout, ActorGone) as failure:
                 log.info("%s by the controller: %s", method, failure)
+                self.silence = str(failure)
                 await self._ensure()
             except NotController as deposed:
                 log.debug("%s by the controller: %s", method, deposed)
+                self.silence = str(deposed)
                 await self._ensure()
             except KafkaError as refused:
                 if not refused.code.retriable:
                     raise
                 log.debug("%s by the controller: %s", method, refused)
+                self.silence = str(refused)
+            else:
+                self.silence = ""
+                return answer
             await self._runtime.sleep(wait_ms / 1000)
             wait_ms = min(wait_ms * 2, RETRY_MS[1])
 

@@ -5,6 +5,7 @@
 | `meta.json`    | cluster id, broker id, directory id, metadata voters; synced               |
 | `state.json`   | the last process: broker epoch, kernel boot, children, how it ended, and   |
 |                | which ones asked for a broker epoch and have not noted any                |
+| `followed.json`| which metadata was followed here, and how far; synced                     |
 | `.lock`        | locked by the process that has the directory open                          |
 | `metadata/`    | the metadata log, if this broker is a voter                                |
 | `topics/`      | one directory for each partition replica                                   |
@@ -18,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
@@ -25,6 +27,8 @@ from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorag
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
+FOLLOWED_VERSION = 1
+_FOLLOWED = "followed.json"
 ASKING_MAX = 16
 """Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
 _OS_DISK = OsDisk()
@@ -128,6 +132,7 @@ class DataDirectory:
         try:
             self.identity = self._checked(wanted)
             self.last = self._read_last()
+            self.followed = self._read_followed()
         except BaseException:
             disk.close(self._lock)
             raise
@@ -146,6 +151,21 @@ class DataDirectory:
     def has_metadata_log(self) -> bool:
         """Whether there is a copy of the metadata log, be it one that does not count."""
         return self.metadata.name in self._disk.listdir(str(self.path))
+
+    def history(self) -> DirectoryHistory:
+        """What this directory knows of its cluster. Blocking: it counts the partitions."""
+        return DirectoryHistory(
+            self.identity.broker_id,
+            self.last.broker_epoch,
+            self.followed,
+            len(self._disk.listdir(str(self.topics))),
+        )
+
+    def note_followed(self, followed: Followed) -> None:
+        """Note how far which metadata was followed. Blocking; OSError."""
+        values = {"version": FOLLOWED_VERSION, **followed._asdict()}
+        self._write(_FOLLOWED, values, durable=self._fsync)
+        self.followed = followed
 
     def past(self) -> Past:
         """What is known of the last process, before anything of this one is noted."""
@@ -245,6 +265,7 @@ class DataDirectory:
             raise InvalidConfig(
                 f"{self.path} belongs to broker {found.broker_id}, not {wanted.broker_id}"
             )
+        self._disk.mkdir(str(self.topics))
         return found
 
     def _require_blank(self, wanted: Identity) -> None:
@@ -276,6 +297,28 @@ class DataDirectory:
         except (ValueError, TypeError, KeyError, AttributeError) as broken:
             log.warning("%s is damaged, the last process counts as crashed: %s", path, broken)
             return LastProcess()
+
+    def _read_followed(self) -> Followed:
+        """How far which metadata was followed; nothing if that is not known any more."""
+        path = self.path / _FOLLOWED
+        contents = read_file(self._disk, str(path))
+        if contents is None:
+            return Followed()
+        try:
+            values = json.loads(contents)
+            version = _as(int, values["version"])
+            if version > FOLLOWED_VERSION:
+                raise KafkaStorageError(
+                    f"{path} has format {version}, this build knows {FOLLOWED_VERSION}"
+                )
+            return Followed(
+                _as(str, values["metadata_id"]),
+                _as(int, values["epoch"]),
+                _as(int, values["offset"]),
+            )
+        except (ValueError, TypeError, KeyError) as broken:
+            log.error("%s is damaged, older metadata cannot be told from it: %s", path, broken)
+            return Followed()
 
     def _write(self, name: str, values: dict[str, Any], *, durable: bool) -> None:
         contents = json.dumps(values, indent=1).encode()

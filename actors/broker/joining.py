@@ -1,7 +1,7 @@
 """Joining the cluster, however often that is refused.
 
 As in Kafka, whose brokers repeat a registration: what stands in the way may pass, such as another
-process that carries this broker's id. A broker that gave up would live and serve nobody.
+process that carries this broker's id, or metadata from an older copy. A broker that gave up would live and serve nobody.
 """
 
 from __future__ import annotations
@@ -25,11 +25,14 @@ async def keep_joining(
 ) -> None:
     """Run `join` until it is not refused; `refused` is told each reason, and None in the end."""
     delay_ms = RETRY_MS
+    told = ""
     while True:
         try:
             await join()
         except KafkaError as why:
-            log.error("the cluster does not take this broker: %s", why)
+            if told != str(why):
+                told = str(why)
+                log.error("the cluster does not take this broker: %s", why)
             refused(why)
         else:
             refused(None)

@@ -146,4 +146,5 @@ class Seat:
             fsync=self._fsync,
             clock_ms=clock_ms,
             heartbeat_interval_ms=self._heartbeat_interval_ms,
+            history=self._data.history,
         )

@@ -6,8 +6,9 @@ of two controllers only the later can write. Nothing is answered before it is sy
 Where there are several voters, one that has heard its controller within the lease lets no rival of
 it come up: heard is an append, or an answer to the heartbeat of this voter's broker. A copy without
 any promise is blank: its directory is new. It takes no part until a controller has seen that all
-copies are empty, which is how a cluster begins; a directory that was lost comes back blank too, and
-what it had promised and held must not be forgotten by a majority.
+copies are empty and no broker's directory has known anything, which is how a cluster begins; a
+directory that was lost comes back blank too, and what it had promised and held must not be
+forgotten by a majority. Where more than the copy is left of a directory it lets nobody begin anew.
 
 Who votes is what the copy itself names last, committed or not, as in Raft. A copy that does not
 vote takes part in nothing but its own catching up: a controller has it join, and from then on it
@@ -21,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
+from raylog.actors.metadata.followed import DirectoryHistory
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
 from raylog.actors.metadata.records import Voters
 from raylog.actors.metadata.voting import (
@@ -58,8 +60,11 @@ class Voter:
         fsync: bool,
         clock_ms: Callable[[], float],
         heartbeat_interval_ms: int,
+        history: Callable[[], DirectoryHistory] | None = None,
     ) -> None:
         self._broker_id = broker_id
+        self._history = history or (lambda: DirectoryHistory(broker_id))
+        """What the directory around the copy knows of the cluster."""
         self._directory_id = directory_id
         self._founders = founders
         self._log = log
@@ -128,7 +133,8 @@ class Voter:
         """Promise to refuse lower epochs; the answer says how long no controller was heard.
 
         Raises FencedLeaderEpoch if a rival was promised a higher one, NotController while the
-        present controller's lease runs, InvalidRequest from a blank copy.
+        present controller's lease runs, InvalidRequest from a blank copy, and where a cluster is to
+        be founded on a directory that has known one.
         """
         async with self._writing:
             self._require_sound()
@@ -138,7 +144,9 @@ class Voter:
                     f"controller epoch {promised} is promised, {asked.epoch} is too low"
                 )
             self._check_lease(asked.controller)
-            if not asked.founds:
+            if asked.founds:
+                self._require_new()
+            else:
                 self._require_history()
             silent_ms = self._clock_ms() - self._any_heard_ms
             await self._promise(asked.epoch, asked.controller)
@@ -250,6 +258,11 @@ class Voter:
             raise InvalidRequest(
                 f"the metadata log of broker {self._broker_id} is blank: its directory is new"
             )
+
+    def _require_new(self) -> None:
+        history = self._history()
+        if not history.is_blank:
+            raise InvalidRequest(f"no cluster is founded here: {history}")
 
     def _require_own(self, directory_id: str) -> None:
         """What is meant for a directory that was lost is not for the one in its place."""

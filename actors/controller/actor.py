@@ -57,6 +57,7 @@ from raylog.actors.controller.quorum import (
     VoterQuorum,
 )
 from raylog.actors.controller.unclean import unclean_elections
+from raylog.actors.metadata.followed import Followed, MetadataLost, require_agreement
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
 from raylog.actors.metadata.voting import lease_ms
@@ -113,6 +114,12 @@ class ControllerActor:
         self._settings = BrokerSettings(settings)
         self._lease_ms = lease_ms(self._settings.number("broker.heartbeat.interval.ms"))
         self._term: _Term | None = None
+        self._reason = "it has not won an epoch yet"
+        """Why it does not serve, while it does not."""
+        self._lost: str | None = None
+        """Why it cannot, where there is no metadata any more: brokers that start are told so."""
+        self._above_epoch = 0
+        """The highest controller epoch that a broker is known to have followed."""
         self._moment_ms = MOMENT_MS
         """What a voter that hangs is given. Who has to try again waits longer: one that is late
         may know a later epoch."""
@@ -161,8 +168,14 @@ class ControllerActor:
             except RivalLeads:
                 await self._retire()
                 return
+            except MetadataLost as lost:
+                if self._lost != str(lost):
+                    log.error("%s", lost)
+                self._lost = str(lost)
+                self._resign(str(lost))
             except QuorumLost as lost:
                 log.info("the controller of %s does not serve: %s", self._cluster_id, lost)
+                self._lost = None
                 self._resign(str(lost))
             # Two that come up at once and take the epoch from one another soon differ in step.
             await self._runtime.sleep(self._runtime.random.uniform(0.5, 1) * wait_ms / 1000)
@@ -181,6 +194,7 @@ class ControllerActor:
             self._broker_ids,
             self._name,
             moment_ms=self._moment_ms,
+            above_epoch=self._above_epoch,
         )
         self._moment_ms = STATE_TIMEOUT_MS
         await quorum.take_over()
@@ -197,7 +211,7 @@ class ControllerActor:
         )
         self._append(term, first)
         await self._write(term)
-        self._term = term
+        self._term, self._lost = term, None
         log.info("controller epoch %d serves at offset %d", quorum.epoch, term.committed)
         return term
 
@@ -237,6 +251,7 @@ class ControllerActor:
 
     def _resign(self, reason: str) -> None:
         term, self._term = self._term, None
+        self._reason = reason
         if term is None:
             return
         for _, waiter in term.commit_waiters:
@@ -256,7 +271,9 @@ class ControllerActor:
             self._resign("a majority of the voters has not been heard for too long")
             term = None
         if term is None:
-            raise NotController(f"this controller of the cluster {self._cluster_id} does not serve")
+            raise NotController(
+                f"this controller of the cluster {self._cluster_id} does not serve: {self._reason}"
+            )
         return term
 
     def _unsupported_ms(self, term: _Term) -> float:
@@ -332,6 +349,7 @@ class ControllerActor:
 
     async def register_broker(self, asked: RegisterBroker) -> int:
         """Give a broker its broker epoch."""
+        self._require_later(asked.followed)
         now_ms = self._session_ms()
         return await self._decide(lambda machine: machine.brokers.register(asked, now_ms))
 
@@ -409,10 +427,10 @@ class ControllerActor:
 
     async def follow(self, asked: Follow) -> MetadataUpdate:
         """Committed metadata from an offset on; waits for some if there is none."""
-        term = self._serving()
-        if asked.controller_epoch > term.quorum.epoch:
-            self._resign(f"controller epoch {asked.controller_epoch} has begun")
-            raise NotController(f"controller epoch {term.quorum.epoch} is over")
+        followed = Followed(asked.metadata_id, asked.controller_epoch, asked.offset)
+        term = self._require_later(followed)
+        if asked.offset and asked.controller_epoch >= 0:
+            require_agreement(asked.broker_id, followed, term.machine.image)
         self._saw(term, asked.broker_id, asked.offset)
         term.machine.brokers.followed(asked.broker_id, asked.offset)
         if asked.offset == term.committed:
@@ -426,6 +444,22 @@ class ControllerActor:
         offset, records = term.machine.image.offset, term.machine.image.snapshot()
         await self._committed(term, offset)
         return MetadataUpdate(-1, offset, records)
+
+    def _require_later(self, followed: Followed) -> _Term:
+        """The term, unless somebody has followed this metadata in a later controller epoch.
+
+        Then another controller serves. Or that epoch was lost with a directory: the next one is
+        above it, so that what brokers have noted is compared with a log and not with an epoch.
+        """
+        if self._term is None and self._lost is not None:
+            raise MetadataLost(self._lost)
+        term = self._serving()
+        same = followed.metadata_id in ("", term.machine.image.metadata_id)
+        if same and followed.epoch > term.quorum.epoch:
+            self._above_epoch = max(self._above_epoch, followed.epoch)
+            self._resign(f"controller epoch {followed.epoch} has begun")
+            raise NotController(f"controller epoch {term.quorum.epoch} is over")
+        return term
 
     def _saw(self, term: _Term, broker_id: int, offset: int) -> None:
         """A broker says how much metadata it has applied."""

@@ -39,6 +39,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from raylog.actors.config import DescribedConfig
+from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import Record
 from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
@@ -74,6 +75,8 @@ class RegisterBroker(NamedTuple):
     unanswered: tuple[str, ...] = ()
     """Incarnations of later processes on this directory that lost nothing either, and ended before
     they knew whether they were registered."""
+    followed: Followed = Followed()
+    """Which metadata was followed on this directory, and how far: other metadata is refused."""
 
 
 @distinct
@@ -112,7 +115,10 @@ class Follow(NamedTuple):
     offset: int
     max_wait_ms: int
     controller_epoch: int = -1
-    """The highest that the broker knows: a controller of a lower one is not to be followed."""
+    """The highest that the broker knows: a controller of a lower one is not to be followed. That of
+    the record before `offset`, unless that is 0."""
+    metadata_id: str = ""
+    """Of the metadata followed so far."""
 
 
 @distinct

@@ -23,6 +23,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.metadata.followed import refusal, require_agreement
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -82,11 +83,16 @@ class BrokerControl:
         return broker
 
     def register(self, asked: RegisterBroker, now_ms: int) -> Decision[int]:
-        """Give a broker's process start its broker epoch: the offset of its record."""
+        """Give a broker's process start its broker epoch: the offset of its record.
+
+        Raises InconsistentClusterId, as MetadataRefused where the broker has known other metadata
+        than this or more of it, and DuplicateBrokerRegistration.
+        """
         if asked.cluster_id != self._image.cluster_id:
             raise InconsistentClusterId(
                 f"this is cluster {self._image.cluster_id}, not {asked.cluster_id}"
             )
+        self._check_followed(asked)
         known = self._image.brokers.get(asked.broker_id)
         if known is not None and known.incarnation == asked.incarnation:
             self._last_contact_ms[asked.broker_id] = now_ms
@@ -116,6 +122,15 @@ class BrokerControl:
             )
         )
         return Decision(records, broker_epoch)
+
+    def _check_followed(self, asked: RegisterBroker) -> None:
+        require_agreement(asked.broker_id, asked.followed, self._image)
+        if asked.previous_broker_epoch >= self._image.offset:  # all that older builds have noted
+            raise refusal(
+                asked.broker_id,
+                f"it ends at offset {self._image.offset}; the broker had broker epoch "
+                f"{asked.previous_broker_epoch}",
+            )
 
     @staticmethod
     def _check_owner(known: BrokerRegistration, asked: RegisterBroker) -> None:

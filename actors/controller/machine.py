@@ -42,6 +42,7 @@ from raylog.actors.metadata.records import (
     Record,
     VotersChanged,
 )
+from raylog.wire.uuids import random_uuid, to_base64
 
 PRODUCER_ID_BLOCK = 1_000
 
@@ -51,6 +52,7 @@ class ControllerMachine:
 
     def __init__(self, cluster_id: str, settings: BrokerSettings, rng: Random) -> None:
         self._cluster_id = cluster_id
+        self._rng = rng
         self.image = MetadataImage()
         self.partitions = PartitionControl(self.image, settings)
         self.brokers = BrokerControl(self.image, settings, self.partitions)
@@ -75,12 +77,15 @@ class ControllerMachine:
     ) -> list[Record]:
         """The first records of this controller's epoch; on a new cluster, its beginning.
 
-        No broker has been heard by any controller for `silent_ms`.
+        No broker has been heard by any controller for `silent_ms`. Metadata of a build that gave it
+        no id is given one.
         """
         self.brokers.took_over(now_ms, silent_ms)
         records: list[Record] = [LeaderChanged(controller_epoch, controller)]
+        if not self.image.metadata_id:
+            metadata_id = to_base64(random_uuid(self._rng))
+            records.append(ClusterNamed(self._cluster_id, metadata_id))
         if not self.image.cluster_id:
-            records.append(ClusterNamed(self._cluster_id))
             records.append(VotersChanged(voters))
             records.extend(self.features.bootstrap())
         return records

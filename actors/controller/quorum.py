@@ -22,11 +22,12 @@ from __future__ import annotations
 import asyncio  # noqa: TID251 - the controller's shell: voters are asked side by side
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+from raylog.actors.metadata.followed import WAYS_OUT, DirectoryHistory, MetadataLost
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Voters, voters_in
 from raylog.actors.metadata.voting import (
@@ -129,8 +130,11 @@ class VoterQuorum:
         name: str = "",
         *,
         moment_ms: int = MOMENT_MS,
+        above_epoch: int = 0,
     ) -> None:
         self._runtime = runtime
+        self._above_epoch = above_epoch
+        """A controller epoch that some broker knows: lower ones are over."""
         self._moment_s = moment_ms / 1000
         self._cluster_id = cluster_id
         self._broker_ids = tuple(broker_ids)
@@ -216,20 +220,25 @@ class VoterQuorum:
     # ---- taking over ---------------------------------------------------------------------
 
     async def take_over(self) -> None:
-        """Win an epoch and adopt the longest log; raises QuorumLost."""
+        """Win an epoch and adopt the longest log; raises QuorumLost, MetadataLost.
+
+        A cluster is founded only where no broker's directory has ever known one.
+        """
         states = await self._states()
         known = max(states, key=lambda state: state.recency, default=None)
         if known is None or not known.voters:
             raise QuorumLost("no voter answers")
         present = [one for one in states if one.key in known.voters]
         founds = len(present) == len(known.voters) and all(one.next_offset == 0 for one in present)
-        if not founds:
-            present = [one for one in present if not one.is_blank]
-        self._require_majority(len(present), len(known.voters))
+        if founds:
+            await self._require_new(one.broker_id for one in states)
+        blank = [one.broker_id for one in present if one.is_blank and not founds]
+        present = [one for one in present if one.broker_id not in blank]
+        self._require_majority(len(present), len(known.voters), blank=blank)
         # The latest log may be that of a voter which it says votes no more: only it may know so.
         asked_of = {one.key: one.broker_id for one in (*present, known)}
         # Higher than any: a copy that votes no more, or not yet, may know a later epoch too.
-        epoch = max(state.promised_epoch for state in states) + 1
+        epoch = max(self._above_epoch, *(state.promised_epoch for state in states)) + 1
         asked = NewEpoch(epoch, self._name, founds)
         asked_ms = self._runtime.monotonic_ms()
         self._refused_by_lease = 0
@@ -246,6 +255,25 @@ class VoterQuorum:
         self._voters = [_Voter(*one, self._log.next_offset) for one in longest.voters]
         for state in promised:
             self.supported(*state.key, asked_ms)
+
+    async def _require_new(self, voters: Iterable[int]) -> None:
+        """Raise unless every broker that is known of says that its directory is new, too."""
+        asked = sorted({*self._broker_ids, *voters})
+        histories: list[DirectoryHistory] = await self._gathered(
+            asked, lambda one: self._call(one, "history", timeout_ms=STATE_TIMEOUT_MS)
+        )
+        known = [str(one) for one in sorted(histories) if not one.is_blank]
+        if known:
+            raise MetadataLost(
+                f"the metadata of cluster {self._cluster_id} is lost: no voter has any, but "
+                f"{'; '.join(known)}. {WAYS_OUT}"
+            )
+        silent = sorted({*asked} - {one.broker_id for one in histories})
+        if silent:
+            raise QuorumLost(
+                f"no voter has any metadata, and broker {', '.join(map(str, silent))} has not said "
+                "yet that it knows none either"
+            )
 
     async def _states(self) -> list[VoterState]:
         """The states of all copies that are known of: what they say may name more.
@@ -438,12 +466,15 @@ class VoterQuorum:
         cast = list(votes)
         return sum(cast) * 2 > len(cast)
 
-    def _require_majority(self, answered: int, voters: int, *, all_of_them: bool = False) -> None:
+    def _require_majority(
+        self, answered: int, voters: int, *, all_of_them: bool = False, blank: Sequence[int] = ()
+    ) -> None:
         if answered * 2 > voters and (answered == voters or not all_of_them):
             return
         if self._refused_by_lease * 2 > voters:
             raise RivalLeads("the voters follow another controller")
-        raise QuorumLost(f"{answered} of {voters} voters answer: no majority")
+        lost = f"; the directory of broker {', '.join(map(str, blank))} is new" if blank else ""
+        raise QuorumLost(f"{answered} of {voters} voters answer: no majority{lost}")
 
 
 def _suffice(known: list[VoterState], told: list[VoterState]) -> bool:

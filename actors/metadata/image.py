@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from raylog.actors.config import ResourceType
+from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import (
     BrokerFenced,
     BrokerRegistered,
@@ -122,6 +125,7 @@ class MetadataImage:
     controller: str = ""
     """Name of the controller of that epoch; empty if it is not known."""
     cluster_id: str = ""
+    metadata_id: str = ""
     voters: Voters = ()
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
@@ -132,6 +136,18 @@ class MetadataImage:
     features_epoch: int = -1
     """Rises with every change of a feature."""
     next_producer_id: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list, compare=False)
+    """(controller epoch, offset of a record of it), as far back as single records were applied."""
+
+    @property
+    def followed(self) -> Followed:
+        """How far this is of which metadata."""
+        return Followed(self.metadata_id, self.controller_epoch, self.offset)
+
+    def epoch_at(self, offset: int) -> int | None:
+        """Controller epoch of the record at an offset; None if it is not known any more, or yet."""
+        at = bisect_right(self.epochs, offset, key=itemgetter(1))
+        return self.epochs[at - 1][0] if at and offset < self.offset else None
 
     def apply(self, record: Record) -> None:
         """Take in the record at `offset`."""
@@ -152,6 +168,7 @@ class MetadataImage:
             self.__init__()  # type: ignore[misc]  # emptied in place: readers hold this object
             self.apply_all(records)
             self.offset = to_offset
+            self.epochs = [(self.controller_epoch, to_offset - 1)] if to_offset else []
             return True
         if from_offset != self.offset:
             return False
@@ -189,7 +206,7 @@ class MetadataImage:
         """Records that add up to this image, without what was overwritten."""
         records: list[Record] = [LeaderChanged(self.controller_epoch, self.controller)]
         if self.cluster_id:
-            records.append(ClusterNamed(self.cluster_id))
+            records.append(ClusterNamed(self.cluster_id, self.metadata_id))
         records.append(VotersChanged(self.voters))
         for broker in self.brokers.values():
             records.extend(_broker_records(broker))
@@ -246,10 +263,11 @@ def _topic_records(topic: Topic) -> Iterator[Record]:
 def _leader_changed(image: MetadataImage, record: LeaderChanged) -> None:
     image.controller_epoch = record.controller_epoch
     image.controller = record.controller
+    image.epochs.append((record.controller_epoch, image.offset))
 
 
 def _cluster_named(image: MetadataImage, record: ClusterNamed) -> None:
-    image.cluster_id = record.cluster_id
+    image.cluster_id, image.metadata_id = record.cluster_id, record.metadata_id
 
 
 def _voters_changed(image: MetadataImage, record: VotersChanged) -> None:

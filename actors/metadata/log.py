@@ -25,7 +25,13 @@ from typing import Any
 
 import msgpack
 
-from raylog.actors.metadata.records import MetadataCorrupt, Voters, voters_in
+from raylog.actors.metadata.records import (
+    VERSION,
+    MetadataCorrupt,
+    Voters,
+    newest_version,
+    voters_in,
+)
 from raylog.storage.disk import Disk
 from raylog.wire.errors import KafkaStorageError
 
@@ -272,6 +278,16 @@ class MetadataLog:
         if len(payloads) != count + 1:
             raise MetadataCorrupt(f"{self._directory}/snapshot holds {len(payloads)} of {count}")
         self.snapshot = LogSnapshot(offset, epoch, tuple(payloads[1:]))
+        self._require_known("snapshot", self.snapshot.records)
+
+    def _require_known(self, name: str, records: Sequence[bytes]) -> None:
+        """Refuse what a newer build has written: this one would take it for less than it says."""
+        version = newest_version(records)
+        if version > VERSION:
+            raise KafkaStorageError(
+                f"{self._directory / name} has records of version {version}, this build knows "
+                f"{VERSION}"
+            )
 
     def _load_log(self) -> None:
         data = _contents(self._disk, self._fd)
@@ -293,6 +309,7 @@ class MetadataLog:
             del self.entries[self._index_of(values[1]) :]
             return
         entry = LogEntry(values[1], values[2], tuple(values[3]))
+        self._require_known("log", entry.records)
         expected = self.next_offset if self.entries else min(entry.offset, self.snapshot.offset)
         if entry.offset != expected:
             if entry.offset != self.snapshot.offset:

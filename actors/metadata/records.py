@@ -38,6 +38,9 @@ class ClusterNamed(NamedTuple):
     """The cluster's id, written once by its first controller."""
 
     cluster_id: str
+    metadata_id: str = ""
+    """Of this metadata: another when a cluster is founded anew under its id. Empty in records of
+    builds that gave none; the next controller gives one then."""
 
 
 @distinct
@@ -195,7 +198,7 @@ Record = (
 )
 """Any record of the metadata log."""
 
-VERSION = 1
+VERSION = 2
 """Of the records' fields; rises when one is added."""
 
 _KINDS: dict[int, type[Record]] = {
@@ -218,6 +221,8 @@ _KINDS: dict[int, type[Record]] = {
 """Types as they are numbered on disk; a number is never given to another type."""
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 _VOTERS_CHANGED = bytes([_NUMBERS[VotersChanged]])
+_VERSION_AT = 2
+"""Where an encoded record has its version: after the array's length and the type."""
 _ARRAY_MASK, _SHORT_ARRAY = 0xF0, 0x90
 """How msgpack begins an array of less than 16 items, which every record is."""
 
@@ -237,6 +242,16 @@ def voters_in(records: Iterable[bytes]) -> Voters | None:
             assert isinstance(changed, VotersChanged), "as its number says"
             found = changed.voters
     return found
+
+
+def newest_version(records: Iterable[bytes]) -> int:
+    """The highest version of encoded records; 0 if there are none."""
+    versions = [one[_VERSION_AT] for one in records if _is_record(one)]
+    return max(versions, default=0)
+
+
+def _is_record(data: bytes) -> bool:
+    return len(data) > _VERSION_AT and data[0] & _ARRAY_MASK == _SHORT_ARRAY
 
 
 def decode_record(data: bytes) -> Record:

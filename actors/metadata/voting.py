@@ -51,8 +51,9 @@ class NewEpoch(NamedTuple):
     controller: str = ""
     """Its name."""
     founds: bool = False
-    """Whether all voters were seen, none with a log: the cluster is new. Only then may a blank
-    copy promise anything, for otherwise it is one that was lost."""
+    """Whether all voters were seen, none with a log, and all brokers said that they have known no
+    metadata: the cluster is new. Only then may a blank copy promise anything, for otherwise it is
+    one that was lost."""
 
 
 @distinct

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from raylog.actors.broker.voter import Voter
+from raylog.actors.metadata.followed import DirectoryHistory
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
 from raylog.actors.metadata.voting import (
     JoinVoters,
@@ -36,6 +37,7 @@ def voter(
     run: Callable[..., Awaitable[Any]] = at_once,
     clock_ms: Callable[[], float] = lambda: 0.0,
     directory_id: str | None = None,
+    history: Callable[[], DirectoryHistory] | None = None,
 ) -> Voter:
     log = MetadataLog(Path(f"/b{broker_id}/metadata"), disk)
     return Voter(
@@ -47,6 +49,7 @@ def voter(
         fsync=True,
         clock_ms=clock_ms,
         heartbeat_interval_ms=500,
+        history=history,
     )
 
 
@@ -62,8 +65,15 @@ class VoterHost:
         voters: Any,
         directory_id: str | None = None,
     ) -> None:
+        self.known = DirectoryHistory(broker_id)
+        """What its directory knows beside its copy."""
         self.voter = voter(
-            disk, broker_id, voters, clock_ms=runtime.monotonic_ms, directory_id=directory_id
+            disk,
+            broker_id,
+            voters,
+            clock_ms=runtime.monotonic_ms,
+            directory_id=directory_id,
+            history=lambda: self.known,
         )
         self.appends: list[VoterAppend] = []
         self.gate: Callable[[], Awaitable[None]] | None = None
@@ -79,6 +89,11 @@ class VoterHost:
 
     def link_received(self, request: LinkRequest) -> None:
         request.fail(InvalidRequest("no links here"))
+
+    async def history(self) -> DirectoryHistory:
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
+        return self.known
 
     async def voter_state(self) -> VoterState:
         if self.hangs:

@@ -14,6 +14,7 @@ from raylog.actors.broker.identity import (
     LastProcess,
     read_identity,
 )
+from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.disk import OsDisk
 from raylog.wire.errors import KafkaStorageError
 
@@ -265,4 +266,72 @@ def test_meta_json_follows_the_voters_and_a_directory_can_be_given_another_id(
     assert read_identity(tmp_path) == Identity("c", 3, "other", ((3, "d3"), (4, "d4")))
     again = DataDirectory(tmp_path, wanted, fsync=True)
     assert not again.identity.is_voter
+    again.close()
+
+
+# ---- what was known here ---------------------------------------------------------------------
+
+
+def opened(path: Path) -> DataDirectory:
+    return DataDirectory(path, WANTED, fsync=False)
+
+
+def test_a_directory_notes_which_metadata_was_followed_and_how_far(tmp_path: Path) -> None:
+    first = DataDirectory(tmp_path, WANTED, fsync=True)
+    assert first.followed == Followed()
+    first.note_followed(Followed("m", 4, 900))
+    first.close()
+    assert json.loads((tmp_path / "followed.json").read_bytes()) == {
+        "version": 1,
+        "metadata_id": "m",
+        "epoch": 4,
+        "offset": 900,
+    }
+    again = opened(tmp_path)
+    assert again.followed == Followed("m", 4, 900)
+    again.close()
+
+
+def test_a_note_of_a_newer_build_is_refused_by_name(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "followed.json").write_text('{"version": 2, "found": "later"}')
+    expected = f"{tmp_path / 'followed.json'} has format 2, this build knows 1"
+    with pytest.raises(KafkaStorageError, match=expected):
+        opened(tmp_path)
+    (tmp_path / "followed.json").unlink()
+    opened(tmp_path).close()  # the lock was let go
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": true}'])
+def test_a_damaged_note_is_told_and_no_obstacle(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened(tmp_path).close()
+    (tmp_path / "followed.json").write_text(text)
+    again = opened(tmp_path)
+    assert again.followed == Followed()
+    assert "followed.json is damaged, older metadata cannot be told from it" in caplog.text
+    again.close()
+
+
+def test_a_directory_is_blank_until_anything_of_a_cluster_was_known_in_it(tmp_path: Path) -> None:
+    data = opened(tmp_path)
+    assert data.history() == DirectoryHistory(3)
+    data.note_start()
+    data.note_asking("i")
+    data.remember_port(9092)
+    assert data.history().is_blank
+    data.remember_epoch(0)
+    data.note_followed(Followed("m", 1, 1))
+    (data.topics / "t-0.AAECAwQFBgcICQoLDA0ODw").mkdir()
+    assert data.history() == DirectoryHistory(3, 0, Followed("m", 1, 1), 1)
+    data.close()
+
+
+def test_a_directory_without_topics_is_given_them(tmp_path: Path) -> None:
+    data = opened(tmp_path)
+    data.topics.rmdir()
+    data.close()
+    again = opened(tmp_path)
+    assert again.history().replicas == 0
     again.close()

@@ -57,10 +57,11 @@ def test_a_lost_voter_is_replaced_and_another_one_may_go(tmp_path: Path, seed: i
         assert await voters(cluster, at=2) == [0, 1, 2]
         await cluster.come_back(0)
         await cluster.agree_on("before", "meanwhile", "after")
-        for broker_id in range(3):
-            identity = read_identity(cluster.broker(broker_id)._path)
-            assert identity is not None
-            assert dict(identity.voters)[2] == directory(cluster, 2)
+        await cluster.until(lambda: all(noted(cluster, one) for one in range(3)))
+
+    def noted(cluster: VotingBrokers, broker_id: int) -> bool:
+        identity = read_identity(cluster.broker(broker_id)._path)
+        return identity is not None and (2, directory(cluster, 2)) in identity.voters
 
     play(story, tmp_path, seed)
 

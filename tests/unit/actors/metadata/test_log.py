@@ -8,7 +8,14 @@ import msgpack
 import pytest
 
 from raylog.actors.metadata.log import LogEntry, LogSnapshot, MetadataLog
-from raylog.actors.metadata.records import MetadataCorrupt, Voters, VotersChanged, encode_record
+from raylog.actors.metadata.records import (
+    VERSION,
+    ClusterNamed,
+    MetadataCorrupt,
+    Voters,
+    VotersChanged,
+    encode_record,
+)
 from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
 
@@ -285,3 +292,28 @@ def test_a_snapshot_names_voters_too(disk: FaultyDisk) -> None:
     assert log.voters == one
     log = reopened(disk)
     assert log.voters == one
+
+
+def newer(offset: int) -> LogEntry:
+    """An entry of a build that has added a field to a record."""
+    record = msgpack.packb([2, VERSION + 1, "cluster", "metadata", "field"])
+    return entry(offset, 4, encode_record(ClusterNamed("c")), record)
+
+
+def test_entries_of_a_newer_build_are_refused_by_name(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(4)
+    log.append([entry(0, 4), newer(1)])
+    said = f"{DIRECTORY}/log has records of version {VERSION + 1}, this build knows {VERSION}"
+    with pytest.raises(KafkaStorageError, match=said):
+        reopened(disk)
+
+
+def test_a_snapshot_of_a_newer_build_is_refused_by_name(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(4)
+    snapshot = LogSnapshot(7, 4, newer(0).records)
+    log.finish_install(snapshot, log.prepare_install(snapshot))
+    said = f"{DIRECTORY}/snapshot has records of version {VERSION + 1}, this build knows"
+    with pytest.raises(KafkaStorageError, match=said):
+        reopened(disk)

@@ -7,6 +7,7 @@ import pytest
 
 from raylog.actors.metadata.records import (
     _NUMBERS,
+    VERSION,
     BrokerRegistered,
     ClusterNamed,
     ConfigChanged,
@@ -20,6 +21,7 @@ from raylog.actors.metadata.records import (
     VotersChanged,
     decode_record,
     encode_record,
+    newest_version,
     voters_in,
 )
 from raylog.actors.ports import TopicId
@@ -27,6 +29,7 @@ from raylog.actors.ports import TopicId
 TOPIC = TopicId(b"0123456789abcdef")
 SAMPLES: list[Record] = [
     LeaderChanged(7, "c/controller/1.2"),
+    ClusterNamed("c", "m"),
     VotersChanged(((0, "d0"), (1, "d1"))),
     BrokerRegistered(
         broker_id=1,
@@ -85,3 +88,10 @@ def test_voter_sets_are_found_without_decoding_the_rest() -> None:
     assert voters_in([*others, b"", b"\x93", b"rubbish"]) is None
     found = voters_in([*others, encode_record(first), *others, encode_record(second), *others])
     assert found == second.voters
+
+
+def test_the_newest_version_of_records_is_known_without_reading_them() -> None:
+    records = [encode_record(one) for one in SAMPLES]
+    assert newest_version(records) == VERSION
+    assert newest_version([*records, msgpack.packb([2, VERSION + 1, "c", "m", 7])]) == VERSION + 1
+    assert newest_version([]) == newest_version([b"", b"no record"]) == 0

@@ -1,0 +1,91 @@
+"""Which metadata a broker follows: it refuses what contradicts what it has followed before.
+
+What was followed is noted in the data directory soon after it has changed, and not again before
+NOTE_MS have passed: the note bounds what may be lost unnoticed, and need not be exact.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID251 - part of the broker's shell: one note is written at a time
+import logging
+
+from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.controller.api import MetadataUpdate
+from raylog.actors.metadata.followed import Followed, MetadataRefused, require_agreement
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import ClusterNamed, LeaderChanged
+from raylog.actors.runtime.base import Runtime
+
+log = logging.getLogger(__name__)
+NOTE_MS = 1_000
+REFUSED_MS = 5_000
+"""Until metadata that was refused is looked at again: a directory may have been restored."""
+
+
+class FollowedMetadata:
+    """Checks updates before they are applied, and keeps the note."""
+
+    def __init__(self, runtime: Runtime, data: DataDirectory) -> None:
+        self._runtime = runtime
+        self._data = data
+        self._latest = data.followed
+        self._noting = False
+        self._writing = asyncio.Lock()
+        self._told = ""
+        """Why metadata was refused last."""
+
+    @property
+    def latest(self) -> Followed:
+        """The most that was ever followed, noted or not yet."""
+        return self._latest
+
+    def check(self, update: MetadataUpdate) -> None:
+        """Raise MetadataRefused for a snapshot that lacks what was followed before.
+
+        Records that follow on what is here need no look: the controller has compared it.
+        """
+        if update.from_offset == -1:
+            require_agreement(self._data.identity.broker_id, self._latest, _outline(update))
+
+    def applied(self, image: MetadataImage) -> None:
+        """This much is followed now; at a start that may be less than before for a while."""
+        self._told = ""
+        if image.offset >= self._latest.offset and image.followed != self._latest:
+            self._latest = image.followed
+            if not self._noting:
+                self._noting = True
+                self._runtime.start(self._note(), "note the metadata followed")
+
+    def refused(self, why: MetadataRefused) -> None:
+        """Say once why metadata is refused, however often it is offered."""
+        if self._told != str(why):
+            self._told = str(why)
+            log.error("%s", why)
+
+    async def wait(self, why: MetadataRefused) -> None:
+        """The same, and wait until it may be looked at again."""
+        self.refused(why)
+        await self._runtime.sleep(REFUSED_MS / 1000)
+
+    async def _note(self) -> None:
+        while self._data.followed != self._latest:
+            await self.note_now()
+            await self._runtime.sleep(NOTE_MS / 1000)
+        self._noting = False
+
+    async def note_now(self) -> None:
+        """Note it without delay. A disk that takes no note is tried again with the next change."""
+        try:
+            async with self._writing:
+                await self._runtime.run_blocking(self._data.note_followed, self._latest)
+        except OSError as failure:
+            log.error("the metadata followed cannot be noted: %s", failure)
+
+
+def _outline(update: MetadataUpdate) -> MetadataImage:
+    """A snapshot's id, epoch and end, without what it holds."""
+    outline = MetadataImage()
+    kinds = (LeaderChanged, ClusterNamed)
+    records = [one for one in update.records if isinstance(one, kinds)]
+    outline.apply_update(-1, update.to_offset, records)
+    return outline

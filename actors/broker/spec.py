@@ -1,0 +1,40 @@
+"""What a Broker actor is started with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from raylog.actors.names import BROKER, broker_name
+from raylog.actors.runtime.base import ActorSpec
+
+
+def broker_spec(
+    *,
+    cluster_id: str,
+    broker_id: int,
+    data: Path,
+    settings: dict[str, str],
+    broker_ids: list[int],
+    initial_voters: list[tuple[int, str]],
+    node_id: str | None = None,
+) -> ActorSpec:
+    """The Broker actor of a data directory.
+
+    `broker_ids` are those whose voters the controller may ask. `initial_voters`, (broker id,
+    directory id), hold the metadata log of a cluster that is new; later the directories know.
+    """
+    return ActorSpec(
+        name=broker_name(cluster_id, broker_id),
+        role=BROKER,
+        args={
+            "cluster_id": cluster_id,
+            "broker_id": broker_id,
+            "data": str(data),
+            "settings": settings,
+            "broker_ids": broker_ids,
+            "initial_voters": initial_voters,
+            "node_id": node_id,
+        },
+        node_id=node_id,
+        restarts=True,
+    )

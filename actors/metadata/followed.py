@@ -1,0 +1,109 @@
+"""Which metadata a broker's directory has known, and when other metadata contradicts that.
+
+Metadata has an id of its own, given when it is founded, and made again only with it. Within one id
+committed records never change: a broker that has followed it up to an offset finds there, for ever,
+the record of the controller epoch it noted. Metadata that ends before, or differs there, has lost
+records, by a lost or an older copy: whoever followed it would take its own topics for strangers'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from raylog.actors.plain import distinct
+from raylog.wire.errors import InconsistentClusterId
+
+if TYPE_CHECKING:
+    from raylog.actors.metadata.image import MetadataImage
+
+WAYS_OUT = (
+    "Nothing is changed. Restore the directory that held the metadata, or make metadata from what "
+    "the brokers have with `raylog metadata rebuild` (docs/operations.md, Lost directories)"
+)
+
+
+class MetadataRefused(InconsistentClusterId):
+    """Metadata that contradicts what a broker's directory has known.
+
+    Asked again it may be right: a directory was restored.
+    """
+
+
+class MetadataLost(MetadataRefused):
+    """No voter has any metadata, and a broker's directory has known some."""
+
+
+@distinct
+class Followed(NamedTuple):
+    """How far a broker has followed which metadata."""
+
+    metadata_id: str = ""
+    """Empty if it is not known: nothing was followed, or a build that gave none."""
+    epoch: int = -1
+    """Controller epoch of the last record; -1 if nothing was followed."""
+    offset: int = 0
+    """After the last record."""
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"metadata {self.metadata_id} up to offset {self.offset} in epoch {self.epoch}"
+
+
+@distinct
+class DirectoryHistory(NamedTuple):
+    """What a broker's data directory knows of its cluster."""
+
+    broker_id: int
+    broker_epoch: int = -1
+    """The last one that a controller gave; -1 none."""
+    followed: Followed = Followed()
+    replicas: int = 0
+    """Directories of partitions, strays among them."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the broker has never been in a cluster with this directory."""
+        nothing = DirectoryHistory(self.broker_id)
+        return self == nothing
+
+    def __str__(self) -> str:
+        """For people."""
+        noted = f"has followed {self.followed}, " if self.followed.offset else ""
+        return (
+            f"broker {self.broker_id} {noted}had broker epoch {self.broker_epoch} and has "
+            f"{self.replicas} directories of partitions"
+        )
+
+
+def contradiction(noted: Followed, image: MetadataImage) -> str | None:
+    """Why an image is not that of metadata which a broker has followed so far; None if it may be.
+
+    The image is of a controller whose epoch is not lower than the one noted: it holds everything
+    that was committed before.
+    """
+    found = image.followed
+    if noted.metadata_id and found.metadata_id and noted.metadata_id != found.metadata_id:
+        return f"it is metadata {found.metadata_id}, not {noted.metadata_id}"
+    if noted.epoch > found.epoch or noted.offset > found.offset:
+        return f"it is {found}; the broker has followed {noted}"
+    epoch = image.epoch_at(noted.offset - 1)
+    if epoch is not None and epoch != noted.epoch:
+        return (
+            f"its record at offset {noted.offset - 1} is of controller epoch {epoch}, not "
+            f"{noted.epoch}: it was made anew from an older copy"
+        )
+    return None
+
+
+def require_agreement(broker_id: int, noted: Followed, image: MetadataImage) -> None:
+    """Raise MetadataRefused if an image contradicts what a broker has noted."""
+    why = contradiction(noted, image)
+    if why is not None:
+        raise refusal(broker_id, why)
+
+
+def refusal(broker_id: int, why: str) -> MetadataRefused:
+    """What a broker says, and is told, of metadata that is not its cluster's."""
+    return MetadataRefused(
+        f"broker {broker_id} cannot follow the metadata that it is offered: {why}. {WAYS_OUT}"
+    )

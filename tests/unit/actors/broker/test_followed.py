@@ -1,0 +1,177 @@
+"""What a broker follows: noted soon, checked before it is applied."""
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.broker.followed import NOTE_MS, REFUSED_MS, FollowedMetadata
+from raylog.actors.broker.identity import DataDirectory, Identity
+from raylog.actors.controller.api import MetadataUpdate
+from raylog.actors.metadata.followed import Followed, MetadataRefused
+from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import ClusterNamed, LeaderChanged, Record, TopicCreated
+from raylog.actors.ports import TopicId
+from raylog.actors.simulation.loop import run_in_virtual_time
+from raylog.storage.disk import OsDisk
+from tests.support.virtual import VirtualWorld
+
+
+class Counting(OsDisk):
+    """Counts how often the note is written; fails as often as it is told to."""
+
+    def __init__(self) -> None:
+        self.notes = 0
+        self.failures = 0
+
+    def rename(self, source: str, target: str) -> None:  # type: ignore[override]  # a method here
+        if target.endswith("followed.json"):
+            if self.failures:
+                self.failures -= 1
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.notes += 1
+        super().rename(source, target)
+
+
+class Bed:
+    """A broker's directory, and metadata that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.disk = path, Counting()
+        self.world = VirtualWorld(lambda _: None, 1)  # type: ignore[arg-type,return-value]
+        self.runtime = self.world.runtime()
+        self.image = MetadataImage()
+        self.open()
+
+    def open(self) -> None:
+        self.data = DataDirectory(self.path, Identity("c", 3, "d"), fsync=False, disk=self.disk)
+        self.followed = FollowedMetadata(self.runtime, self.data)
+
+    def grow(self, count: int = 1) -> None:
+        if not self.image.offset:
+            self.image.apply_all([LeaderChanged(4), ClusterNamed("c", "m")])
+        for number in range(self.image.offset, self.image.offset + count):
+            topic_id = TopicId(number.to_bytes(16, "big"))
+            self.image.apply(TopicCreated(topic_id, f"t{number}"))
+        self.followed.applied(self.image)
+
+    def noted(self) -> Followed:
+        self.data.close()
+        self.open()
+        return self.data.followed
+
+
+def play(story: Callable[[Bed], Awaitable[None]], path: Path) -> None:
+    async def main() -> None:
+        bed = Bed(path)
+        await story(bed)
+        bed.data.close()
+        assert bed.world.failures == []
+
+    run_in_virtual_time(lambda _: main())
+
+
+def test_what_is_followed_is_noted_at_once_and_then_once_in_a_while(tmp_path: Path) -> None:
+    async def story(bed: Bed) -> None:
+        bed.grow()
+        await bed.runtime.sleep(0.1)
+        assert bed.disk.notes == 1
+        for _ in range(500):
+            bed.grow()
+            await bed.runtime.sleep(0.01)
+        assert 4 <= bed.disk.notes - 1 <= 6
+        await bed.runtime.sleep(2 * NOTE_MS / 1000)
+        before = bed.disk.notes
+        bed.followed.applied(bed.image)
+        await bed.runtime.sleep(3_600)
+        assert bed.disk.notes == before
+        assert bed.noted() == Followed("m", 4, bed.image.offset)
+
+    play(story, tmp_path)
+
+
+def test_a_note_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(bed: Bed) -> None:
+        bed.disk.failures = 2
+        bed.grow()
+        await bed.runtime.sleep(5)
+        assert bed.disk.notes == 1
+        assert (
+            caplog.messages
+            == ["the metadata followed cannot be noted: [Errno 28] No space left on device"] * 2
+        )
+
+    play(story, tmp_path)
+
+
+def test_while_it_catches_up_a_broker_forgets_nothing(tmp_path: Path) -> None:
+    async def story(bed: Bed) -> None:
+        bed.grow(10)
+        await bed.followed.note_now()
+        whole = bed.image.followed
+        assert bed.noted() == whole
+        bed.image = MetadataImage()
+        bed.grow(3)
+        await bed.runtime.sleep(10)
+        assert bed.followed.latest == bed.noted() == whole
+        bed.grow(8)
+        assert bed.followed.latest == bed.image.followed
+
+    play(story, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metadata_id", "epoch", "offset", "refused"),
+    [
+        ("m", 4, 12, False),
+        ("m", 9, 100, False),
+        ("m", 4, 11, True),
+        ("m", 3, 100, True),
+        ("other", 9, 100, True),
+        ("", 9, 100, False),
+    ],
+)
+def test_a_snapshot_is_refused_that_lacks_what_was_followed(
+    tmp_path: Path, metadata_id: str, epoch: int, offset: int, refused: bool
+) -> None:
+    async def story(bed: Bed) -> None:
+        bed.grow(10)
+        topic = TopicCreated(TopicId(b"t" * 16), "t")
+        first = LeaderChanged(epoch)
+        records: list[Record] = [first, ClusterNamed("c", metadata_id), topic]
+        snapshot = MetadataUpdate(-1, offset, records)
+        if refused:
+            with pytest.raises(MetadataRefused, match="broker 3 cannot follow the metadata"):
+                bed.followed.check(snapshot)
+        else:
+            bed.followed.check(snapshot)
+
+    play(story, tmp_path)
+
+
+def test_who_joins_tries_until_the_metadata_is_right_and_says_once_why_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(bed: Bed) -> None:
+        caplog.set_level(logging.ERROR)
+        told: list[str] = []
+        tries = iter(range(4))
+
+        async def join() -> None:
+            if next(tries) < 3:
+                raise MetadataRefused("lost")
+
+        await bed.followed.insist(join, lambda why: told.append(str(why)))
+        assert told == ["lost", "lost", "lost", "None"]
+        assert caplog.messages == ["lost"]
+        assert bed.runtime.monotonic_ms() >= 3 * REFUSED_MS
+        await bed.followed.insist(join_at_once, lambda why: told.append(str(why)))
+        assert told[4:] == []
+
+    async def join_at_once() -> None: ...
+
+    play(story, tmp_path)
