@@ -11,6 +11,7 @@ Writable = bytes | bytearray | memoryview
 """What is written: anything `os.pwritev` takes that the log ever hands it."""
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_BLOCK = 512
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -85,6 +86,12 @@ class Volume(Disk, Protocol):
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it; what cannot be removed stays."""
 
+    def move_tree(self, source: str, target: str) -> None:
+        """Give a directory another name, beside its old one, that nothing has yet."""
+
+    def used(self, path: str) -> int:
+        """Bytes that a directory and all in it take; what vanishes meanwhile takes none."""
+
     def space(self, path: str) -> Space:
         """How much the volume of a path holds."""
 
@@ -136,6 +143,23 @@ class OsDisk:
     def remove_tree(self, path: str) -> None:
         """Remove a directory and all in it."""
         shutil.rmtree(path, ignore_errors=True)
+
+    def move_tree(self, source: str, target: str) -> None:
+        """Rename a directory; OSError if the new name is taken."""
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        os.rename(source, target)
+
+    def used(self, path: str) -> int:
+        """Blocks that are allocated: a hole takes no space."""
+        total = 0
+        for directory, _, names in os.walk(path):
+            for name in names:
+                try:
+                    total += os.lstat(os.path.join(directory, name)).st_blocks * _BLOCK
+                except FileNotFoundError:
+                    continue
+        return total
 
     def space(self, path: str) -> Space:
         """How much the volume of a path holds."""

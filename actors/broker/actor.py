@@ -20,7 +20,7 @@ from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.cleaning_turns import CleaningTurns
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.describing import log_dir
-from raylog.actors.broker.effects import RemoveDirectories
+from raylog.actors.broker.effects import KeepStrays
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
@@ -225,9 +225,7 @@ class BrokerActor:
         self._family.caught_up()
         statuses = [status for _, open_there in held for status in open_there]
         strays = self._machine.strays(self._runtime.disk.listdir(str(self._data.topics)), statuses)
-        if strays:
-            log.warning("removing what belongs to no partition here: %s", strays)
-        self._family.carry_out([RemoveDirectories(strays), *self._machine.begin(held)])
+        self._family.carry_out([KeepStrays(strays), *self._machine.begin(held)])
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
             try:
@@ -587,6 +585,7 @@ class BrokerActor:
             is_voter=self._votes,
             children=self._family.describe(),
             partitions=partitions,
+            strays=await self._runtime.run_blocking(self._data.strays),
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:

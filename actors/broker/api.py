@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raylog.actors.ports import PartitionStatus
 
@@ -40,6 +40,15 @@ class ChildStatus:
     a gateway lives in, "silent" for one that does not answer."""
     restarts: int
     partitions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StrayStatus:
+    """A directory that was of no partition here, and is kept until somebody removes it."""
+
+    directory: str
+    size_bytes: int
+    """What it takes on the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +71,4 @@ class BrokerStatus:
     is_voter: bool
     children: list[ChildStatus]
     partitions: list[PartitionStatus]
+    strays: list[StrayStatus] = field(default_factory=list)

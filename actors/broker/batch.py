@@ -8,6 +8,7 @@ from raylog.actors.broker.effects import (
     ClosePartitions,
     Effect,
     HouseGateway,
+    KeepStrays,
     LeadPartitions,
     OpenPartitions,
     RemoveDirectories,
@@ -36,8 +37,10 @@ class Batch:
 
     opens: dict[str, list[OpenPartition]] = field(default_factory=dict)
     leads: dict[str, list[PartitionLeadership]] = field(default_factory=dict)
-    closes: dict[str, list[tuple[PartitionKey, str]]] = field(default_factory=dict)
+    closes: dict[tuple[str, bool], list[tuple[PartitionKey, str]]] = field(default_factory=dict)
+    """By process, and whether the directories are kept as strays."""
     removals: list[str] = field(default_factory=list)
+    strays: list[str] = field(default_factory=list)
     reports: list[OpenedReplica] = field(default_factory=list)
     losses: list[PartitionKey] = field(default_factory=list)
     routes: RouteUpdate = field(default_factory=RouteUpdate)
@@ -54,11 +57,13 @@ class Batch:
             found.append(SendRoutes(self.routes))
         if self.losses:
             found.append(ReportLost(self.losses))
-        for replica, closing in self.closes.items():
+        for (replica, keep), closing in self.closes.items():
             keys = [key for key, _ in closing]
-            found.append(ClosePartitions(replica, keys, [path for _, path in closing]))
+            found.append(ClosePartitions(replica, keys, [path for _, path in closing], keep))
         if self.removals:
             found.append(RemoveDirectories(self.removals))
+        if self.strays:
+            found.append(KeepStrays(self.strays))
         found.extend(SpawnReplica(slot.name, spawn_delay_ms) for slot in self.spawns)
         for replica, opening in self.opens.items():
             found.extend(

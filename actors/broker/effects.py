@@ -66,16 +66,27 @@ class ConfigurePartitions(NamedTuple):
 
 @distinct
 class ClosePartitions(NamedTuple):
-    """Close logs and remove their directories."""
+    """Close logs; then remove their directories, or keep them as strays."""
 
     replica: str
     keys: list[PartitionKey]
     directories: list[str]
+    keep: bool = False
 
 
 @distinct
 class RemoveDirectories(NamedTuple):
     """Remove directories of partitions that nobody has open."""
+
+    directories: list[str]
+
+
+@distinct
+class KeepStrays(NamedTuple):
+    """Set directories aside that nobody has open and the metadata does not know.
+
+    They get other names, under which nothing opens them, and stay until somebody removes them.
+    """
 
     directories: list[str]
 
@@ -117,6 +128,7 @@ Effect = (
     | ConfigurePartitions
     | ClosePartitions
     | RemoveDirectories
+    | KeepStrays
     | ReportOpened
     | ReportLost
     | SendRoutes

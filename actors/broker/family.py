@@ -19,6 +19,7 @@ from raylog.actors.broker.effects import Effect
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.broker.listeners import Endpoint
 from raylog.actors.broker.machine import BrokerMachine
+from raylog.actors.broker.strays import keep_stray
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
@@ -44,6 +45,8 @@ OPEN_TIMEOUT_MS = 900_000
 """Recovery of large logs takes long; a process that hangs is ended after this."""
 STOP_TIMEOUT_MS = 60_000
 RESPAWN_MS = 500
+KEEP_AGAIN_MS = 5_000
+"""Until a stray that could not be set aside is tried again."""
 
 
 class Family:
@@ -222,6 +225,8 @@ class Family:
                     self._start_or_end(effect)
                 case do.RemoveDirectories(directories):
                     self._runtime.start(self.remove(directories), "remove directories")
+                case do.KeepStrays(directories):
+                    self._runtime.start(self.keep(directories), "keep strays")
                 case do.ReportOpened(opened):
                     self._report(
                         "partitions_opened",
@@ -269,13 +274,16 @@ class Family:
                 )
             case do.ConfigurePartitions(name, configs):
                 self._post(name, "configure", configs)
-            case do.ClosePartitions(name, keys, directories):
+            case do.ClosePartitions(name, keys, directories, keep):
+                after: Effect = do.RemoveDirectories(directories)
+                if keep:
+                    after = do.KeepStrays(directories)
                 self._post(
                     name,
                     "close_partitions",
                     keys,
-                    True,
-                    answered=lambda _: self.carry_out([do.RemoveDirectories(directories)]),
+                    not keep,
+                    answered=lambda _: self.carry_out([after]),
                 )
             case _:
                 raise AssertionError(f"{effect} is no call to a replica")
@@ -306,6 +314,25 @@ class Family:
             await self._runtime.run_blocking(self._runtime.disk.remove_tree, directory)
         if not self._ending:
             self.carry_out(self._machine.removed(directories))
+
+    async def keep(self, directories: Iterable[str]) -> None:
+        """Set directories aside that the metadata does not know; it is tried until they are."""
+        left = []
+        for directory in directories:
+            try:
+                kept = await self._runtime.run_blocking(
+                    keep_stray, self._runtime.disk, directory, self._runtime.now_ms()
+                )
+            except OSError as failure:
+                log.error("%s is a stray and cannot be set aside: %s", directory, failure)
+                left.append(directory)
+            else:
+                log.warning("%s is of no partition here and is kept as %s", directory, kept)
+        if self._ending:
+            return
+        self.carry_out(self._machine.removed({*directories} - {*left}))
+        if left:
+            self._runtime.call_later(KEEP_AGAIN_MS, partial(self.carry_out, [do.KeepStrays(left)]))
 
     # ---- processes -----------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from raylog.actors.broker.api import StrayStatus
+from raylog.actors.broker.strays import strays_in
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume
@@ -160,6 +162,10 @@ class DataDirectory:
             self.followed,
             len(self._disk.listdir(str(self.topics))),
         )
+
+    def strays(self) -> list[StrayStatus]:
+        """Directories that were of no partition when it was looked. Blocking."""
+        return strays_in(self._disk, str(self.topics))
 
     def note_followed(self, followed: Followed) -> None:
         """Note how far which metadata was followed. Blocking; OSError."""

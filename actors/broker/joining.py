@@ -1,7 +1,8 @@
 """Joining the cluster, however often that is refused.
 
 As in Kafka, whose brokers repeat a registration: what stands in the way may pass, such as another
-process that carries this broker's id, or metadata from an older copy. A broker that gave up would live and serve nobody.
+process that carries this broker's id, or metadata from an older copy. A broker that gave up would
+live and serve nobody.
 """
 
 from __future__ import annotations

@@ -17,19 +17,19 @@ process is lost, or another broker leads in its stead: it comes back as a follow
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import Enum
 
 from raylog.actors import incarnations
 from raylog.actors.backoff import Backoff
 from raylog.actors.broker.batch import Batch
-from raylog.actors.broker.directories import directory_name
+from raylog.actors.broker.directories import directory_name, is_partition
 from raylog.actors.broker.effects import (
     ConfigurePartitions,
     Effect,
     EndReplica,
     RetryLater,
 )
+from raylog.actors.broker.held import Leaving, LocalPartition
+from raylog.actors.broker.held import Phase as Phase
 from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
 from raylog.actors.config import BrokerSettings, ResourceType
 from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
@@ -60,39 +60,6 @@ RETRY_OPEN_MS_MAX = 5_000
 _INTERNAL_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
-class Phase(Enum):
-    """Where a partition replica stands; the module's docstring has the transitions."""
-
-    ASSIGNED = "assigned"
-    OPENING = "opening"
-    OPEN = "open"
-    FAILED = "failed"
-
-
-@dataclass(slots=True)
-class LocalPartition:
-    """A partition replica on this broker."""
-
-    topic: str
-    slot: str
-    phase: Phase = Phase.ASSIGNED
-    incarnation: str = ""
-    """This opening of the log."""
-    whole: bool = True
-    """False if damage took records that the log held."""
-    failures: int = 0
-    """How often it could not be opened, or its disk failed."""
-    reported: bool = False
-    told: tuple[int, int] | None = None
-    """(leader epoch, partition epoch) its process was last told."""
-    led_epoch: int = -1
-    """Leader epoch its process has taken in."""
-    routed_epoch: int = -1
-    """Leader epoch under which gateways have a route to it."""
-    routed_leader: bool = False
-    """Whether they have it as the leader."""
-
-
 class BrokerMachine:
     """The partitions of one broker, against its copy of the metadata.
 
@@ -121,8 +88,8 @@ class BrokerMachine:
         self._incarnation = incarnation
         self._openings = 0
         self._replica_starts = Backoff()
-        self._removing: dict[str, str] = {}
-        """Directories on their way out, and the process that still has each open, if one has."""
+        self._leaving: dict[str, Leaving] = {}
+        """Directories on their way out."""
         self._begun = False
 
     # ---- events --------------------------------------------------------------------------
@@ -174,8 +141,9 @@ class BrokerMachine:
     def replica_lost(self, name: str, now_ms: float) -> list[Effect]:
         """A Replica process is gone: another takes all that it held."""
         batch = Batch()
-        for directory in [one for one, holder in self._removing.items() if holder == name]:
-            self._remove(directory, batch)
+        for directory, leaving in list(self._leaving.items()):
+            if leaving.holder == name:
+                self._let_go(directory, batch, keep=leaving.keep)
         slot = self.pool.remove(name)
         if slot is None:
             return batch.effects()
@@ -267,7 +235,7 @@ class BrokerMachine:
         """Directories are gone: partitions that have come back meanwhile may begin there anew."""
         batch = Batch()
         for directory in directories:
-            self._removing.pop(directory, None)
+            self._leaving.pop(directory, None)
         for key, local in list(self.partitions.items()):
             if local.phase is Phase.ASSIGNED:
                 self._reconcile(key, batch)
@@ -318,27 +286,30 @@ class BrokerMachine:
         )
 
     def strays(self, names: Iterable[str], held: Iterable[PartitionStatus]) -> list[str]:
-        """Of the directories named, those of no partition here that nobody has open: they go."""
+        """Of the directories named, those of no partition here that nobody has open: strays."""
         known = {
             directory_name(self.image.topics[topic_id].name, (topic_id, index))
             for topic_id, index, _ in self.image.partitions_on(self.broker_id)
         }
         opened = {directory_name(one.topic, (one.topic_id, one.partition)) for one in held}
-        found = sorted({*names} - known - opened)
+        found = sorted({name for name in names if is_partition(name)} - known - opened)
         strays = [f"{self._topics_directory}/{name}" for name in found]
-        self._removing.update(dict.fromkeys(strays, ""))
+        self._leaving.update(dict.fromkeys(strays, Leaving("", True)))
         return strays
 
     # ---- partitions ----------------------------------------------------------------------
 
     def _reconcile_all(self, batch: Batch) -> None:
-        """Compare everything: after a snapshot, or at the start."""
+        """Compare everything: after a snapshot, or at the start.
+
+        What the metadata does not have here (any more) was not seen to go: it is kept as a stray.
+        """
         wanted = {
             (topic_id, index): None
             for topic_id, index, _ in self.image.partitions_on(self.broker_id)
         }
         for key in [key for key in self.partitions if key not in wanted]:
-            self._retire(key, batch)
+            self._retire(key, batch, keep=True)
         for local in self.partitions.values():
             local.reported = False  # as below: what came between is not told
         for key in wanted:
@@ -372,13 +343,13 @@ class BrokerMachine:
         """Bring one partition a step nearer to what the metadata says."""
         state = self.image.partition(*key)
         if state is None or self.broker_id not in state.replicas:
-            self._retire(key, batch)
+            self._retire(key, batch, keep=False)  # by a record that this broker has seen
             return
         local = self.partitions.get(key)
         if local is None:
             local = self._assign(key, batch)
         slot = self.pool.slots[local.slot]
-        is_blank = self._directory(local.topic, key) not in self._removing
+        is_blank = self._directory(local.topic, key) not in self._leaving
         if local.phase is Phase.ASSIGNED and slot.is_ready and is_blank:
             self._open(key, local, slot, batch)
         if local.phase is Phase.OPEN:
@@ -492,8 +463,8 @@ class BrokerMachine:
             leads=local.routed_leader,
         )
 
-    def _retire(self, key: PartitionKey, batch: Batch) -> None:
-        """A partition is not (or no longer) held here."""
+    def _retire(self, key: PartitionKey, batch: Batch, *, keep: bool) -> None:
+        """A partition is not (or no longer) held here; its directory goes, or is kept."""
         local = self.partitions.pop(key, None)
         if local is None:
             return
@@ -501,15 +472,16 @@ class BrokerMachine:
         if local.routed_epoch >= 0:
             batch.routes.removed.append(key)
         if local.phase in (Phase.OPENING, Phase.OPEN):
-            self._removing[directory] = local.slot
-            batch.closes.setdefault(local.slot, []).append((key, directory))
-        elif directory not in self._removing:
-            self._remove(directory, batch)
+            self._leaving[directory] = Leaving(local.slot, keep)
+            batch.closes.setdefault((local.slot, keep), []).append((key, directory))
+        elif directory not in self._leaving:
+            self._let_go(directory, batch, keep=keep)
         self.pool.release(local.slot, key)
 
-    def _remove(self, directory: str, batch: Batch) -> None:
-        self._removing[directory] = ""
-        batch.removals.append(directory)
+    def _let_go(self, directory: str, batch: Batch, *, keep: bool) -> None:
+        """Nobody has a directory open any more that is on its way out."""
+        self._leaving[directory] = Leaving("", keep)
+        (batch.strays if keep else batch.removals).append(directory)
 
     def _is_served(self, key: PartitionKey, local: LocalPartition) -> bool:
         state = self.image.partition(*key)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from raylog.actors.broker.directories import TOPIC_MAX
+from raylog.actors.broker.directories import is_partition, parse_directory_name
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.config import ResourceType
 from raylog.actors.coordination import records
@@ -33,10 +32,8 @@ from raylog.wire.errors import KafkaError
 from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC as TRANSACTION_RECORDS
 from raylog.wire.internal.transactions import TransactionLogValue
 from raylog.wire.records import DECOMPRESSED_BYTES_MAX, body_of
-from raylog.wire.uuids import from_base64
 
 log = logging.getLogger(__name__)
-_NAME = re.compile(r"(.+)-(\d{1,10})\.([A-Za-z0-9_-]{22})", re.ASCII | re.DOTALL)
 _DISK = DryRunDisk()
 
 
@@ -60,7 +57,7 @@ def partition_directories(data: DataDirectory) -> list[Path]:
     """The directories of partitions; strays, and what else lies there, are passed over."""
     if not data.topics.is_dir():
         return []
-    return sorted(path for path in data.topics.iterdir() if _NAME.fullmatch(path.name))
+    return sorted(path for path in data.topics.iterdir() if is_partition(path.name))
 
 
 def survey(directories: list[Path], image: MetadataImage | None) -> Iterator[FoundReplica]:
@@ -90,14 +87,11 @@ def found_broker(
 
 
 def _replica(path: Path, image: MetadataImage | None) -> FoundReplica:
-    named = _NAME.fullmatch(path.name)
-    assert named is not None, "only such directories are looked at"
     said = _said(path)
     if said is None:
-        topic_id, partition = TopicId(from_base64(named[3])), int(named[2])
+        in_name, (topic_id, partition) = parse_directory_name(path.name)
         name, settings = _looked_up(topic_id, image)
-        if name is None and len(named[1]) < TOPIC_MAX:
-            name = named[1]
+        name = name or in_name
     else:
         topic_id, partition = TopicId(said.topic_id), said.partition
         name, settings = said.topic, said.settings

@@ -287,6 +287,27 @@ class SimDisk:
         if parent in self._directories:
             self._directories[parent].directories.pop(name, None)
 
+    def move_tree(self, source: str, target: str) -> None:
+        """Rename a directory with all in it, which is durable at once."""
+        self._may_fail("rename", source)
+        if target in self._directories:
+            raise _os_error(errno.EEXIST, target)
+        self._directory(source)
+        for one in [one for one in self._directories if f"{one}/".startswith(f"{source}/")]:
+            self._directories[target + one[len(source) :]] = self._directories.pop(one)
+        parent, _, name = source.rpartition("/")
+        del self._directories[parent].directories[name]
+        self._directories[parent].directories[target.rpartition("/")[2]] = None
+
+    def used(self, path: str) -> int:
+        """Bytes that were written in a directory and all in it."""
+        return sum(
+            inode.written
+            for one, directory in self._directories.items()
+            if f"{one}/".startswith(f"{path}/")
+            for inode in directory.names.values()
+        )
+
     def space(self, path: str) -> Space:
         """More than any simulation takes."""
         return _SPACE

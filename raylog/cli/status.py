@@ -40,6 +40,8 @@ class ClusterStatus:
     """Copies of the metadata log; none if nobody told."""
     health: dict[str, int]
     """How many partitions lack something."""
+    strays: list[Row]
+    """Directories that the metadata did not know when their brokers looked: nobody uses them."""
     failures: list[str]
     """What did not answer, and why."""
 
@@ -62,6 +64,7 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
                 "partitions": found.partitions,
                 "quorum": found.quorum,
                 "health": found.health,
+                "strays": found.strays,
                 "failures": found.failures,
             }
         )
@@ -98,6 +101,23 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
         ],
     )
     typer.echo(_health_line(found.health))
+    _show_strays(found.strays)
+
+
+def _show_strays(strays: list[Row]) -> None:
+    """What is kept of partitions that the metadata does not know, if anything."""
+    if not strays:
+        return
+    sizes = [human_bytes(int(str(row["size_bytes"]))) for row in strays]
+    print_table(
+        "strays",
+        ["broker#", "size#", "directory"],
+        [(row["broker"], size, row["directory"]) for row, size in zip(strays, sizes, strict=True)],
+    )
+    typer.echo(
+        f"{len(strays)} directories are of no partition that their broker knows. They are kept "
+        "until somebody removes them: docs/operations.md, Strays"
+    )
 
 
 def _health_line(health: dict[str, int]) -> str:
@@ -139,6 +159,7 @@ def read_status(data: Path) -> ClusterStatus:
         _partition_rows(stands.brokers, told.replicas),
         quorum_rows(told.quorum),
         _health(told.replicas),
+        stray_rows(stands.brokers),
         [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()]
         + told.failures,
     )
@@ -239,6 +260,15 @@ def _told(record: ClusterRecord) -> _Told:
     except (ClientError, KafkaError) as failure:
         told.failures.append(str(failure))
     return told
+
+
+def stray_rows(brokers: list[BrokerStatus]) -> list[Row]:
+    """Each stray of each broker that answers."""
+    return [
+        {"broker": broker.broker_id, "size_bytes": one.size_bytes, "directory": one.directory}
+        for broker in brokers
+        for one in broker.strays
+    ]
 
 
 def quorum_rows(quorum: QuorumView | None) -> list[Row]:

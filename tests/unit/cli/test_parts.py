@@ -27,8 +27,10 @@ from raylog.cli.status import (
     _health_line,
     _partition_rows,
     _role_of,
+    _show_strays,
     ago,
     quorum_rows,
+    stray_rows,
 )
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
@@ -208,6 +210,26 @@ def test_actors_and_partitions_are_put_together() -> None:
     assert health == {"partitions": 2, "under_replicated": 1, "unavailable": 1}
     assert "1 of 2 partitions are under-replicated" in _health_line(health)
     assert "all 1 partitions" in _health_line(_health(replicas[:1]))
+
+
+def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[str]) -> None:
+    from raylog.actors.broker.api import BrokerStatus, StrayStatus
+
+    def broker(broker_id: int, *strays: StrayStatus) -> BrokerStatus:
+        return BrokerStatus(
+            broker_id, "c", 9, "h", 1, "d", 11, "running", 0, 4, False, [], [], list(strays)
+        )
+
+    one = StrayStatus("/data/topics/t-0.AAECAwQFBgcICQoLDA0ODw.17-stray", 3 * 1024 * 1024)
+    rows = stray_rows([broker(0), broker(1, one)])
+    assert rows == [{"broker": 1, "size_bytes": one.size_bytes, "directory": one.directory}]
+    _show_strays([])
+    assert capsys.readouterr().out == ""
+    _show_strays(rows)
+    shown = capsys.readouterr().out
+    assert one.directory in shown.replace("\n", "")
+    assert "3.0 MiB" in shown
+    assert "1 directories are of no partition that their broker knows" in shown
 
 
 def test_whose_an_actor_is() -> None:

@@ -155,3 +155,19 @@ def test_the_calls_of_the_real_disk(tmp_path: Path) -> None:
     remove(disk, path + "2")
     remove(disk, path + "2")
     assert disk.listdir(str(tmp_path / "a")) == []
+
+
+def test_a_directory_is_moved_to_a_name_that_nothing_has(tmp_path: Path) -> None:
+    disk = OsDisk()
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "file").write_bytes(b"." * 10_000)
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(FileExistsError):
+        disk.move_tree(str(tmp_path / "a"), str(tmp_path / "taken"))
+    with pytest.raises(FileNotFoundError):
+        disk.move_tree(str(tmp_path / "missing"), str(tmp_path / "free"))
+    before = disk.used(str(tmp_path / "a"))
+    disk.move_tree(str(tmp_path / "a"), str(tmp_path / "free"))
+    assert sorted(disk.listdir(str(tmp_path))) == ["free", "taken"]
+    assert disk.used(str(tmp_path / "free")) == before >= 10_000
+    assert disk.used(str(tmp_path / "a")) == 0

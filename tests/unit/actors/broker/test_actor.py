@@ -1,13 +1,16 @@
 """A broker's shell, with a real controller and children that only take notes."""
 
 import asyncio
+import errno
 import json
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from raylog.actors.broker import family
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.broker.identity import read_identity
 from raylog.actors.config import ResourceType
@@ -24,6 +27,7 @@ from raylog.actors.metadata.records import Record
 from raylog.actors.names import REPLICA, broker_name, controller_name
 from raylog.actors.ports import PartitionStatus
 from raylog.actors.runtime.base import ActorGone
+from raylog.storage.disk import OsDisk
 from raylog.wire.errors import (
     BrokerNotAvailable,
     DuplicateBrokerRegistration,
@@ -382,15 +386,71 @@ def test_what_was_there_is_there_after_a_restart(tmp_path: Path) -> None:
         await cluster.routes(2)
         await cluster.down()
         cluster.new_world()
-        stray = tmp_path / "b0" / "topics" / "stray-0.AAAAAAAAAAAAAAAAAAAAAA"
-        stray.mkdir()
         await cluster.up()
         assert set(await cluster.routes(2)) == {(outcome.topic_id, 0), (outcome.topic_id, 1)}
-        await cluster.until(lambda: not stray.exists())
         assert (await cluster.describe()).restarts == 0
         await cluster.down()
 
     asyncio.run(told())
+
+
+def test_what_the_metadata_does_not_know_is_kept_under_another_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also when the same one strays again, and while the disk does not let it be renamed."""
+    topics = tmp_path / "b0" / "topics"
+    unknown = topics / "gone-0.AAECAwQFBgcICQoLDA0ODw"
+    foreign = topics / "lost+found"
+
+    def kept() -> list[Path]:
+        return sorted(topics.glob("gone-0.*-stray"))
+
+    async def told() -> None:
+        cluster = NotingCluster(tmp_path)
+        await cluster.up()
+        await cluster.down()
+        for number in (1, 2):
+            cluster.new_world()
+            unknown.mkdir()
+            (unknown / "00000000000000000000.log").write_bytes(b"records" * 1_000)
+            foreign.mkdir(exist_ok=True)
+            await cluster.up()
+            await cluster.until(lambda: not unknown.exists())
+            assert len(kept()) == number
+            status = await cluster.describe()
+            assert [one.directory for one in status.strays] == [str(one) for one in kept()]
+            assert all(one.size_bytes >= 7_000 for one in status.strays)
+            await cluster.down()
+        assert foreign.is_dir()
+        assert all(len(list(one.iterdir())) == 1 for one in kept())
+
+    asyncio.run(told())
+    assert f"{unknown} is of no partition here and is kept as {kept()[0]}" in caplog.text
+
+
+def test_a_stray_that_cannot_be_set_aside_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(family, "KEEP_AGAIN_MS", 1)
+    unknown = tmp_path / "b0" / "topics" / "gone-0.AAECAwQFBgcICQoLDA0ODw"
+    failures = [OSError(errno.EIO, "Input/output error")] * 3
+
+    def failing(disk: OsDisk, source: str, target: str) -> None:
+        if failures:
+            raise failures.pop()
+        os.rename(source, target)
+
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.down()
+        cluster.new_world()
+        unknown.mkdir()
+        monkeypatch.setattr(OsDisk, "move_tree", failing)
+        await cluster.up()
+        await cluster.until(lambda: not unknown.exists())
+
+    tell(story, tmp_path)
+    assert f"{unknown} is a stray and cannot be set aside: [Errno 5]" in caplog.text
+    assert len(list(unknown.parent.glob("gone-0.*-stray"))) == 1
 
 
 def test_a_broker_the_controller_fenced_serves_again(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from raylog.actors.broker.effects import (
     ClosePartitions,
     ConfigurePartitions,
     EndReplica,
+    KeepStrays,
     LeadPartitions,
     OpenPartitions,
     RemoveDirectories,
@@ -423,12 +424,45 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
     told = leadership(U, 0, epoch=4, partition_epoch=9, incarnation=broker.incarnations()[(U, 0)])
     assert broker.machine.apply(MetadataUpdate(-1, 50, records)) == [
         unrouted((T, 0)),
-        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)]),
+        ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)], keep=True),
         OpenPartitions(R0, [opening("u", U, 1)]),
         LeadPartitions(R1, [told]),
         ConfigurePartitions(R1, [TopicConfig(U, CONFIG)]),
         ConfigurePartitions(R0, [TopicConfig(U, CONFIG)]),
     ]
+
+
+def test_what_a_snapshot_does_not_have_here_is_kept_whatever_became_of_it() -> None:
+    """The topic may have been deleted, or the replica moved: this broker has not seen it."""
+    broker = Broker(actors_max=1, spares=1)
+    broker.begin()
+    broker.topic("t", T, partitions=2)
+    broker.topic("u", U)
+    broker.ready(R0)
+    broker.opened(R0, (T, 0), (T, 1), (U, 0))
+    moved = PartitionCreated(T, 0, (1,), (1,), 1, 4, 9)
+    effects = broker.machine.apply(MetadataUpdate(-1, 50, [TopicCreated(T, "t"), moved]))
+    kept = [directory("t", T, 0), directory("t", T, 1), directory("u", U, 0)]
+    assert ClosePartitions(R0, [(T, 0), (T, 1), (U, 0)], kept, keep=True) in effects
+    assert not [one for one in effects if isinstance(one, RemoveDirectories)]
+
+
+def test_what_nobody_has_open_is_kept_at_once() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic()
+    assert KeepStrays([directory("t", T, 0)]) in broker.machine.apply(MetadataUpdate(-1, 50, []))
+
+
+def test_a_stray_that_a_lost_process_had_open_is_kept_by_the_broker() -> None:
+    broker = Broker(spares=1)
+    broker.begin()
+    broker.ready(R0)
+    broker.serve()
+    broker.machine.apply(MetadataUpdate(-1, 50, []))
+    effects = broker.machine.replica_lost(R0, 0)
+    assert KeepStrays([directory("t", T, 0)]) in effects
+    assert not [one for one in effects if isinstance(one, RemoveDirectories)]
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -556,12 +590,12 @@ def test_settings_that_changed_while_nobody_could_tell_reach_surviving_processes
     assert expected in broker.machine.begin([(R0, [status(0)])])
 
 
-def test_what_a_process_has_open_and_the_metadata_no_more_is_closed() -> None:
+def test_what_a_process_has_open_and_the_metadata_no_more_is_closed_and_kept() -> None:
     broker = Broker(spares=1)
     known(broker)
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     assert broker.machine.begin([(R0, [status(0, topic_id=U)])]) == [
-        ClosePartitions(R0, [(U, 0)], [directory("t", U, 0)])
+        ClosePartitions(R0, [(U, 0)], [directory("t", U, 0)], keep=True)
     ]
 
 
@@ -589,9 +623,9 @@ def test_directories_of_no_partition_here_are_strays(held: list[PartitionStatus]
     broker.records(BrokerRegistered(0, 0, "h", 1, None, "d", "i", fenced=False))
     known(broker, "i@old.1")
     names = [directory("t", T, at).rpartition("/")[2] for at in (0, 7)]
-    strays = broker.machine.strays([*names, "rubbish"], held)
-    expected = ["/data/topics/rubbish", directory("t", T, 7)]
-    assert strays == (expected if not held else expected[:1])
+    others = ["lost+found", f"{names[1]}.1700000000000-stray", "t-7"]
+    strays = broker.machine.strays([*names, *others], held)
+    assert strays == ([directory("t", T, 7)] if not held else [])
 
 
 def test_followers_elsewhere_find_the_process_that_leads() -> None:

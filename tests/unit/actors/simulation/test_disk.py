@@ -66,6 +66,22 @@ def test_names_are_replaced_and_removed() -> None:
         one.listdir("/data/topics/t-0")
 
 
+def test_a_directory_is_moved_with_all_in_it() -> None:
+    one = disk()
+    put(one, "/data/topics/t-0/a", b"abc", sync=True)
+    with pytest.raises(FileNotFoundError):
+        one.move_tree("/data/topics/t-1", "/data/topics/t-2")
+    one.mkdir("/data/topics/t-1")
+    with pytest.raises(FileExistsError):
+        one.move_tree("/data/topics/t-0", "/data/topics/t-1")
+    one.move_tree("/data/topics/t-0", "/data/topics/kept")
+    assert sorted(one.listdir("/data/topics")) == ["kept", "t-1"]
+    assert one.contents("/data/topics/kept/a") == b"abc"
+    assert (one.used("/data/topics"), one.used("/data/topics/t-1")) == (3, 0)
+    one.lose_power()
+    assert one.contents("/data/topics/kept/a") == b"abc"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_was_synced_survives_a_power_loss(seed: int) -> None:
     one = disk(seed)
