@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.log import LogSnapshot, MetadataLog
 from raylog.actors.metadata.rebuilding import RebuildPlan, records_of
 from raylog.actors.metadata.records import encode_record
@@ -25,6 +26,8 @@ def carry_out(plan: RebuildPlan, held: Sequence[DataDirectory]) -> list[Path]:
     records = tuple(encode_record(record) for record in records_of(plan))
     snapshot = LogSnapshot(plan.offset, plan.epoch, records)
     moved = []
+    for data in held:  # before there is a copy: a repetition must go on above this plan
+        data.note_followed(Followed(plan.metadata_id, plan.epoch, plan.offset))
     for data in held:
         draft = data.path / "metadata.rebuilt"
         _DISK.remove_tree(str(draft))

@@ -75,13 +75,14 @@ def found_broker(
     data: DataDirectory, replicas: tuple[FoundReplica, ...], image: MetadataImage | None
 ) -> FoundBroker:
     """A broker, with the partitions that `survey` has found."""
+    known = [data.followed] if image is None else [data.followed, image.followed]
     return FoundBroker(
         broker_id=data.identity.broker_id,
         cluster_id=data.identity.cluster_id,
         directory_id=data.identity.directory_id,
         broker_epoch=data.last.broker_epoch,
-        metadata_offset=0 if image is None else image.offset,
-        metadata_epoch=0 if image is None else image.controller_epoch,
+        metadata_offset=max(one.offset for one in known),
+        metadata_epoch=max(one.epoch for one in known),
         replicas=replicas,
     )
 

@@ -123,6 +123,8 @@ class RebuildPlan:
     """What the new metadata says; nothing may be carried out while there are `problems`."""
 
     cluster_id: str
+    metadata_id: str
+    """A new one: brokers refuse what is left of the metadata before."""
     offset: int
     """Of the snapshot: above all broker epochs and all that brokers have followed."""
     epoch: int
@@ -145,7 +147,7 @@ class Choices:
     """Whether partitions of which there is no copy begin empty."""
 
 
-def plan_rebuild(found: Sequence[FoundBroker], choices: Choices) -> RebuildPlan:
+def plan_rebuild(found: Sequence[FoundBroker], choices: Choices, metadata_id: str) -> RebuildPlan:
     """What the metadata will be. `found` are brokers of one cluster, each once, at least one."""
     brokers = sorted(found, key=lambda one: one.broker_id)
     problems: list[str] = []
@@ -155,8 +157,9 @@ def plan_rebuild(found: Sequence[FoundBroker], choices: Choices) -> RebuildPlan:
     noted = max(max(one.broker_epoch, one.metadata_offset) for one in brokers)
     return RebuildPlan(
         cluster_id=brokers[0].cluster_id,
+        metadata_id=metadata_id,
         offset=max(noted, 0) + OFFSETS_SKIPPED,
-        epoch=max(one.metadata_epoch for one in brokers) + EPOCHS_SKIPPED,
+        epoch=max(0, *(one.metadata_epoch for one in brokers)) + EPOCHS_SKIPPED,
         voters=tuple((one.broker_id, one.directory_id) for one in voters),
         brokers=tuple(brokers),
         topics=tuple(topics),
@@ -170,7 +173,7 @@ def records_of(plan: RebuildPlan) -> list[Record]:
     """The snapshot's records."""
     records: list[Record] = [
         LeaderChanged(plan.epoch),
-        ClusterNamed(plan.cluster_id),
+        ClusterNamed(plan.cluster_id, plan.metadata_id),
         VotersChanged(plan.voters),
     ]
     records += [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,6 +89,7 @@ def rebuild(
     """
     from raylog.actors.broker.rebuild import carry_out
     from raylog.actors.metadata.rebuilding import plan_rebuild
+    from raylog.wire.uuids import random_uuid, to_base64
 
     paths = directories or sorted(data.glob("broker-*"))
     if not paths:
@@ -98,7 +100,8 @@ def rebuild(
     choices = _choices(names or [], exclude or [], accept_missing=accept_missing)
     with _held(paths) as held:
         images = _images(held)
-        plan = plan_rebuild(_found(held, images), choices)
+        metadata_id = to_base64(random_uuid(SystemRandom()))
+        plan = plan_rebuild(_found(held, images), choices, metadata_id)
         if as_json:
             print_json(_as_json(plan))
         else:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from raylog.cli.app import app
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import InconsistentClusterId
 
 ARCHIVES = Path(__file__).parents[2] / "compat" / "data"
 CUT = "long-" + "n" * 244
@@ -102,6 +103,20 @@ def test_names_come_from_a_copy_that_is_left(data: Path) -> None:
     assert "older copy of the metadata is kept" in told
     with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
         assert len(values(client)) == 100
+
+
+def test_a_copy_that_comes_back_later_is_refused(data: Path) -> None:
+    older = data.parent / f"{data.name}-older"
+    shutil.copytree(data / "broker-2", older)
+    lose_metadata(data)
+    shutil.rmtree(data / "broker-2")
+    code, told = call("--data", data, "--execute")
+    assert code == 0, told
+    older.rename(data / "broker-2")
+    with pytest.raises(InconsistentClusterId, match="broker 2 cannot follow the metadata"):
+        EmbeddedBroker(3, data=data).start()
+    assert len(list((data / "broker-2" / "topics").glob("orders-*"))) == 2
+    assert not list((data / "broker-2" / "topics").glob("*-stray"))
 
 
 def test_directories_in_use_are_refused(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def broker(broker_id: int, *replicas: FoundReplica, epoch: int = 5, offset: int 
 
 
 def image_of(*found: FoundBroker, choices: Choices | None = None) -> MetadataImage:
-    plan = plan_rebuild(found, choices or Choices())
+    plan = plan_rebuild(found, choices or Choices(), "new")
     assert plan.problems == ()
     image = MetadataImage()
     image.apply_update(-1, plan.offset, records_of(plan))
@@ -126,7 +126,7 @@ def test_settings_known_to_be_none_stay_none() -> None:
 
 def test_a_name_that_is_cut_is_asked_for() -> None:
     found = [broker(0, replica(topic=None))]
-    (problem,) = plan_rebuild(found, Choices()).problems
+    (problem,) = plan_rebuild(found, Choices(), "new").problems
     assert f"--name {to_base64(ORDERS)}=NAME" in problem
     named = image_of(*found, choices=Choices(names={ORDERS: "whole"}))
     assert named.topics[ORDERS].name == "whole"
@@ -134,7 +134,7 @@ def test_a_name_that_is_cut_is_asked_for() -> None:
 
 def test_one_name_with_two_ids_is_refused_until_one_is_left_out() -> None:
     found = [broker(0, replica()), broker(1, replica(topic_id=OTHER))]
-    (problem,) = plan_rebuild(found, Choices()).problems
+    (problem,) = plan_rebuild(found, Choices(), "new").problems
     assert to_base64(ORDERS) in problem
     assert to_base64(OTHER) in problem
     image = image_of(*found, choices=Choices(excluded=frozenset([OTHER])))
@@ -143,7 +143,7 @@ def test_one_name_with_two_ids_is_refused_until_one_is_left_out() -> None:
 
 def test_a_partition_without_a_copy_begins_empty_only_where_that_is_accepted() -> None:
     found = [broker(0, replica(0), replica(2)), broker(1, replica(0), replica(2))]
-    (problem,) = plan_rebuild(found, Choices()).problems
+    (problem,) = plan_rebuild(found, Choices(), "new").problems
     assert "no copy of 1" in problem
     image = image_of(*found, choices=Choices(accept_missing=True))
     state = image.topics[ORDERS].partitions[1]
@@ -151,7 +151,7 @@ def test_a_partition_without_a_copy_begins_empty_only_where_that_is_accepted() -
 
 
 def test_a_damaged_leader_is_told() -> None:
-    plan = plan_rebuild([broker(0, replica(end=5, whole=False))], Choices())
+    plan = plan_rebuild([broker(0, replica(end=5, whole=False))], Choices(), "new")
     assert not plan.topics[0].partitions[0].is_whole
 
 
