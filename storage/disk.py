@@ -175,6 +175,28 @@ class OsDisk:
             return ""
 
 
+def make_durably(disk: Disk, path: str) -> None:
+    """Make a directory with its parents, such that a power loss takes none of them. Blocking."""
+    fresh = []
+    at = path
+    while at and not _exists(disk, at):
+        fresh.append(at)
+        at = at.rpartition("/")[0]
+    disk.mkdir(path)
+    for made in reversed(fresh):
+        disk.fsync_dir(made.rpartition("/")[0] or "/")
+
+
+def _exists(disk: Disk, path: str) -> bool:
+    try:
+        disk.listdir(path)
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 def is_passing(failure: OSError) -> bool:
     """Whether the call may succeed later: no space, or no descriptor, is left at the moment."""
     return failure.errno in _PASSING

@@ -30,17 +30,24 @@ class SegmentFiles:
     `lock` is for jobs, which write files in several threads.
     """
 
-    __slots__ = ("_directory", "_disk", "_loaded", "lock")
+    __slots__ = ("_directory", "_disk", "_is_named", "_loaded", "lock")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.lock = Lock()
         self._disk = disk
         self._directory = directory
+        self._is_named = False
         self._loaded: list[Segment] = []  # closed segments with their index in memory, oldest first
 
     def path(self, name: str) -> str:
         """Path of a file in the partition's directory."""
         return f"{self._directory}/{name}"
+
+    def sync_name(self) -> None:
+        """Make the directory's own name durable, once: without it nothing in it is. Blocking."""
+        if not self._is_named:
+            self._disk.fsync_dir(self._directory.rpartition("/")[0])
+            self._is_named = True
 
     @contextmanager
     def reading(self, segment: Segment) -> Iterator[int]:

@@ -74,6 +74,7 @@ class FlushJob:
             for fd in self.descriptors:
                 self.disk.close(fd)
         self.disk.fsync_dir(self.directory)
+        self.files.sync_name()
 
     def _write_indexes(self) -> None:
         for segment in self.retired:
@@ -121,6 +122,7 @@ class CheckpointJob:
             write_file(self.disk, path, self.index.contents, durable=False)
         if self.state is not None:
             self.state_file.write(self.state, self.number)
+            self.files.sync_name()
         self.high_watermark_file.write(self.reached)
         for name in self.doomed:
             remove(self.disk, self.files.path(name))

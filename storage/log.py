@@ -220,6 +220,7 @@ class Log(ReadableLog):
         self._state_number += 1
         state = self._state()
         self._state_file.write(state, self._state_number)
+        self._files.sync_name()
         self._saved = state
 
     # -- shortening ----------------------------------------------------------------------------

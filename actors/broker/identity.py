@@ -23,7 +23,7 @@ from raylog.actors.broker.api import StrayStatus
 from raylog.actors.broker.strays import strays_in
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
-from raylog.storage.disk import OsDisk, Volume
+from raylog.storage.disk import OsDisk, Volume, make_durably
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
 
 T = TypeVar("T")
@@ -129,7 +129,10 @@ class DataDirectory:
         self.path = path
         self._fsync = fsync
         self._disk = disk
-        disk.mkdir(str(path))
+        if fsync:
+            make_durably(disk, str(path))
+        else:
+            disk.mkdir(str(path))
         self._lock = _locked(disk, path / ".lock")
         try:
             self.identity = self._checked(wanted)

@@ -1,9 +1,7 @@
-"""The disk of a simulated machine: in memory, and as unreliable as disks are.
+"""The disk of a simulated machine: in memory, and as unreliable as disks are (`volume.py`).
 
-What was not synced may be there after a power loss or not, in any order, in part, or with a bit
-that is wrong. Names that were not synced are there up to some change and not after it. While the
-disk is full, files grow by a part of what is written and then not at all. Calls fail with EIO when
-told to.
+Beside that, while the disk is full files grow by a part of what is written and then not at all, and
+calls fail with EIO when told to.
 """
 
 from __future__ import annotations
@@ -11,44 +9,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from raylog.actors.simulation.loop import Process, current_process
+from raylog.actors.simulation.volume import Directory, Inode, Volume, os_error
 from raylog.storage.disk import Space, Writable
 
 _SPACE = Space(1 << 40, 1 << 39)
-
-
-@dataclass(slots=True, eq=False)
-class _Inode:
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """Writes since the last sync: position and bytes, or a length and None."""
-    written: int = 0
-    """End of what was ever written; holes behind it take no space."""
-
-
-@dataclass(slots=True, eq=False)
-class _Directory:
-    names: dict[str, _Inode] = field(default_factory=dict)
-    durable: dict[str, _Inode] = field(default_factory=dict)
-    changes: list[tuple[str, _Inode | None]] = field(default_factory=list)
-    directories: dict[str, None] = field(default_factory=dict)
-
-    def put(self, name: str, inode: _Inode) -> None:
-        self.names[name] = inode
-        self.changes.append((name, inode))
-
-    def drop(self, name: str) -> _Inode:
-        inode = self.names.pop(name)
-        self.changes.append((name, None))
-        return inode
-
-    def sync(self) -> None:
-        self.durable = dict(self.names)
-        self.changes.clear()
 
 
 @dataclass(slots=True)
@@ -66,9 +34,11 @@ class SimDisk:
         self.boots = 1
         self.failed: set[str] = set()
         """Directories in which a call has failed: what is in them may be offline."""
+        self._doubtful: set[str] = set()
+        """Directories in which a sync has failed, or of which something was removed or replaced."""
         self._random = random
-        self._directories: dict[str, _Directory] = {"": _Directory()}
-        self._open: dict[int, tuple[_Inode, str, Process | None]] = {}
+        self._volume = Volume()
+        self._open: dict[int, tuple[Inode, str, Process | None]] = {}
         self._locks: dict[str, int] = {}
         self._next_fd = 3
         self._faults: list[_Fault] = []
@@ -95,48 +65,14 @@ class SimDisk:
         self._locks.clear()
         self.heal()
         self.boots += 1
-        random = self._random
-        for directory in self._directories.values():
-            kept = directory.changes[: random.randint(0, len(directory.changes))]
-            directory.names = dict(directory.durable)
-            for name, inode in kept:
-                if inode is None:
-                    directory.names.pop(name, None)
-                else:
-                    directory.names[name] = inode
-            directory.sync()
-            for inode in directory.names.values():
-                self._lose(inode)
-
-    def _lose(self, inode: _Inode) -> None:
-        random = self._random
-        data = inode.durable
-        for position, written in inode.unsynced:
-            fate = random.random()
-            if fate < 0.3:
-                continue
-            if written is None:
-                _resize(data, position)
-                continue
-            kept = bytearray(written)
-            if fate > 0.8 and kept:
-                start = random.randint(0, len(kept))
-                end = random.randint(start, len(kept))
-                kept, position = kept[start:end], position + start
-            if fate > 0.95 and kept:
-                kept[random.randrange(len(kept))] ^= 1 << random.randrange(8)
-            _write(data, position, kept)
-        inode.unsynced.clear()
-        inode.data = bytearray(data)
-        inode.written = len(data)
+        self._volume.lose_power(self._random)
 
     def flip_old_bit(self, suffix: str) -> str | None:
         """Change one bit of synced or unsynced data in a file; its path, None if there is none."""
         found = [
-            (f"{path}/{name}", inode)
-            for path, directory in sorted(self._directories.items())
-            for name, inode in sorted(directory.names.items(), key=lambda item: item[0])
-            if name.endswith(suffix) and inode.written
+            (path, inode)
+            for path, inode in sorted(self._volume.files(), key=lambda one: one[0])
+            if path.endswith(suffix) and inode.written
         ]
         if not found:
             return None
@@ -149,23 +85,37 @@ class SimDisk:
 
     def contents(self, path: str) -> bytes:
         """A file as processes see it."""
-        parent, _, name = path.rpartition("/")
-        return bytes(self._directories[parent].names[name].data)
+        return bytes(self._volume.file(path).data)
+
+    def is_doubtful(self, path: str) -> bool:
+        """Whether a directory may hold less than its owner has made durable."""
+        return any(path == one or path.startswith(one + "/") for one in self._doubtful)
+
+    def copy_of(self, path: str) -> Directory | None:
+        """A directory as it is now, for `put_back`; None if there is none."""
+        return self._volume.directory(path).copy() if self._volume.has(path) else None
+
+    def put_back(self, path: str, copy: Directory | None) -> None:
+        """Have a copy in the place of what is there; None: nothing."""
+        if self._volume.has(path.rpartition("/")[0]):
+            self._volume.put_tree(path, None if copy is None else copy.copy())
+            self._doubtful.add(path)
 
     # ---- the seam ------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> int:
         """Open a file."""
         self._may_fail("open", path)
-        parent, _, name = path.rpartition("/")
-        directory = self._directory(parent)
+        directory, name = self._volume.place(path)
         inode = directory.names.get(name)
+        if isinstance(inode, Directory):
+            raise os_error(errno.EISDIR, path)
         if inode is None:
             if not create:
-                raise _os_error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             if self.full:
-                raise _os_error(errno.ENOSPC, path)
-            inode = _Inode()
+                raise os_error(errno.ENOSPC, path)
+            inode = Inode()
             directory.put(name, inode)
         return self._descriptor(inode, path)
 
@@ -176,7 +126,8 @@ class SimDisk:
 
     def close(self, fd: int) -> None:
         """Give a descriptor back."""
-        _, path, _ = self._open.pop(fd)
+        inode, path, _ = self._open.pop(fd)
+        inode.close(self._random)
         if self._locks.get(path) == fd:
             del self._locks[path]
 
@@ -209,68 +160,48 @@ class SimDisk:
         if self.full and position + len(data) > inode.written:
             fits = self._random.randint(0, len(data) // 2)
             if not fits:
-                raise _os_error(errno.ENOSPC, path)
+                raise os_error(errno.ENOSPC, path)
             data = data[:fits]
-        _write(inode.data, position, data)
-        inode.written = max(inode.written, position + len(data))
-        inode.unsynced.append((position, data))
+        inode.write(position, data)
         return len(data)
 
     def ftruncate(self, fd: int, size: int, /) -> None:
         """Set a file's length."""
         inode, path, _ = self._open[fd]
         self._may_fail("ftruncate", path)
-        _resize(inode.data, size)
-        inode.written = min(inode.written, size)
-        inode.unsynced.append((size, None))
+        inode.resize(size)
 
     def fdatasync(self, fd: int, /) -> None:
         """Make a file's data durable; what a failed one did not write is lost for good."""
         inode, path, _ = self._open[fd]
-        self._may_fail("fdatasync", path)
-        for position, data in inode.unsynced:
-            if data is None:
-                _resize(inode.durable, position)
-            else:
-                _write(inode.durable, position, data)
-        inode.unsynced.clear()
+        try:
+            self._may_fail("fdatasync", path)
+        except OSError:
+            inode.fail_sync()
+            self._doubtful.add(path.rpartition("/")[0])
+            raise
+        inode.sync()
 
     def fsync_dir(self, path: str) -> None:
         """Make the names in a directory durable."""
         self._may_fail("fdatasync", path)
-        self._directory(path).sync()
+        self._volume.directory(path.rstrip("/")).sync()
 
     def rename(self, source: str, target: str) -> None:
-        """Replace a file; both names are in one directory."""
-        parent, _, name = source.rpartition("/")
-        directory = self._directory(parent)
-        if name not in directory.names:
-            raise _os_error(errno.ENOENT, source)
-        inode = directory.names.pop(name)
-        directory.put(target.rpartition("/")[2], inode)
-        directory.changes.append((name, None))
+        """Give a file or directory another name."""
+        self._volume.rename(source, target)
 
     def unlink(self, path: str) -> None:
         """Remove a file."""
-        parent, _, name = path.rpartition("/")
-        directory = self._directory(parent)
-        if name not in directory.names:
-            raise _os_error(errno.ENOENT, path)
-        directory.drop(name)
+        self._volume.unlink(path)
 
     def listdir(self, path: str) -> list[str]:
         """Names in a directory."""
-        directory = self._directory(path)
-        return [*directory.names, *directory.directories]
+        return list(self._volume.directory(path).names)
 
     def mkdir(self, path: str) -> None:
-        """Make a directory, which is durable at once."""
-        if path in self._directories:
-            return
-        parent, _, name = path.rpartition("/")
-        self.mkdir(parent)
-        self._directories[parent].directories[name] = None
-        self._directories[path] = _Directory()
+        """Make a directory and its parents."""
+        self._volume.make(path)
 
     def lock(self, path: str) -> int:
         """Lock a file."""
@@ -280,12 +211,10 @@ class SimDisk:
         return fd
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it, at once."""
-        for one in [one for one in self._directories if one == path or one.startswith(path + "/")]:
-            del self._directories[one]
-        parent, _, name = path.rpartition("/")
-        if parent in self._directories:
-            self._directories[parent].directories.pop(name, None)
+        """Remove a directory and all in it."""
+        if self._volume.has(path):
+            self._volume.remove_tree(path)
+            self._doubtful.add(path)
 
     def move_tree(self, source: str, target: str) -> None:
         """Rename a directory with all in it, which is durable at once."""
@@ -318,14 +247,9 @@ class SimDisk:
 
     # ---- inside --------------------------------------------------------------------------
 
-    def _directory(self, path: str) -> _Directory:
-        found = self._directories.get(path)
-        if found is None:
-            raise _os_error(errno.ENOENT, path)
-        return found
-
-    def _descriptor(self, inode: _Inode, path: str) -> int:
+    def _descriptor(self, inode: Inode, path: str) -> int:
         self._next_fd += 1
+        inode.users += 1
         self._open[self._next_fd] = inode, path, current_process()
         return self._next_fd
 
@@ -338,21 +262,4 @@ class SimDisk:
                 if fault.times <= 0:
                     self._faults.remove(fault)
                 self.failed.add(path.rpartition("/")[0])
-                raise _os_error(errno.EIO, path)
-
-
-def _os_error(number: int, path: str) -> OSError:
-    return OSError(number, os.strerror(number), path)
-
-
-def _resize(data: bytearray, size: int) -> None:
-    if size < len(data):
-        del data[size:]
-    else:
-        data.extend(bytes(size - len(data)))
-
-
-def _write(data: bytearray, position: int, written: bytes | bytearray) -> None:
-    if len(data) < position:
-        data.extend(bytes(position - len(data)))
-    data[position : position + len(written)] = written
+                raise os_error(errno.EIO, path)

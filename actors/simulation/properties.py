@@ -26,6 +26,7 @@ class Property(StrEnum):
     ISR_SETTLES = "in-sync replicas change some times a second at most"
     LAGGARDS_STAY_OUT = "who left for lagging joins again only once it has gone on"
     REPLICAS_EQUAL = "in-sync replicas are byte-equal below the high watermark"
+    FLUSHED_KEPT = "what was flushed to a disk that did not fail is there after a power loss"
     METADATA_ONCE = "a committed metadata record never changes"
     METADATA_PREFIX = "a broker's metadata never goes back, and nothing is left out of it"
     CONTROLLER_PROMISED = "a voter promises a controller epoch once, and only higher ones after it"

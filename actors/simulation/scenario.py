@@ -17,6 +17,7 @@ from raylog.actors.simulation.faults import POWER, WEIGHTS, Faults, draw_weights
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.observing import Observer
+from raylog.actors.simulation.observing_disks import DiskObserver
 from raylog.actors.simulation.observing_quorum import QuorumObserver
 from raylog.actors.simulation.operator import Operator
 from raylog.actors.simulation.port import simulated_role
@@ -70,6 +71,7 @@ class Simulation:
         self.cluster = Cluster(self.world, brokers, self._settings())
         self.observer = Observer(self.cluster, self.checks)
         self.quorum = QuorumObserver(self.cluster, self.checks)
+        self.disks = DiskObserver(self.cluster, self.checks)
         self.ledgers: list[Ledger] = []
         self.producers: list[Producer] = []
         self.readers: list[Reader] = []
@@ -117,7 +119,12 @@ class Simulation:
 
     async def run(self) -> None:
         """The whole of it; raises PropertyViolated."""
-        with tuned(self._constants), self.coverage.watching(), self.observer.stepping():
+        with (
+            tuned(self._constants),
+            self.coverage.watching(),
+            self.observer.stepping(),
+            self.disks.opening(),
+        ):
             await self.cluster.start()
             await self._make_topics()
             self._start_clients(self.random.choice(CLIENT_PAUSES_S))

@@ -90,6 +90,8 @@ class World:
         self.observers: list[Callable[[Resident, str, tuple[Any, ...], Any], None]] = []
         """Told of every call that an actor answers, before the answer is on its way: who answers,
         the method, its arguments, the answer."""
+        self.losing_power: list[Callable[[Machine], None]] = []
+        """Told of a machine that is about to lose power."""
         self._role_class = role_class
         self._make_runtime = make_runtime
         self._residents: dict[str, Resident] = {}
@@ -136,6 +138,8 @@ class World:
     def stop_machine(self, machine: Machine, *, power: bool) -> None:
         """End all processes of a machine; with `power` what was not synced is lost, too."""
         machine.up = False
+        for tell in self.losing_power if power else ():
+            tell(machine)
         for resident in self.on(machine):
             self.kill(resident.ref.name, restart=resident.spec.node_id is None)
         if power:

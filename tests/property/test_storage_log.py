@@ -293,8 +293,8 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.heal()
         assert self.log.log_end_offset == self.end
 
-    @rule(call=st.sampled_from(["pwritev", "fdatasync"]))
-    def broken_disk(self, call: str) -> None:
+    @rule(call=st.sampled_from(["pwritev", "fdatasync"]), seed=st.integers(0, 2**32))
+    def broken_disk(self, call: str, seed: int) -> None:
         batch = self._batch(1, 10, 0, -1)
         header = read_header(batch)
         if call == "fdatasync":
@@ -313,7 +313,10 @@ class LogMachine(RuleBasedStateMachine):
         with pytest.raises(KafkaStorageError):
             self.log.append(batch, header, self.epoch, self.now_ms)
         self.log.close()
-        self.kill()
+        if call == "fdatasync":
+            self.crash(seed)  # or later syncs would promise what the disk will never have
+        else:
+            self.kill()
 
     # -- what always holds -----------------------------------------------------------------------
 

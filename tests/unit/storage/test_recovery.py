@@ -341,6 +341,7 @@ def test_temporary_files_and_strays_go(disk: FaultyDisk) -> None:
 
 
 def test_files_of_others_are_left_alone(disk: FaultyDisk) -> None:
+    disk.mkdir(str(DIRECTORY))
     disk.close(disk.open(path("lock"), create=True))
     log = open_log(disk)
     fill(log)

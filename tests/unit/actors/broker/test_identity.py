@@ -4,6 +4,7 @@ import errno
 import json
 from dataclasses import asdict
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,6 +16,7 @@ from raylog.actors.broker.identity import (
     read_identity,
 )
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
+from raylog.actors.simulation.disk import SimDisk
 from raylog.storage.disk import OsDisk
 from raylog.wire.errors import KafkaStorageError
 
@@ -32,6 +34,15 @@ def test_a_new_directory_is_formatted_once(tmp_path: Path) -> None:
     assert again.identity == WANTED
     again.close()
     assert read_identity(tmp_path / "data") == WANTED
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_new_directory_survives_a_power_loss(seed: int) -> None:
+    disk, path = SimDisk(Random(seed)), Path("/volume/clusters/c/broker-3")
+    DataDirectory(path, WANTED, fsync=True, disk=disk).close()
+    disk.lose_power()
+    assert read_identity(path, disk) == WANTED
+    assert "topics" in disk.listdir(str(path))
 
 
 def test_a_voter_is_known_by_number_and_directory() -> None:

@@ -16,6 +16,8 @@ from raylog.storage.disk import Volume
 def disk(seed: int = 0) -> SimDisk:
     made = SimDisk(Random(seed))
     made.mkdir("/data/topics/t-0")
+    for path in ("/data", "/data/topics"):
+        made.fsync_dir(path)
     return made
 
 
@@ -55,7 +57,7 @@ def test_names_are_replaced_and_removed() -> None:
     write_file(one, "/data/state", b"1", durable=True)
     write_file(one, "/data/state", b"2", durable=True)
     assert read_file(one, "/data/state") == b"2"
-    assert one.listdir("/data") == ["state", "topics"]
+    assert one.listdir("/data") == ["topics", "state"]
     one.unlink("/data/state")
     assert read_file(one, "/data/state") is None
     with pytest.raises(FileNotFoundError):
@@ -149,8 +151,84 @@ def test_calls_fail_when_told_to() -> None:
     fd = one.open("/data/topics/t-0/log")
     with pytest.raises(OSError, match="Input/output"):
         one.fdatasync(fd)
-    one.fdatasync(fd)
     assert one.failed == {"/data/topics/t-0"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sync_that_succeeds_after_a_failed_one_says_nothing_of_what_came_before(
+    seed: int,
+) -> None:
+    one = disk(seed)
+    put(one, "/data/log", b"old.", sync=True)
+    fd = one.open("/data/log")
+    one.pwritev(fd, [b"lost"], 4)
+    one.fail_next("fdatasync", "/data/", 1)
+    with pytest.raises(OSError, match="Input/output"):
+        one.fdatasync(fd)
+    one.pwritev(fd, [b"new!"], 8)
+    one.fdatasync(fd)
+    assert one.contents("/data/log") == b"old.lostnew!", "memory has it"
+    one.close(fd)
+    assert one.contents("/data/log") in (b"old.lostnew!", b"old.\0\0\0\0new!"), "or not any more"
+    one.lose_power()
+    assert one.contents("/data/log") == b"old.\0\0\0\0new!"
+
+
+def test_a_directory_is_durable_by_a_sync_of_the_one_that_it_is_in() -> None:
+    found = set()
+    for seed in range(50):
+        one = disk(seed)
+        one.mkdir("/data/topics/t-1")
+        put(one, "/data/topics/t-1/log", b"synced", sync=True)
+        one.lose_power()
+        found.add("t-1" in one.listdir("/data/topics"))
+        one = disk(seed)
+        one.mkdir("/data/topics/t-1")
+        put(one, "/data/topics/t-1/log", b"synced", sync=True)
+        one.fsync_dir("/data/topics")
+        one.lose_power()
+        assert one.contents("/data/topics/t-1/log") == b"synced"
+    assert found == {True, False}
+
+
+def test_a_directory_that_was_removed_may_come_back_in_part() -> None:
+    found = set()
+    for seed in range(200):
+        one = disk(seed)
+        for name in "abc":
+            put(one, f"/data/topics/t-0/{name}", b"x", sync=True)
+        one.remove_tree("/data/topics/t-0")
+        one.lose_power()
+        there = "t-0" in one.listdir("/data/topics")
+        found.add("".join(one.listdir("/data/topics/t-0")) if there else None)
+    assert found >= {None, "abc", "bc", "c", ""}
+
+
+def test_a_directory_keeps_what_is_in_it_under_another_name() -> None:
+    one = disk()
+    put(one, "/data/topics/t-0/log", b"x", sync=True)
+    one.rename("/data/topics/t-0", "/data/topics/t-0-stray")
+    assert one.listdir("/data/topics") == ["t-0-stray"]
+    assert one.contents("/data/topics/t-0-stray/log") == b"x"
+    with pytest.raises(FileNotFoundError):
+        one.open("/data/topics/t-0/log")
+    one.fsync_dir("/data/topics")
+    one.lose_power()
+    assert one.contents("/data/topics/t-0-stray/log") == b"x"
+
+
+def test_a_directory_is_lost_and_an_older_copy_put_in_its_place() -> None:
+    one = disk()
+    put(one, "/data/topics/t-0/log", b"old", sync=True)
+    copy = one.copy_of("/data/topics")
+    put(one, "/data/topics/t-0/log", b"newer", sync=False)
+    one.put_back("/data/topics", None)
+    assert one.listdir("/data") == []
+    assert one.copy_of("/data/topics") is None
+    one.put_back("/data/topics", copy)
+    assert one.contents("/data/topics/t-0/log") == b"old"
+    one.lose_power()
+    assert one.contents("/data/topics/t-0/log") == b"old"
 
 
 def test_a_bit_of_old_data_flips() -> None:

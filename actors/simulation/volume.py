@@ -1,0 +1,297 @@
+"""Files and directories in memory, with what a real disk does to them when the power goes.
+
+| call              | what is durable after it                                                    |
+|-------------------|-----------------------------------------------------------------------------|
+| a write           | nothing: any part of it may survive, in any order, torn, with a wrong bit   |
+| `Inode.sync`      | what the file holds; not its name                                           |
+| `Inode.fail_sync` | nothing, but the pages count as clean: a later sync says that all is well   |
+| a name changes    | nothing: of one directory's changes the first may survive and the rest not  |
+| `Directory.sync`  | the names in the directory; its own name is in its parent                   |
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+TORN = 0.2
+"""How often a write that was not synced survives in part only."""
+FLIPPED = 0.05
+"""How often with a wrong bit."""
+LOST = 0.3
+EVICTED = 0.5
+"""How often a file whose sync failed is read from the disk when it is opened again."""
+
+
+@dataclass(slots=True, eq=False)
+class Inode:
+    """One file."""
+
+    data: bytearray = field(default_factory=bytearray)
+    """As processes see it."""
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
+    """Writes since the last sync: position and bytes, or a length and None."""
+    written: int = 0
+    """End of what was ever written; holes behind it take no space."""
+    users: int = 0
+    """Descriptors that are open."""
+    sync_failed: bool = False
+    """Whether memory may hold what the disk will never have."""
+
+    def write(self, position: int, written: bytes) -> None:
+        """Write into memory."""
+        _write(self.data, position, written)
+        self.written = max(self.written, position + len(written))
+        self.unsynced.append((position, written))
+
+    def resize(self, size: int) -> None:
+        """Set the length."""
+        _resize(self.data, size)
+        self.written = min(self.written, size)
+        self.unsynced.append((size, None))
+
+    def sync(self) -> None:
+        """Make durable what was written since the last sync."""
+        for position, written in self.unsynced:
+            if written is None:
+                _resize(self.durable, position)
+            else:
+                _write(self.durable, position, written)
+        self.unsynced.clear()
+
+    def fail_sync(self) -> None:
+        """Nothing since the last sync is durable, now or ever, though later syncs succeed."""
+        self.sync_failed = True
+        self.unsynced.clear()
+
+    def evict(self) -> None:
+        """Memory has let go of clean pages: what they held is what the disk has."""
+        self.data = bytearray(self.durable)
+        self.sync_failed = False
+        for position, written in self.unsynced:
+            if written is None:
+                _resize(self.data, position)
+            else:
+                _write(self.data, position, written)
+
+    def lose(self, random: Random) -> None:
+        """The power goes: keep what is durable, and any part of the rest."""
+        data = self.durable
+        for position, written in self.unsynced:
+            fate = random.random()
+            if fate < LOST:
+                continue
+            if written is None:
+                _resize(data, position)
+                continue
+            kept = bytearray(written)
+            if fate > 1 - TORN and kept:
+                start = random.randint(0, len(kept))
+                end = random.randint(start, len(kept))
+                kept, position = kept[start:end], position + start
+            if fate > 1 - FLIPPED and kept:
+                kept[random.randrange(len(kept))] ^= 1 << random.randrange(8)
+            _write(data, position, kept)
+        self.unsynced.clear()
+        self.data = bytearray(data)
+        self.written = len(data)
+        self.users, self.sync_failed = 0, False
+
+    def close(self, random: Random) -> None:
+        """A descriptor is closed; with the last one memory may let go of the pages."""
+        self.users -= 1
+        if not self.users and self.sync_failed and random.random() < EVICTED:
+            self.evict()
+
+    def copy(self) -> Inode:
+        """Another file with the same contents, all of it durable."""
+        return Inode(bytearray(self.data), bytearray(self.data), written=self.written)
+
+
+@dataclass(slots=True, eq=False)
+class Directory:
+    """Names of files and directories, in the order in which they came."""
+
+    names: dict[str, Inode | Directory] = field(default_factory=dict)
+    durable: dict[str, Inode | Directory] = field(default_factory=dict)
+    changes: list[tuple[str, Inode | Directory | None]] = field(default_factory=list)
+    """Since the last sync, in order; None takes a name away."""
+
+    def put(self, name: str, one: Inode | Directory) -> None:
+        """Give a file or directory a name; whatever had it has none any more."""
+        self.names[name] = one
+        self.changes.append((name, one))
+
+    def drop(self, name: str) -> Inode | Directory:
+        """Take a name away."""
+        one = self.names.pop(name)
+        self.changes.append((name, None))
+        return one
+
+    def sync(self) -> None:
+        """Make the names durable."""
+        self.durable = dict(self.names)
+        self.changes.clear()
+
+    def lose(self, random: Random) -> None:
+        """The power goes: keep what is durable, and changes up to some; so with all below."""
+        self.names = dict(self.durable)
+        for name, one in self.changes[: random.randint(0, len(self.changes))]:
+            if one is None:
+                self.names.pop(name, None)
+            else:
+                self.names[name] = one
+        self.sync()
+        for one in self.names.values():
+            one.lose(random)
+
+    def copy(self) -> Directory:
+        """Another directory with copies of all in this one, durable."""
+        made = Directory({name: one.copy() for name, one in self.names.items()})
+        made.sync()
+        return made
+
+
+class Volume:
+    """A tree of directories, by absolute paths."""
+
+    def __init__(self) -> None:
+        self._root = Directory()
+        self._known: dict[str, Directory] = {"": self._root}
+        """Directories by path, those that were looked up."""
+
+    def directory(self, path: str) -> Directory:
+        """The directory of a path; raises FileNotFoundError."""
+        found = self._known.get(path)
+        if found is None:
+            parent, _, name = path.rpartition("/")
+            one = self.directory(parent).names.get(name)
+            if not isinstance(one, Directory):
+                raise missing(path)
+            found = self._known[path] = one
+        return found
+
+    def place(self, path: str) -> tuple[Directory, str]:
+        """The directory that a path's last name is in, and that name."""
+        parent, _, name = path.rpartition("/")
+        return self.directory(parent), name
+
+    def file(self, path: str) -> Inode:
+        """The file of a path; raises FileNotFoundError."""
+        directory, name = self.place(path)
+        found = directory.names.get(name)
+        if not isinstance(found, Inode):
+            raise missing(path)
+        return found
+
+    def files(self, below: str = "") -> Iterator[tuple[str, Inode]]:
+        """Every file below a directory with its path."""
+        for name, one in self.directory(below).names.items():
+            path = f"{below}/{name}"
+            if isinstance(one, Inode):
+                yield path, one
+            else:
+                yield from self.files(path)
+
+    def has(self, path: str) -> bool:
+        """Whether a path has a file or a directory."""
+        try:
+            directory, name = self.place(path)
+        except FileNotFoundError:
+            return False
+        return name in directory.names
+
+    def make(self, path: str) -> Directory:
+        """The directory of a path, made with its parents if missing.
+
+        One in the root is where this volume is mounted: it has always been there.
+        """
+        try:
+            return self.directory(path)
+        except FileNotFoundError:
+            parent, _, name = path.rpartition("/")
+            made = self._known[path] = Directory()
+            self.make(parent).put(name, made)
+            self._root.sync()
+            return made
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, in place of what had that."""
+        directory, name = self.place(source)
+        if name not in directory.names:
+            raise missing(source)
+        one = directory.names.pop(name)
+        there, new_name = self.place(target)
+        there.put(new_name, one)
+        directory.changes.append((name, None))
+        self._forget(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Take a file's name away."""
+        directory, name = self.place(path)
+        if not isinstance(directory.names.get(name), Inode):
+            raise missing(path)
+        directory.drop(name)
+
+    def remove_tree(self, path: str) -> None:
+        """Take away all names below a directory, then its own."""
+        directory, name = self.place(path)
+        one = directory.names.get(name)
+        if isinstance(one, Directory):
+            for below in tuple(one.names):
+                if isinstance(one.names[below], Directory):
+                    self.remove_tree(f"{path}/{below}")
+                else:
+                    one.drop(below)
+            directory.drop(name)
+            self._forget(path)
+
+    def put_tree(self, path: str, tree: Directory | None) -> None:
+        """Have what somebody else put there, durably; None: nothing."""
+        directory, name = self.place(path)
+        for names in (directory.names, directory.durable):
+            names.pop(name, None)
+            if tree is not None:
+                names[name] = tree
+        directory.changes = [one for one in directory.changes if one[0] != name]
+        self._forget(path)
+
+    def lose_power(self, random: Random) -> None:
+        """Forget what was not synced, or keep parts of it."""
+        self._root.lose(random)
+        self._known = {"": self._root}
+
+    def _forget(self, *paths: str) -> None:
+        """Look directories at and below these up again."""
+        self._known = {
+            known: one
+            for known, one in self._known.items()
+            if not any(known == path or known.startswith(path + "/") for path in paths)
+        }
+
+
+def missing(path: str) -> OSError:
+    """What a call for a path that is not there raises."""
+    return os_error(errno.ENOENT, path)
+
+
+def os_error(number: int, path: str) -> OSError:
+    """The error of a call, as Python has it."""
+    return OSError(number, os.strerror(number), path)
+
+
+def _resize(data: bytearray, size: int) -> None:
+    if size < len(data):
+        del data[size:]
+    else:
+        data.extend(bytes(size - len(data)))
+
+
+def _write(data: bytearray, position: int, written: bytes | bytearray) -> None:
+    if len(data) < position:
+        data.extend(bytes(position - len(data)))
+    data[position : position + len(written)] = written
