@@ -7,27 +7,29 @@
 | `sources/<n>/0` | a version and a line: where source n began |
 
 Spark writes the offsets of a batch before it runs it. A Kafka source's line is topic → partition →
-offset; other sources' lines are passed over.
+offset; other sources have words of their own. A stream that is used twice has two lines in
+`offsets`, and one file in `sources`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from raylog.client.cluster import TopicPartition
+from raylog.raydp_jobs.batches import KafkaRange, OtherRange, SourceRange
+from raylog.raydp_jobs.marks import Mark
 
 _HEAD_LINES = 2
 """Before the sources' lines: the version, the batch."""
-
 Offsets = dict[TopicPartition, int]
 ReadText = Callable[[str], str | None]
 """The contents of a file of the checkpoint by its path in it; None if it is not there."""
 
 
 class NoCheckpoint(ValueError):
-    """The checkpoint does not know the batch that is to be written."""
+    """The checkpoint does not know the batch that is to be written, or is another query's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,34 @@ class BatchSource:
     """Where a micro-batch came from."""
 
     query_id: str
-    starts: Offsets
-    ends: Offsets
+    batch_id: int
+    sources: tuple[SourceRange, ...]
+    """In the order of the query."""
+
+    @property
+    def mark(self) -> Mark:
+        """Which batch it is."""
+        return Mark(self.query_id, self.batch_id)
+
+    @property
+    def starts(self) -> Offsets:
+        """Of all Kafka sources."""
+        return {key: at for source in self._kafka() for key, at in source.starts.items()}
+
+    @property
+    def ends(self) -> Offsets:
+        """Of all Kafka sources."""
+        return {key: at for source in self._kafka() for key, at in source.ends.items()}
+
+    def _kafka(self) -> Iterator[KafkaRange]:
+        return (source for source in self.sources if isinstance(source, KafkaRange))
 
 
-def batch_source(read: ReadText, batch_id: int) -> BatchSource:
-    """What the checkpoint says about a batch; raises NoCheckpoint."""
+def batch_source(read: ReadText, batch_id: int, running: str | None = None) -> BatchSource:
+    """What the checkpoint says about a batch; `running` is the id of the query that asks.
+
+    Raises NoCheckpoint.
+    """
     metadata = read("metadata")
     written = read(f"offsets/{batch_id}")
     if metadata is None or written is None:
@@ -48,38 +72,62 @@ def batch_source(read: ReadText, batch_id: int) -> BatchSource:
             f"expected batch {batch_id} in the checkpoint, found none: is it the "
             "checkpointLocation of this very query?"
         )
-    lines = written.splitlines()[_HEAD_LINES:]
-    before = read(f"offsets/{batch_id - 1}") if batch_id else None
-    starts: Offsets = {}
+    query_id = str(json.loads(metadata)["id"])
+    if running is not None and running != query_id:
+        raise NoCheckpoint(
+            f"the checkpoint belongs to query {query_id}, and batch {batch_id} is of query "
+            f"{running}: expected the checkpointLocation of this very query"
+        )
+    lines = _lines(written)
+    before = _lines(read(f"offsets/{batch_id - 1}")) if batch_id else []
+    firsts = [] if batch_id else _first_offsets(read, len(lines))
+    sources: list[SourceRange] = []
     for number, line in enumerate(lines):
-        if not kafka_offsets(line):
+        start = before[number] if number < len(before) else None
+        if not is_kafka(line):
+            sources.append(OtherRange(start, line))
             continue
-        first = read(f"sources/{number}/0")
-        if first is not None:
-            starts |= kafka_offsets(first.splitlines()[-1])
-    if before is not None:
-        starts |= _all_offsets(before.splitlines()[_HEAD_LINES:])
-    return BatchSource(json.loads(metadata)["id"], starts, _all_offsets(lines))
+        ends = kafka_offsets(line)
+        starts = _first_of(firsts, number, ends) if start is None else kafka_offsets(start)
+        sources.append(KafkaRange(starts, ends))
+    return BatchSource(query_id, batch_id, tuple(sources))
 
 
-def _all_offsets(lines: list[str]) -> Offsets:
-    """The offsets of all Kafka sources."""
-    found: Offsets = {}
-    for line in lines:
-        found |= kafka_offsets(line)
-    return found
+def is_kafka(line: str) -> bool:
+    """Whether a source's line is a Kafka source's, which may have no partitions yet."""
+    try:
+        topics = json.loads(line)
+    except ValueError:
+        return False
+    return isinstance(topics, dict) and all(isinstance(of, dict) for of in topics.values())
 
 
 def kafka_offsets(line: str) -> Offsets:
     """The offsets in one source's line; none if it is no Kafka source's."""
-    try:
-        topics = json.loads(line)
-    except ValueError:
-        return {}
-    if not isinstance(topics, dict) or not all(isinstance(of, dict) for of in topics.values()):
+    if not is_kafka(line):
         return {}
     return {
         TopicPartition(topic, int(partition)): offset
-        for topic, partitions in topics.items()
+        for topic, partitions in json.loads(line).items()
         for partition, offset in partitions.items()
     }
+
+
+def _lines(written: str | None) -> list[str]:
+    """The sources' lines of a batch; none of one whose file is gone."""
+    return [] if written is None else written.splitlines()[_HEAD_LINES:]
+
+
+def _first_offsets(read: ReadText, count: int) -> list[Offsets]:
+    """Where sources began, by number; none of those without a file."""
+    found = [read(f"sources/{number}/0") for number in range(count)]
+    return [kafka_offsets(text.splitlines()[-1]) if text else {} for text in found]
+
+
+def _first_of(firsts: list[Offsets], number: int, ends: Offsets) -> Offsets:
+    """Where a source began: the file of its number, or else the first with its topics."""
+    topics = {key.topic for key in ends}
+    for first in [*firsts[number : number + 1], *firsts]:
+        if {key.topic for key in first} == topics:
+            return first
+    return {}

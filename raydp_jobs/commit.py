@@ -2,20 +2,24 @@
 
 | effect | on success | |
 |---|---|---|
-| `TakeIdentity` | `ReadOffsets` | fences whoever wrote before and ends what they left open |
-| `ReadOffsets` | `Finished` if the mark says so, else `Write` | only what is stable counts |
-| `Write` | `Compare`, or `AddOffsets` if no row was written | the tasks write |
-| `Compare` | `AddOffsets` | the leaders' last sequences against those of the tasks |
+| `CheckRegistration` | `TakeIdentity`, or `Register` if nobody knows the sink | a driver's first |
+| `Register` | `TakeIdentity` | from now on a missing state is a lost one |
+| `TakeIdentity` | `ReadState` | fences whoever wrote before and ends what they left open |
+| `ReadState` | `Finished` if it says so, else `Write` | only what is committed counts |
+| `Write` | `Compare`, or `WriteState` if no row was written | the tasks write |
+| `Compare` | `WriteState` | the leaders' last sequences against those of the tasks |
+| `WriteState` | `AddOffsets`, `CommitOffsets` | which batch it was, and up to where it has read |
 | `AddOffsets` | `CommitOffsets` | transaction version 1 only |
-| `CommitOffsets` | `End` | source offsets with the mark |
+| `CommitOffsets` | `End` | for those who watch lag; some refusals are passed over |
 | `End` | `Finished` | |
 
 A lost answer or a refusal for now repeats the same effect as it was, after a pause; that an EndTxn
 without an answer has aborted is never concluded. A refusal that says "not committed" (`_FENCED`), a
 write that failed and tasks that do not agree lead back to `TakeIdentity`, and from there to
-`ReadOffsets`, which knows whether the batch is written. So nothing depends on what the driver
-remembers. Under transaction version 2 the identity that the last EndTxn told starts at
-`ReadOffsets`: were it fenced since, every later request would be refused.
+`ReadState`, which knows whether the batch is written. So nothing depends on what the driver
+remembers. Under transaction version 2 the next batch begins with the identity that the last EndTxn
+told and the state that it has committed: were it fenced since, every later request would be
+refused. `continuity` decides what a state means for a batch.
 """
 
 from __future__ import annotations
@@ -26,9 +30,13 @@ from typing import assert_never
 
 from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
-from raylog.raydp_jobs.marks import Mark, read_mark
+from raylog.raydp_jobs.batches import Batch as Batch
+from raylog.raydp_jobs.batches import BatchFailed as BatchFailed
+from raylog.raydp_jobs.batches import SourceMismatch as SourceMismatch
+from raylog.raydp_jobs.batches import StateLost as StateLost
+from raylog.raydp_jobs.continuity import is_written
 from raylog.raydp_jobs.protocol import Protocol
+from raylog.raydp_jobs.sink_state import SinkState
 from raylog.wire.errors import ErrorCode
 
 TIMEOUT_MS_MAX = 900_000
@@ -47,15 +55,17 @@ _FENCED = frozenset(
 """Refusals after which the transaction is not committed by us."""
 _FOR_NOW = frozenset({ErrorCode.UNSTABLE_OFFSET_COMMIT})
 """Refusals that pass, beside those that Kafka calls retriable."""
+_PASSED_OVER = frozenset(
+    {
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+"""Of AddOffsets and CommitOffsets: nothing rests on the group's offsets."""
 _MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
-
-
-class BatchFailed(Exception):
-    """The batch is not known to be written; a restart finds out and goes on."""
-
-
-class SourceMismatch(BatchFailed):
-    """The source does not go on where the sink's transactions ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +81,17 @@ class TaskReport:
     """Whether the same rows would fail again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """One micro-batch: where it goes, and what is to be committed with it."""
-
-    mark: Mark
-    partitions: Sequence[TopicPartition]
-    """Of the sink's topics, one for each task. The first carries the mark in any case."""
-    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Source offsets at which it begins; empty if they are not known."""
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Source offsets at which the next one begins."""
-
-    def offsets(self) -> dict[TopicPartition, CommittedOffset]:
-        """What TxnOffsetCommit says; raises MarkTooLong, SourceMismatch."""
-        metadata = self.mark.encode()
-        if self.partitions[0] in self.ends:
-            raise SourceMismatch(f"{self.partitions[0].topic} is read, and written to")
-        offsets = {self.partitions[0]: self.mark.batch_id, **self.ends}
-        return {key: CommittedOffset(offset, -1, metadata) for key, offset in offsets.items()}
-
-
 # -- effects --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRegistration:
+    """Make or check the state topic; look for the sink in it, and at the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Write the sink's registration to the state topic, outside of any transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +103,8 @@ class TakeIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOffsets:
-    """OffsetFetch with require_stable."""
+class ReadState:
+    """Read the state topic to its end, and the group's offsets with require_stable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +120,14 @@ class Compare:
 
     identity: ProducerIdentity
     partitions: Sequence[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteState:
+    """Produce the state that the transaction leaves."""
+
+    identity: ProducerIdentity
+    state: SinkState
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +158,38 @@ class Finished:
     is_new: bool
     identity: ProducerIdentity | None
     """To begin the next batch with; None: take one."""
+    state: SinkState
+    """What the sink has written by now."""
 
 
-Effect = TakeIdentity | ReadOffsets | Write | Compare | AddOffsets | CommitOffsets | End | Finished
+Effect = (
+    CheckRegistration
+    | Register
+    | TakeIdentity
+    | ReadState
+    | Write
+    | Compare
+    | WriteState
+    | AddOffsets
+    | CommitOffsets
+    | End
+    | Finished
+)
 
 # -- events ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationChecked:
+    """Whether the sink is known was answered."""
+
+    is_new: bool
+    """Whether neither the state topic nor the coordinator knows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The registration is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +200,10 @@ class Identified:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsRead:
-    """OffsetFetch was answered."""
+class StateRead:
+    """What the sink has written so far."""
 
-    offsets: Mapping[TopicPartition, CommittedOffset]
+    state: SinkState
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +225,13 @@ class Compared:
     """DescribeProducers was answered: last sequence by partition, of our identity."""
 
     last_sequences: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StateWritten:
+    """The state is written, or refused."""
+
+    report: TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +267,14 @@ class AnswerLost:
 
 
 Event = (
-    Identified
-    | OffsetsRead
+    RegistrationChecked
+    | Registered
+    | Identified
+    | StateRead
     | Written
     | WriteLost
     | Compared
+    | StateWritten
     | OffsetsAdded
     | OffsetsCommitted
     | Ended
@@ -258,22 +302,31 @@ class BatchMachine:
     protocol: Protocol
     identity: ProducerIdentity | None = None
     """That the batch before ended with."""
+    state: SinkState | None = None
+    """That the batch before ended with."""
+    is_registered: bool = False
+    """Whether the sink is known to be registered."""
     timeout_ms: int = 60_000
     """Of the transaction; doubled when a write took longer."""
     runs_max: int = 5
     patience_ms: int = 120_000
     """How long one effect is repeated."""
     runs: int = 0
-    _effect: Effect = field(default_factory=ReadOffsets)
+    _effect: Effect = field(default_factory=ReadState)
     _since_ms: int = 0
     _pause_ms: int = _PAUSE_MS
     _reports: Sequence[TaskReport] = ()
+    _timeout_ms_asked: int = 0
+    """What `timeout_ms` was at first."""
 
     def start(self, now_ms: int) -> Next:
-        """The first effect."""
-        if self.identity is None or not self.protocol.keeps_identity:
+        """The first effect; raises SourceMismatch, StateLost."""
+        self._timeout_ms_asked = self.timeout_ms
+        if not self.is_registered:
+            return self._next(CheckRegistration(), now_ms)
+        if self.identity is None or self.state is None or not self.protocol.keeps_identity:
             return self._next(TakeIdentity(self.timeout_ms), now_ms)
-        return self._next(ReadOffsets(), now_ms)
+        return self._next(self._decide(self.state), now_ms)
 
     def handle(self, event: Event, now_ms: int) -> Next:
         """The next effect; raises BatchFailed."""
@@ -288,25 +341,43 @@ class BatchMachine:
                 return self._written(reports, now_ms)
             case Compared(last_sequences):
                 return self._compared(last_sequences, now_ms)
+            case StateWritten(report) if report.failure is not None:
+                return self._failed(report, report.failure, now_ms)
             case _:
                 return self._next(self._after(event), now_ms)
 
     def _after(
-        self, event: Identified | OffsetsRead | OffsetsAdded | OffsetsCommitted | Ended
+        self,
+        event: RegistrationChecked
+        | Registered
+        | Identified
+        | StateRead
+        | StateWritten
+        | OffsetsAdded
+        | OffsetsCommitted
+        | Ended,
     ) -> Effect:
         """What follows a success."""
         match event:
+            case RegistrationChecked(is_new=True):
+                return Register()
+            case RegistrationChecked() | Registered():
+                self.is_registered = True
+                return TakeIdentity(self.timeout_ms)
             case Identified(identity):
                 self.identity = identity
-                return ReadOffsets()
-            case OffsetsRead(offsets):
-                return self._decide(offsets)
+                return ReadState()
+            case StateRead(state):
+                return self._decide(state)
+            case StateWritten():
+                return AddOffsets(self._held) if self.protocol.registers else self._commit()
             case OffsetsAdded():
-                return CommitOffsets(self._held)
+                return self._commit()
             case OffsetsCommitted():
                 return End(self._held)
             case Ended(identity):
-                return Finished(True, identity if self.protocol.keeps_identity else None)
+                kept = identity if self.protocol.keeps_identity else None
+                return Finished(True, kept, self._state_after())
             case _:
                 assert_never(event)
 
@@ -315,30 +386,25 @@ class BatchMachine:
         assert self.identity is not None, "an identity is taken before anything is written"
         return self.identity
 
-    def _decide(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> Effect:
-        """Skip what is written; raises SourceMismatch."""
-        first = self.batch.partitions[0]
-        newest = read_mark(offsets[first].metadata) if first in offsets else None
-        if newest is not None and newest.covers(self.batch.mark):
-            return Finished(False, self._held if self.protocol.keeps_identity else None)
-        for key, start in self.batch.starts.items():
-            if newest is not None and key in offsets and offsets[key].offset != start:
-                raise SourceMismatch(
-                    f"batch {self.batch.mark.batch_id} of query {self.batch.mark.query_id!r} "
-                    f"begins at {start} of {key}, the sink's last transaction (batch "
-                    f"{newest.batch_id} of query {newest.query_id!r}) ended at "
-                    f"{offsets[key].offset}: a new query starts from `committed_offsets`"
-                )
+    def _commit(self) -> Effect:
+        return CommitOffsets(self._held)
+
+    def _state_after(self) -> SinkState:
+        assert self.state is not None, "the state is read before anything is written"
+        return self.state.after(self.batch)
+
+    def _decide(self, state: SinkState) -> Effect:
+        """Skip what is written; raises SourceMismatch, StateLost."""
+        self.state = state
+        if is_written(state, self.batch):
+            return Finished(False, self._held if self.protocol.keeps_identity else None, state)
         return Write(self._held)
 
     def _written(self, reports: Sequence[TaskReport], now_ms: int) -> Next:
         """The tasks' word: each partition once, without a gap."""
         for report in reports:
-            if report.failure is None:
-                continue
-            if report.is_final:
-                raise BatchFailed(f"{report.partition}: {report.failure}")
-            return self._run_again(f"{report.partition}: {report.failure}", now_ms)
+            if report.failure is not None:
+                return self._failed(report, report.failure, now_ms)
         found = sorted(report.partition for report in reports)
         if found != sorted(self.batch.partitions):
             return self._run_again(f"tasks report {len(found)} partitions, not each once", now_ms)
@@ -351,7 +417,14 @@ class BatchMachine:
                 )
         self._reports = [report for report in reports if report.count]
         written = [report.partition for report in self._reports]
-        return self._next(Compare(self._held, written) if written else self._commit(), now_ms)
+        return self._next(Compare(self._held, written) if written else self._note(), now_ms)
+
+    def _failed(self, report: TaskReport, failure: str, now_ms: int) -> Next:
+        """A writer was refused, for good or under this identity."""
+        text = f"{report.partition}: {failure}"
+        if report.is_final:
+            raise BatchFailed(text)
+        return self._run_again(text, now_ms)
 
     def _compared(self, last_sequences: Mapping[TopicPartition, int], now_ms: int) -> Next:
         """The leaders' word: nobody else wrote under our identity."""
@@ -363,21 +436,26 @@ class BatchMachine:
                     f"the leader's {found}",
                     now_ms,
                 )
-        return self._next(self._commit(), now_ms)
+        return self._next(self._note(), now_ms)
 
-    def _commit(self) -> Effect:
-        return AddOffsets(self._held) if self.protocol.registers else CommitOffsets(self._held)
+    def _note(self) -> Effect:
+        return WriteState(self._held, self._state_after())
 
     def _refused(self, code: ErrorCode, reason: str, now_ms: int) -> Next:
         """A refusal passes, or the run is over, or the batch has failed."""
         text = f"{type(self._effect).__name__}: {code.name} {reason}"
         if code in _FENCED and not isinstance(self._effect, TakeIdentity):
             return self._run_again(text, now_ms)
+        if code in _PASSED_OVER and isinstance(self._effect, AddOffsets | CommitOffsets):
+            return self._next(End(self._held), now_ms)
         if code.retriable or code in _FOR_NOW:
             return self._again(text, now_ms)
         if code in _MEMBERS:
             text += "; a sink's group is its own and has no members"
         if code is ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+            if self.timeout_ms > self._timeout_ms_asked:  # the broker allows no longer one
+                self.timeout_ms = self._timeout_ms_asked
+                return self._next(TakeIdentity(self.timeout_ms), now_ms)
             text += f"; {self.timeout_ms} ms is above the broker's transaction.max.timeout.ms"
         raise BatchFailed(text)
 
@@ -391,7 +469,7 @@ class BatchMachine:
     def _run_again(self, reason: str, now_ms: int) -> Next:
         """The whole batch, under an identity that fences what is left of this run."""
         if isinstance(self._effect, Write) and now_ms - self._since_ms >= self.timeout_ms:
-            self.timeout_ms = min(2 * self.timeout_ms, TIMEOUT_MS_MAX)
+            self.timeout_ms = max(self.timeout_ms, min(2 * self.timeout_ms, TIMEOUT_MS_MAX))
         if self.runs >= self.runs_max:
             raise BatchFailed(f"{reason} (run {self.runs} of {self.runs_max})")
         self.identity = None

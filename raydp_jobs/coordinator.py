@@ -17,9 +17,11 @@ from raylog.client.errors import ClientError, ConnectionLost, NotSupported
 from raylog.client.groups import CommittedOffset, GroupAdmin
 from raylog.client.offsets import by_topic
 from raylog.client.transactions import TransactionAdmin
+from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER
 from raylog.raydp_jobs.commit import (
     AddOffsets,
     AnswerLost,
+    CheckRegistration,
     CommitOffsets,
     Compare,
     Compared,
@@ -30,12 +32,24 @@ from raylog.raydp_jobs.commit import (
     Identified,
     OffsetsAdded,
     OffsetsCommitted,
-    OffsetsRead,
-    ReadOffsets,
+    ReadState,
     Refused,
+    Register,
+    Registered,
+    RegistrationChecked,
+    StateRead,
+    StateWritten,
     TakeIdentity,
+    TaskReport,
+    WriteState,
 )
+from raylog.raydp_jobs.continuity import state_of
+from raylog.raydp_jobs.marks import GroupMarks, group_marks
 from raylog.raydp_jobs.protocol import Protocol
+from raylog.raydp_jobs.sink_state import SinkState
+from raylog.raydp_jobs.state_topic import StateTopic
+from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused, WriterSettings
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -45,6 +59,10 @@ from raylog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
+)
+from raylog.wire.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
 )
 from raylog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -58,25 +76,33 @@ from raylog.wire.messages.txn_offset_commit import (
 R = TypeVar("R")
 
 REQUEST_TIMEOUT_MS = 30_000.0
+_OFFSETS_AT_ONCE = 1_000
+"""Coordinators write those of one request as one batch, which `max.message.bytes` bounds."""
 _MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 @dataclass(slots=True)
 class Transactions:
-    """Requests about one transactional id and the group that holds its offsets."""
+    """Requests about one transactional id, its state, and the group that holds its offsets."""
 
     core: Core
     protocol: Protocol
     transactional_id: str
     group_id: str
-    marked: TopicPartition
-    """Carries the mark: every transaction commits an offset of it."""
+    states: StateTopic
+    topics: Sequence[str]
+    """The sink's. Their first partitions may carry marks of version 1."""
+    writer: WriterSettings = field(default_factory=WriterSettings)
+    """How the state is written."""
     _coordinators: dict[KeyType, Coordinators] = field(default_factory=dict)
 
     async def carry_out(
         self, effect: Effect, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Event:
-        """Carry out an effect that is a request; `offsets` are what CommitOffsets says."""
+        """Carry out an effect that is a request; `offsets` are what CommitOffsets says.
+
+        Raises BatchFailed for a state topic that cannot be used, or read.
+        """
         try:
             return await self._request(effect, offsets)
         except NotSupported:
@@ -89,11 +115,13 @@ class Transactions:
             self._coordinators.clear()
             return AnswerLost(f"{type(effect).__name__}: {loss}")
 
-    async def settle(self, effect: TakeIdentity | ReadOffsets) -> Event:
+    async def settle(
+        self, effect: Effect, offsets: Mapping[TopicPartition, CommittedOffset] | None = None
+    ) -> Event:
         """Carry out a request until it succeeds, outside of any batch; raises what stays."""
 
         async def attempt() -> Event:
-            match event := await self.carry_out(effect, {}):
+            match event := await self.carry_out(effect, offsets or {}):
                 case Refused(code, reason):
                     raise error_of(code, reason)
                 case AnswerLost(reason):
@@ -103,16 +131,30 @@ class Transactions:
 
         return await self.core.repeat(attempt)
 
+    async def cluster_id(self) -> str:
+        """Of the cluster that the sink writes to."""
+        if self.core.cluster.cluster_id is None:
+            await self.core.repeat(lambda: self.core.refresh([]))
+        return self.core.cluster.cluster_id or UNKNOWN_CLUSTER
+
     async def _request(
         self, effect: Effect, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> Event:
         match effect:
+            case CheckRegistration():
+                return RegistrationChecked(await self._is_new())
+            case Register():
+                _, produce_version = self.protocol.versions[ApiKey.PRODUCE]
+                await self.states.register(produce_version)
+                return Registered()
             case TakeIdentity(timeout_ms):
                 return Identified(await self._take_identity(timeout_ms))
-            case ReadOffsets():
-                return OffsetsRead(await self._read_offsets())
+            case ReadState():
+                return StateRead(await self._read_state())
             case Compare(identity, partitions):
                 return Compared(await self._last_sequences(identity, partitions))
+            case WriteState(identity, state):
+                return StateWritten(await self._write_state(identity, state))
             case AddOffsets(identity):
                 await self._add_offsets(identity)
                 return OffsetsAdded()
@@ -124,28 +166,52 @@ class Transactions:
             case _:
                 raise AssertionError(f"{type(effect).__name__} is no request")
 
-    async def add_partition(self, identity: ProducerIdentity, key: TopicPartition) -> None:
-        """AddPartitionsToTxn, repeated while it is refused for now (version 1 alone)."""
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=identity.producer_id,
-            v3_and_below_producer_epoch=identity.producer_epoch,
-            v3_and_below_topics=[
-                AddPartitionsToTxnTopic(name=key.topic, partitions=[key.partition])
-            ],
+    async def _is_new(self) -> bool:
+        """Whether neither the state topic nor the coordinator knows the sink."""
+        await self.states.prepare()
+        if await self.states.is_known():
+            return False
+        request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
+        response = await self._ask(KeyType.TRANSACTION, request, DescribeTransactionsResponse)
+        (told,) = response.transaction_states
+        if told.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return True
+        _check(told.error_code, self.transactional_id)
+        return False
+
+    async def _read_state(self) -> SinkState:
+        """The sink's state once no transaction is about to change it; raises StateLost."""
+        state, is_registered = await self.states.read()
+        marks = await self.read_marks()
+        return state_of(state, is_registered=is_registered, marks=marks, topics=self.topics)
+
+    async def read_marks(self) -> GroupMarks:
+        """The marks in the group's offsets, once no transaction is about to change them.
+
+        Who asks for all is told nothing of partitions that only have pending offsets; so those
+        that may carry a mark are asked for by name first.
+        """
+        groups = GroupAdmin(self.core)
+        marked = [TopicPartition(topic, 0) for topic in self.topics]
+        await groups.group_offsets(self.group_id, marked, require_stable=True)
+        return group_marks(await groups.group_offsets(self.group_id, require_stable=True))
+
+    async def _write_state(self, identity: ProducerIdentity, state: SinkState) -> TaskReport:
+        """Write the state in the transaction; no other writer has its partition."""
+        key = await self.states.partition()
+        if self.protocol.registers:
+            await add_partition(
+                self.core, self.protocol, self.transactional_id, identity, key, self._coordinators
+            )
+        writer = PartitionWriter(
+            self.core, self.protocol, self.transactional_id, identity, key, self.writer
         )
-
-        async def attempt() -> None:
-            try:
-                response = await self._ask(KeyType.TRANSACTION, request, AddPartitionsToTxnResponse)
-                for topic in response.results_by_topic_v3_and_below:
-                    for answer in topic.results_by_partition:
-                        _check(answer.partition_error_code, f"AddPartitionsToTxn of {key}")
-            except (KafkaError, ClientError):
-                self._coordinators.clear()
-                raise
-
-        await self.core.repeat(attempt)
+        try:
+            for batch in self.states.batches(state):
+                await writer.write(batch)
+            return await writer.finish()
+        except WriteRefused as refusal:
+            return TaskReport(key, 0, -1, refusal.message, is_final=refusal.is_final)
 
     async def _take_identity(self, timeout_ms: int) -> ProducerIdentity:
         request = InitProducerIdRequest(
@@ -154,16 +220,6 @@ class Transactions:
         response = await self._ask(KeyType.TRANSACTION, request, InitProducerIdResponse)
         _check(response.error_code, self.transactional_id)
         return ProducerIdentity(response.producer_id, response.producer_epoch)
-
-    async def _read_offsets(self) -> dict[TopicPartition, CommittedOffset]:
-        """All offsets, once no transaction is about to change them.
-
-        Who asks for all is told nothing of partitions that only have pending offsets; so the
-        partition that is in every transaction is asked for by name first.
-        """
-        groups = GroupAdmin(self.core)
-        await groups.group_offsets(self.group_id, [self.marked], require_stable=True)
-        return await groups.group_offsets(self.group_id, require_stable=True)
 
     async def _last_sequences(
         self, identity: ProducerIdentity, partitions: Sequence[TopicPartition]
@@ -191,22 +247,26 @@ class Transactions:
     async def _commit_offsets(
         self, identity: ProducerIdentity, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> None:
-        request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id,
-            group_id=self.group_id,
-            producer_id=identity.producer_id,
-            producer_epoch=identity.producer_epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic, partitions=[_offset(key, offsets[key]) for key in keys]
-                )
-                for topic, keys in by_topic(offsets).items()
-            ],
-        )
-        response = await self._ask(KeyType.GROUP, request, TxnOffsetCommitResponse)
-        for topic in response.topics:
-            for partition in topic.partitions:
-                _check(partition.error_code, f"{topic.name}-{partition.partition_index}")
+        keys = list(offsets)
+        for first in range(0, len(keys), _OFFSETS_AT_ONCE):
+            some = by_topic(keys[first : first + _OFFSETS_AT_ONCE])
+            request = TxnOffsetCommitRequest(
+                transactional_id=self.transactional_id,
+                group_id=self.group_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.producer_epoch,
+                topics=[
+                    TxnOffsetCommitRequestTopic(
+                        name=topic, partitions=[_offset(key, offsets[key]) for key in of_topic]
+                    )
+                    for topic, of_topic in some.items()
+                ],
+            )
+            response = await self._ask(KeyType.GROUP, request, TxnOffsetCommitResponse)
+            for answered in response.topics:
+                for partition in answered.partitions:
+                    told = f"{answered.name}-{partition.partition_index}"
+                    _check(partition.error_code, told)
 
     async def _end(self, identity: ProducerIdentity) -> ProducerIdentity:
         """Commit; version 1 answers no identity, and the next batch takes one."""
@@ -222,10 +282,57 @@ class Transactions:
 
     async def _ask(self, kind: KeyType, request: object, expected: type[R]) -> R:
         """Ask a coordinator in the sink's version."""
-        coordinators = self._coordinators.setdefault(kind, Coordinators(self.core, kind))
         key = self.group_id if kind is KeyType.GROUP else self.transactional_id
-        node_id = (await coordinators.find([key]))[key]
-        return await self.protocol.ask(self.core, node_id, request, expected, REQUEST_TIMEOUT_MS)
+        return await _ask(
+            self.core, self.protocol, self._coordinators, (kind, key), request, expected
+        )
+
+
+async def _ask(
+    core: Core,
+    protocol: Protocol,
+    known: dict[KeyType, Coordinators],
+    coordinated: tuple[KeyType, str],
+    request: object,
+    expected: type[R],
+) -> R:
+    kind, key = coordinated
+    coordinators = known.setdefault(kind, Coordinators(core, kind))
+    node_id = (await coordinators.find([key]))[key]
+    return await protocol.ask(core, node_id, request, expected, REQUEST_TIMEOUT_MS)
+
+
+async def add_partition(
+    core: Core,
+    protocol: Protocol,
+    transactional_id: str,
+    identity: ProducerIdentity,
+    key: TopicPartition,
+    known: dict[KeyType, Coordinators] | None = None,
+) -> None:
+    """AddPartitionsToTxn, repeated while it is refused for now (version 1 alone)."""
+    coordinators = {} if known is None else known
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=transactional_id,
+        v3_and_below_producer_id=identity.producer_id,
+        v3_and_below_producer_epoch=identity.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name=key.topic, partitions=[key.partition])],
+    )
+    coordinated = (KeyType.TRANSACTION, transactional_id)
+
+    async def attempt() -> None:
+        try:
+            response = await _ask(
+                core, protocol, coordinators, coordinated, request, AddPartitionsToTxnResponse
+            )
+            for topic in response.results_by_topic_v3_and_below:
+                for answer in topic.results_by_partition:
+                    _check(answer.partition_error_code, f"AddPartitionsToTxn of {key}")
+        except (KafkaError, ClientError):
+            coordinators.clear()
+            raise
+
+    await core.repeat(attempt)
 
 
 def _offset(key: TopicPartition, offset: CommittedOffset) -> TxnOffsetCommitRequestPartition:

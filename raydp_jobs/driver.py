@@ -7,7 +7,7 @@ write once under an identity and says what became of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,29 +15,42 @@ from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
+from raylog.client.groups import GroupAdmin
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
+from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, Batch, StateLost, same_cluster
+from raylog.raydp_jobs.clusters import Clusters
 from raylog.raydp_jobs.commit import (
-    Batch,
     BatchMachine,
+    CheckRegistration,
+    Effect,
+    End,
+    Ended,
     Event,
     Finished,
     Identified,
-    OffsetsRead,
-    ReadOffsets,
+    ReadState,
     Refused,
+    Register,
+    RegistrationChecked,
+    StateRead,
+    StateWritten,
     TakeIdentity,
     Write,
     WriteLost,
+    WriteState,
     Written,
 )
+from raylog.raydp_jobs.continuity import state_of
 from raylog.raydp_jobs.coordinator import Transactions
-from raylog.raydp_jobs.marks import read_mark
+from raylog.raydp_jobs.marks import group_marks
 from raylog.raydp_jobs.partition_run import PartitionRun
 from raylog.raydp_jobs.permits import PermitDesk
 from raylog.raydp_jobs.protocol import choose_protocol
 from raylog.raydp_jobs.rows import Topics
+from raylog.raydp_jobs.sink_state import SinkState
+from raylog.raydp_jobs.state_topic import STATE_TOPIC, StateTopic
 from raylog.raydp_jobs.writer import WriterSettings
 from raylog.wire.errors import KafkaError
 
@@ -63,6 +76,8 @@ class SinkSettings:
     writer: WriterSettings = field(default_factory=WriterSettings)
     client: ClientSettings | None = None
     """Instead of the defaults; its bootstrap counts."""
+    state_topic: str = STATE_TOPIC
+    """Where sinks keep what they have written: compacted, made on first use."""
 
 
 class SinkDriver:
@@ -82,18 +97,26 @@ class SinkDriver:
         self._topics = [topics] if isinstance(topics, str) else list(topics)
         self._io = BlockingIo()
         self._core = Core(self._io, self.client)
+        self.clusters = Clusters(self.client)
         self._known: Transactions | None = None
-        self._marked = TopicPartition(self._topics[0], 0)
+        self._is_registered = False
         self._identity: ProducerIdentity | None = None
+        self._state: SinkState | None = None
 
     @property
     def transactions(self) -> Transactions:
         """Requests of this sink's transactional id; asks once what the cluster has agreed on."""
         if self._known is None:
             protocol = run_blocking(choose_protocol(self._core))
-            name = f"raylog-sink-{self.sink_id}"
-            self._known = Transactions(self._core, protocol, name, name, self._marked)
+            name = name_of(self.sink_id)
+            states = StateTopic(self._core, self.settings.state_topic, self.sink_id)
+            self._known = Transactions(self._core, protocol, name, name, states, self._topics)
         return self._known
+
+    @property
+    def cluster_id(self) -> str:
+        """Of the cluster that is written to."""
+        return run_blocking(self.transactions.cluster_id())
 
     def topics(self) -> Topics:
         """The sink's topics as they are now; raises UnknownTopicOrPartition."""
@@ -102,8 +125,15 @@ class SinkDriver:
             counts[key.topic] += 1
         return Topics(counts)
 
-    def partitions_of(self, topics: Collection[str]) -> list[TopicPartition]:
-        """All partitions of topics, asked anew; raises UnknownTopicOrPartition."""
+    def partitions_of(
+        self, topics: Collection[str], source_bootstrap: str | None = None
+    ) -> list[TopicPartition]:
+        """All partitions of topics, asked anew; raises UnknownTopicOrPartition.
+
+        `source_bootstrap`: of another cluster than the sink's.
+        """
+        if source_bootstrap is not None:
+            return self.clusters.partitions_of(source_bootstrap, topics)
         return run_blocking(self._core.partitions_of(topics, timeout_ms=_TOPIC_WAIT_MS))
 
     def run_of(
@@ -126,15 +156,17 @@ class SinkDriver:
 
         `run` lets the tasks write once: Written or WriteLost.
         """
-        offsets = batch.offsets()
+        offsets = batch.offsets(self.cluster_id)
         machine = BatchMachine(
             batch,
             self.transactions.protocol,
             self._identity,
+            self._state,
+            self._is_registered,
             timeout_ms=self.settings.transaction_timeout_ms,
             runs_max=self.settings.runs_max,
         )
-        self._identity = None
+        self._identity = self._state = None
         try:
             step = machine.start(self._now_ms())
             while not isinstance(step.effect, Finished):
@@ -143,35 +175,85 @@ class SinkDriver:
                     event = run(step.effect.identity)
                 else:
                     event = run_blocking(self.transactions.carry_out(step.effect, offsets))
-                log.info("%s, batch %d: %s", self.sink_id, batch.mark.batch_id, _told(event))
+                log.info("%s, %s: %s", self.sink_id, batch.mark, _told(event))
                 step = machine.handle(event, self._now_ms())
         except BaseException:
             if machine.runs:
                 self._release()
             raise
-        self._identity = step.effect.identity
+        self._is_registered = True
+        self._identity, self._state = step.effect.identity, step.effect.state
         return step.effect.is_new
 
-    def committed(self) -> dict[TopicPartition, int]:
+    def committed(self, source_bootstrap: str | None = None) -> dict[TopicPartition, int]:
         """Source offsets up to which batches are written; none before the first.
 
-        Fences and ends first what an earlier driver left open.
+        Fences and ends first what an earlier driver left open. `source_bootstrap`: of the sources
+        on that cluster alone. Raises StateLost, and ValueError for a partition that is there twice.
         """
-        taken = run_blocking(self.transactions.settle(self._take_identity()))
-        found = run_blocking(self.transactions.settle(ReadOffsets()))
-        assert isinstance(taken, Identified), "the answer fits the request"
-        assert isinstance(found, OffsetsRead), "the answer fits the request"
-        self._identity = taken.identity
-        return {
-            key: offset.offset
-            for key, offset in found.offsets.items()
-            if key != self._marked and read_mark(offset.metadata) is not None
-        }
+        wanted = UNKNOWN_CLUSTER
+        if source_bootstrap is not None:
+            wanted = self.clusters.cluster_id(source_bootstrap)
+        self._take_over()
+        match self._settle(ReadState()):
+            case StateRead(state):
+                self._state = state
+            case event:
+                raise AssertionError(f"{event} answers another request")
+        return ends_of(self._state, wanted)
+
+    def reset(
+        self,
+        positions: Mapping[TopicPartition, int] | None = None,
+        *,
+        source_bootstrap: str | None = None,
+    ) -> None:
+        """Forget what was written, so that any query may begin, at `positions` where they are told.
+
+        `source_bootstrap` is of the cluster that these are of; None: of the sink's own. Fences and
+        ends first what an earlier driver left open.
+        """
+        of_cluster = self.cluster_id
+        if source_bootstrap is not None:
+            of_cluster = self.clusters.cluster_id(source_bootstrap)
+        identity = self._take_over()
+        self._identity = self._state = None
+        known, _ = run_blocking(self._core.repeat(self.transactions.states.read))
+        marks = run_blocking(self._core.repeat(self.transactions.read_marks))
+        state = SinkState(
+            1 if known is None else known.sequence + 1,
+            positions={(of_cluster, key): end for key, end in (positions or {}).items()},
+            superseded=marks.batches(),
+        )
+        match self._settle(WriteState(identity, state)):
+            case StateWritten(report) if report.failure is not None:
+                raise StateLost(f"{report.partition}: {report.failure}")
+        match self._settle(End(identity)):
+            case Ended(following) if self.transactions.protocol.keeps_identity:
+                self._identity, self._state = following, state
 
     def close(self) -> None:
         """End all connections."""
         self._core.close()
         self._io.close()
+
+    def _take_over(self) -> ProducerIdentity:
+        """Fence who wrote before; a sink that nobody knows is registered first."""
+        if not self._is_registered:
+            match self._settle(CheckRegistration()):
+                case RegistrationChecked(is_new=True):
+                    self._settle(Register())
+            self._is_registered = True
+        self._identity = self._state = None
+        match self._settle(self._take_identity()):
+            case Identified(identity):
+                self._identity = identity
+                return identity
+            case event:
+                raise AssertionError(f"{event} answers another request")
+
+    def _settle(self, effect: Effect) -> Event:
+        return run_blocking(self.transactions.settle(effect))
 
     def _take_identity(self) -> TakeIdentity:
         return TakeIdentity(self.settings.transaction_timeout_ms)
@@ -179,12 +261,59 @@ class SinkDriver:
     def _release(self) -> None:
         """End what a failed batch left open: readers would wait for it until it times out."""
         try:
-            run_blocking(self.transactions.settle(self._take_identity()))
+            self._settle(self._take_identity())
         except (KafkaError, ClientError) as failure:
             log.warning("%s: the open transaction waits for its timeout: %s", self.sink_id, failure)
 
     def _now_ms(self) -> int:
         return int(self._io.now_ms())
+
+
+def name_of(sink_id: str) -> str:
+    """The transactional id and the group of a sink."""
+    return f"raylog-sink-{sink_id}"
+
+
+def ends_of(state: SinkState, cluster_id: str = UNKNOWN_CLUSTER) -> dict[TopicPartition, int]:
+    """Where sources are written up to, of one cluster or of all.
+
+    Raises ValueError if clusters that may be meant have a partition of the same name.
+    """
+    found: dict[TopicPartition, int] = {}
+    for (of_cluster, key), end in state.ends().items():
+        if not same_cluster(of_cluster, cluster_id):
+            continue
+        if found.get(key, end) != end:
+            raise ValueError(f"{key} is read of several clusters: say which by source_bootstrap")
+        found[key] = end
+    return found
+
+
+def look_up_state(
+    client: ClientSettings,
+    sink_id: str,
+    topics: Sequence[str],
+    *,
+    state_topic: str = STATE_TOPIC,
+) -> SinkState | None:
+    """What a sink has written to its topics, while it runs or not; nobody is fenced.
+
+    None: nothing is known.
+    """
+    io = BlockingIo()
+    core = Core(io, client)
+    try:
+        stored = run_blocking(StateTopic(core, state_topic, sink_id).look())
+        offsets = run_blocking(GroupAdmin(core).group_offsets(name_of(sink_id)))
+        marks = group_marks(offsets)
+        try:
+            found = state_of(stored, is_registered=True, marks=marks, topics=topics)
+        except StateLost:
+            return None
+        return None if found == SinkState() else found
+    finally:
+        core.close()
+        io.close()
 
 
 def _told(event: Event) -> str:
@@ -196,6 +325,8 @@ def _told(event: Event) -> str:
             return f"{rows} rows are written to {partitions} partitions"
         case WriteLost(reason):
             return f"to be written again: {reason}"
+        case StateWritten(report) if report.failure is not None:
+            return f"to be written again: {report.partition}: {report.failure}"
         case Refused(code, reason):
             return f"{code.name} {reason}"
         case _:

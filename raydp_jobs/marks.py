@@ -1,19 +1,28 @@
-"""What the sink writes beside the offsets of a transaction: which batch of which query it was.
+"""Which batch or job a transaction is, and how the group's committed offsets say so.
 
-The mark travels as the metadata of TxnOffsetCommit, in the transaction itself: it is there if and
-only if the batch is. Brokers keep at most 4,096 bytes of metadata (`offset.metadata.max.bytes`).
+The sink's state (`sink_state`) is what decides. Beside it each transaction commits offsets in the
+sink's group, for those who watch lag, with a mark as their metadata:
+
+| version | metadata | |
+|---|---|---|
+| 1 | `{"query": "q", "batch": 4}` | written by builds that had no state topic: believed |
+| 2 | `{"query": "q", "batch": 4, "state": 2}` | says that there is a state; never believed |
+
+A job's mark has the job's id as its query, and batch 0. Builds of version 1 read both.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.groups import CommittedOffset
 
 METADATA_BYTES_MAX = 4_096
-
-
-class MarkTooLong(ValueError):
-    """A query id is so long that no broker keeps the mark."""
+"""Brokers keep at most that much metadata (`offset.metadata.max.bytes`)."""
+_STATE_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +32,78 @@ class Mark:
     query_id: str
     batch_id: int
 
-    def encode(self) -> str:
-        """The mark as metadata; raises MarkTooLong."""
-        text = json.dumps({"query": self.query_id, "batch": self.batch_id}, ensure_ascii=False)
-        size = len(text.encode())
-        if size > METADATA_BYTES_MAX:
-            raise MarkTooLong(
-                f"query id {self.query_id[:40]!r}... makes {size} bytes of metadata, "
-                f"expected at most {METADATA_BYTES_MAX}"
-            )
-        return text
+    def __str__(self) -> str:
+        return f"batch {self.batch_id} of query {self.query_id!r}"
 
-    def covers(self, other: Mark) -> bool:
-        """Whether `other` is written if this one is the newest mark."""
-        return self.query_id == other.query_id and self.batch_id >= other.batch_id
+    def encode(self) -> str:
+        """The metadata of a transaction's offsets."""
+        return _metadata(self.query_id, self.batch_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job, written by one transaction."""
+
+    job_id: str
+
+    def __str__(self) -> str:
+        return f"job {self.job_id!r}"
+
+    def encode(self) -> str:
+        """The metadata of a transaction's offsets."""
+        return _metadata(self.job_id, 0)
+
+
+def _metadata(query_id: str, batch_id: int) -> str:
+    """A mark as metadata; without what it marks where that would be too long."""
+    told = {"query": query_id, "batch": batch_id, "state": _STATE_VERSION}
+    text = json.dumps(told, ensure_ascii=False)
+    if len(text.encode()) > METADATA_BYTES_MAX:
+        text = json.dumps({"state": _STATE_VERSION})
+    return text
 
 
 def read_mark(metadata: str | None) -> Mark | None:
-    """The mark in a committed offset's metadata; None if it is not the sink's."""
-    try:
-        found = json.loads(metadata or "")
-    except ValueError:
-        return None
-    match found:
+    """The mark in a committed offset's metadata, of either version; None if there is none."""
+    match _document(metadata):
         case {"query": str(query_id), "batch": int(batch_id)}:
             return Mark(query_id, batch_id)
         case _:
             return None
+
+
+def _document(metadata: str | None) -> object:
+    try:
+        return json.loads(metadata or "")
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMarks:
+    """What the offsets of a sink's group say of it."""
+
+    first: Mapping[Mark, Mapping[TopicPartition, int]] = field(default_factory=dict)
+    """Marks of version 1, with the offsets that were committed under each."""
+    has_state: bool = False
+    """Whether a build with a state topic has committed here."""
+
+    def batches(self) -> dict[str, int]:
+        """The newest batch of version 1 by query."""
+        found: dict[str, int] = {}
+        for mark in self.first:
+            found[mark.query_id] = max(mark.batch_id, found.get(mark.query_id, mark.batch_id))
+        return found
+
+
+def group_marks(offsets: Mapping[TopicPartition, CommittedOffset]) -> GroupMarks:
+    """The marks in a group's committed offsets."""
+    first: dict[Mark, dict[TopicPartition, int]] = {}
+    has_state = False
+    for key, offset in offsets.items():
+        match _document(offset.metadata):
+            case {"state": int()}:
+                has_state = True
+            case {"query": str(query_id), "batch": int(batch_id)}:
+                first.setdefault(Mark(query_id, batch_id), {})[key] = offset.offset
+    return GroupMarks(first, has_state)

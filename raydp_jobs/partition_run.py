@@ -14,7 +14,7 @@ from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings
 from raylog.client.sockets import BlockingIo
 from raylog.raydp_jobs.commit import TaskReport
-from raylog.raydp_jobs.coordinator import Transactions
+from raylog.raydp_jobs.coordinator import add_partition
 from raylog.raydp_jobs.permits import PermitDesk
 from raylog.raydp_jobs.protocol import Protocol
 from raylog.raydp_jobs.rows import Topics
@@ -61,8 +61,7 @@ class PartitionRun:
     ) -> TaskReport:
         """Write all blocks."""
         if self.protocol.registers:
-            transactions = Transactions(core, self.protocol, self.transactional_id, "", key)
-            await transactions.add_partition(self.identity, key)
+            await add_partition(core, self.protocol, self.transactional_id, self.identity, key)
         writer = PartitionWriter(
             core, self.protocol, self.transactional_id, self.identity, key, self.settings
         )

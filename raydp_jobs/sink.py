@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +24,11 @@ from pyspark.errors import PySparkException
 
 from raylog.client.accumulator import ProducerIdentity
 from raylog.client.closing import Closing
-from raylog.raydp_jobs.checkpoints import Offsets, batch_source
-from raylog.raydp_jobs.commit import Batch, BatchFailed, Event, TaskReport, WriteLost, Written
+from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, Offsets, SourceRange
+from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
+from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
-from raylog.raydp_jobs.marks import Mark
+from raylog.raydp_jobs.marks import Job, Mark
 from raylog.raydp_jobs.permits import PermitOffice, Permits
 from raylog.raydp_jobs.rows import Topics, record_columns, splitting
 from raylog.raydp_jobs.tasks import WriteRun
@@ -40,6 +42,10 @@ __all__ = ["ExactlyOnceSink", "SinkSettings", "raylog_sink", "write_exactly_once
 _EARLIEST = -2
 """In the Kafka source's offsets."""
 _ROWS_PER_BLOCK = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_QUERY_ID = "sql.streaming.queryId"
+"""A property that Spark sets for the thread that runs a query."""
+_STREAMING_RELATION = "org.apache.spark.sql.catalyst.streaming.StreamingRelationV2"
+_BOOTSTRAP = "kafka.bootstrap.servers"
 _INTERRUPTED = re.compile(r"while calling .+\n: java\.lang\.InterruptedException")
 """What Spark itself takes for the end of a query that was stopped."""
 _BAD_ROW = re.compile(r"BadRow: (.*)")
@@ -70,11 +76,33 @@ class ExactlyOnceSink(Closing):
         self._driver = SinkDriver(bootstrap, topics, sink_id, settings)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        """Write a micro-batch: what `foreachBatch` calls."""
+        """Write a micro-batch: what `foreachBatch` calls. Raises BatchFailed, NoCheckpoint."""
         if self._checkpoint is None:
             raise ValueError("a streaming sink needs checkpoint=, the query's checkpointLocation")
-        source = batch_source(_reader(df.sparkSession, self._checkpoint), batch_id)
-        self.write(df, Mark(source.query_id, batch_id), source.starts, source.ends)
+        read = _reader(df.sparkSession, self._checkpoint)
+        self.write_batch(df, self.source_of(df.sparkSession, read, batch_id))
+
+    def source_of(self, spark: SparkSession, read: ReadText, batch_id: int) -> BatchSource:
+        """What a micro-batch has read, from within `foreachBatch`; `read` reads its checkpoint.
+
+        Raises NoCheckpoint.
+        """
+        source = batch_source(read, batch_id, running_query(spark))
+        return replace(source, sources=tuple(self._identified(spark, source.sources)))
+
+    def write_batch(self, df: DataFrame, source: BatchSource) -> bool:
+        """Write a micro-batch unless it is written; returns whether it was new.
+
+        Raises BatchFailed.
+        """
+        return self._write(df, source.mark, source.sources)
+
+    def write_job(self, df: DataFrame, job_id: str) -> bool:
+        """Write unless one of the last jobs was `job_id`; returns whether it was written now.
+
+        Raises BatchFailed.
+        """
+        return self._write(df, Job(job_id), ())
 
     def write(
         self,
@@ -83,28 +111,77 @@ class ExactlyOnceSink(Closing):
         starts: Offsets | None = None,
         ends: Offsets | None = None,
     ) -> bool:
-        """Write a batch unless it is written; returns whether it was new. Raises BatchFailed."""
-        selected = record_columns(df)
-        topics = self._driver.topics()
-        batch = Batch(mark, topics.targets(), starts or {}, ends or {})
-        return self._driver.write(batch, partial(self._run, selected, topics))
+        """Write a batch of one Kafka source unless it is written; returns whether it was new.
 
-    def starting_offsets(self, otherwise: str = "earliest") -> str:
+        Within `foreachBatch` of one that reads another cluster, offsets are of that cluster.
+        Raises BatchFailed.
+        """
+        sources = (KafkaRange(starts or {}, ends or {}),) if starts or ends else ()
+        return self._write(df, mark, self._identified(df.sparkSession, sources))
+
+    def starting_offsets(
+        self,
+        otherwise: str = "earliest",
+        *,
+        topics: Collection[str] | None = None,
+        source_bootstrap: str | None = None,
+    ) -> str:
         """Where a new query goes on: the Kafka source's `startingOffsets`.
 
         Fences and ends first what an earlier query left open. `otherwise` if none committed yet.
+        `topics`: of one source among several; `source_bootstrap`: of one on another cluster.
         """
-        committed = self._driver.committed()
-        if not committed:
+        committed = self._driver.committed(source_bootstrap)
+        known = {key.topic for key in committed}
+        wanted = known if topics is None else known.intersection(topics)
+        if not wanted:
             return otherwise
         starts: dict[str, dict[str, int]] = {}
-        for key in self._driver.partitions_of({key.topic for key in committed}):
+        for key in self._driver.partitions_of(wanted, source_bootstrap):
             starts.setdefault(key.topic, {})[str(key.partition)] = committed.get(key, _EARLIEST)
         return json.dumps(starts)
+
+    def reset(
+        self, positions: Offsets | None = None, *, source_bootstrap: str | None = None
+    ) -> None:
+        """Forget what was written, so that any query may begin, at `positions` where they are told.
+
+        `source_bootstrap` is of the cluster that these are of; None: of the sink's own.
+        """
+        self._driver.reset(positions, source_bootstrap=source_bootstrap)
 
     def close(self) -> None:
         """End all connections."""
         self._driver.close()
+
+    def _write(self, df: DataFrame, mark: Mark | Job, sources: Sequence[SourceRange]) -> bool:
+        selected = record_columns(df)
+        topics = self._driver.topics()
+        batch = Batch(mark, topics.targets(), sources)
+        return self._driver.write(batch, partial(self._run, selected, topics))
+
+    def _identified(self, spark: SparkSession, sources: Sequence[SourceRange]) -> list[SourceRange]:
+        """Sources with the clusters that the running query reads them from.
+
+        Outside of a query they are of the sink's own cluster. One whose place in the query cannot
+        be told stays unknown.
+        """
+        bootstraps = kafka_bootstraps(spark)
+        if bootstraps is None:
+            own = self._driver.cluster_id
+            return [
+                replace(one, cluster_id=own) if isinstance(one, KafkaRange) else one
+                for one in sources
+            ]
+        if len(set(bootstraps)) == 1:
+            bootstraps = bootstraps[:1] * len(sources)
+        found: list[SourceRange] = []
+        for number, source in enumerate(sources):
+            bootstrap = bootstraps[number] if len(bootstraps) == len(sources) else None
+            if isinstance(source, KafkaRange) and bootstrap is not None:
+                source = self._driver.clusters.identified(source, bootstrap)
+            found.append(source)
+        return found
 
     def _run(self, selected: DataFrame, topics: Topics, identity: ProducerIdentity) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
@@ -144,10 +221,10 @@ def write_exactly_once(
 ) -> bool:
     """Write a DataFrame in one transaction unless the job `job_id` has written it.
 
-    Returns whether it was written now. The sink remembers the last job alone.
+    Returns whether it was written now. The sink remembers the last 1,000 jobs.
     """
     with ExactlyOnceSink(bootstrap, topics, sink_id, settings=settings) as sink:
-        return sink.write(df, Mark(job_id, 0))
+        return sink.write_job(df, job_id)
 
 
 def _write(selected: DataFrame, run: WriteRun) -> list[TaskReport]:
@@ -229,6 +306,36 @@ def _rows_per_block(spark: SparkSession, rows: int) -> Iterator[None]:
         yield
     finally:
         spark.conf.set(_ROWS_PER_BLOCK, before or str(rows))
+
+
+def running_query(spark: SparkSession) -> str | None:
+    """The id of the query whose `foreachBatch` this thread runs; None outside of one."""
+    found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
+    return found
+
+
+def kafka_bootstraps(spark: SparkSession) -> list[str | None] | None:
+    """The bootstrap of each source of the running query, None for one that is not Kafka.
+
+    In the order of the checkpoint's lines; None outside of a query.
+    """
+    query_id = running_query(spark)
+    if query_id is None:
+        return None
+    jvm: Any = spark._jvm
+    queries = spark._jsparkSession.sharedState().activeStreamingQueries()
+    query = queries.get(jvm.java.util.UUID.fromString(query_id))
+    if query is None:
+        return None
+    leaves = query.analyzedPlan().collectLeaves()
+    found: list[str | None] = []
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        if not leaf.isStreaming():
+            continue  # a table that is joined
+        is_relation = leaf.getClass().getName() == _STREAMING_RELATION
+        found.append(leaf.extraOptions().get(_BOOTSTRAP) if is_relation else None)
+    return found
 
 
 def _reader(spark: SparkSession, checkpoint: str) -> Callable[[str], str | None]:

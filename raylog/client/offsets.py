@@ -81,17 +81,20 @@ async def ask_leaders(
     request: Callable[[list[TopicPartition]], object],
     expected: type[R],
     answers: Callable[[R], Answers[T]],
+    *,
+    at_most: int | None = None,
 ) -> dict[TopicPartition, T]:
     """Ask each leader about its partitions, all at once; repeat for those that may succeed later.
 
-    The first failure that is for good is raised. Requests must be harmless to repeat.
+    The first failure that is for good is raised. Requests must be harmless to repeat. `at_most`
+    bounds the version.
     """
     results: dict[TopicPartition, T] = {}
     left = set(keys)
 
     async def attempt() -> None:
         failures: list[Exception] = []
-        for pending in await _ask_each_leader(core, sorted(left), request, expected):
+        for pending in await _ask_each_leader(core, sorted(left), request, expected, at_most):
             try:
                 found = answers(core.finished(pending))
             except ClientError as error:
@@ -124,10 +127,11 @@ async def _ask_each_leader(
     keys: list[TopicPartition],
     request: Callable[[list[TopicPartition]], object],
     expected: type[R],
+    at_most: int | None,
 ) -> list[Pending[R]]:
     """Send each leader its part and wait until all are answered or failed."""
     pendings = [
-        await core.submit(node_id, request(of_node), expected)
+        await core.submit(node_id, request(of_node), expected, at_most=at_most)
         for node_id, of_node in (await core.by_leader(keys)).items()
     ]
     await core.answers(pendings)

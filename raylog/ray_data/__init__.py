@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from raylog.ray_data.reading import ReadSettings
     from raylog.ray_data.sink import Sink, write
     from raylog.ray_data.source import positions, read
-    from raylog.raydp_jobs.commit import BatchFailed, SourceMismatch
+    from raylog.raydp_jobs.batches import BatchFailed, SourceMismatch, StateLost
     from raylog.raydp_jobs.driver import SinkSettings
     from raylog.raydp_jobs.writer import WriterSettings
 
@@ -27,7 +27,7 @@ _HOMES = {
     "raylog.ray_data.reading": ("ReadSettings",),
     "raylog.ray_data.sink": ("Sink", "write"),
     "raylog.ray_data.source": ("positions", "read"),
-    "raylog.raydp_jobs.commit": ("BatchFailed", "SourceMismatch"),
+    "raylog.raydp_jobs.batches": ("BatchFailed", "SourceMismatch", "StateLost"),
     "raylog.raydp_jobs.driver": ("SinkSettings",),
     "raylog.raydp_jobs.writer": ("WriterSettings",),
 }
@@ -43,6 +43,7 @@ __all__ = [
     "Sink",
     "SinkSettings",
     "SourceMismatch",
+    "StateLost",
     "TopicPartition",
     "WriterSettings",
     "positions",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from raylog.client.cluster import TopicPartition
@@ -14,7 +14,9 @@ from raylog.ray_data.offsets import OffsetFinder, connected
 from raylog.ray_data.planning import Bound, Extent, Positions, limited
 from raylog.ray_data.reading import ReadSettings
 from raylog.ray_data.source import READ_COMMITTED, TopicReader
+from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, KafkaRange
 from raylog.raydp_jobs.marks import Mark
+from raylog.wire.uuids import ZERO_UUID
 
 if TYPE_CHECKING:
     from ray.data import Dataset
@@ -32,6 +34,14 @@ class MicroBatch:
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     """Where the next one begins."""
+    cluster_id: str = UNKNOWN_CLUSTER
+    """Of the cluster that is read."""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> KafkaRange:
+        """What the sink keeps of it."""
+        return KafkaRange(self.starts, self.ends, self.cluster_id, self.topic_ids)
 
 
 class MicroBatches:
@@ -85,7 +95,8 @@ class MicroBatches:
             if ends != starts:
                 dataset = reader.between(starts, ends, finder.sized(extents))
                 mark = Mark(self._query_id, self._batch_id)
-                yield from self._hand_out(MicroBatch(mark, dataset, starts, ends))
+                batch = MicroBatch(mark, dataset, starts, ends, *_identity(core, extents))
+                yield from self._hand_out(batch)
             elif last is not None:
                 return
             else:
@@ -99,6 +110,13 @@ class MicroBatches:
         self._handed_out = None
         self.positions = dict(batch.ends)
         self._batch_id = batch.mark.batch_id + 1
+
+
+def _identity(core: Core, keys: Iterable[TopicPartition]) -> tuple[str, dict[str, str]]:
+    """The ids of the cluster and of topics, as metadata has told them."""
+    views = [core.cluster.topic(topic) for topic in {key.topic for key in keys}]
+    ids = {view.name: view.topic_id.hex() for view in views if view.topic_id != ZERO_UUID}
+    return core.cluster.cluster_id or UNKNOWN_CLUSTER, ids
 
 
 def _ends(extents: Mapping[TopicPartition, Extent], last: Positions | None) -> Positions:

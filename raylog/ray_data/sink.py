@@ -23,7 +23,7 @@ another epoch, which fences what is left of this one, and executes the dataset a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,9 +36,10 @@ from raylog.client.closing import Closing
 from raylog.client.cluster import TopicPartition
 from raylog.ray_data.planning import EARLIEST_WORD, Bound
 from raylog.ray_data.tasks import RayRun, cut
-from raylog.raydp_jobs.commit import Batch, BatchFailed, Event, TaskReport, WriteLost, Written
+from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange
+from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
-from raylog.raydp_jobs.marks import Mark
+from raylog.raydp_jobs.marks import Job, Mark
 from raylog.raydp_jobs.permits import PermitOffice, Permits
 from raylog.raydp_jobs.rows import BadColumns, BadRow, Topics
 
@@ -76,25 +77,58 @@ class Sink(Closing):
     def write(self, dataset: Dataset, batch: MicroBatch) -> bool:
         """Write what was made of a batch of `read_continuing`, with its offsets.
 
-        Returns whether it was new. Raises BatchFailed, SourceMismatch.
+        Returns whether it was new. Raises BatchFailed, SourceMismatch, StateLost.
         """
-        return self._write(dataset, batch.mark, batch.starts, batch.ends)
+        return self._write(dataset, batch.mark, (batch.source,))
 
     def write_job(
-        self, dataset: Dataset, job_id: str, offsets: Mapping[TopicPartition, int] | None = None
+        self,
+        dataset: Dataset,
+        job_id: str,
+        offsets: Mapping[TopicPartition, int] | None = None,
+        *,
+        source_bootstrap: str | None = None,
     ) -> bool:
-        """Write unless the last job was `job_id`; `offsets` are committed with it.
+        """Write unless one of the last jobs was `job_id`; `offsets` are committed with it.
 
-        Returns whether it was written now. Raises BatchFailed.
+        `source_bootstrap` is of the cluster that these are of; None: of the sink's own. Returns
+        whether it was written now. Raises BatchFailed.
         """
-        return self._write(dataset, Mark(job_id, 0), {}, offsets or {})
+        sources: Sequence[KafkaRange] = ()
+        if offsets and source_bootstrap is not None:
+            sources = (self._driver.clusters.identified(KafkaRange({}, offsets), source_bootstrap),)
+        elif offsets:
+            sources = (KafkaRange({}, offsets, self._driver.cluster_id),)
+        return self._write(dataset, Job(job_id), sources)
 
-    def positions(self, otherwise: Bound = EARLIEST_WORD) -> Bound:
+    def positions(
+        self,
+        otherwise: Bound = EARLIEST_WORD,
+        *,
+        topics: Collection[str] | None = None,
+        source_bootstrap: str | None = None,
+    ) -> Bound:
         """Where a new reading goes on: `start` of `read_continuing`; `otherwise` at the first.
 
-        Fences and ends first what an earlier writer left open.
+        Fences and ends first what an earlier writer left open. `topics`: of these alone;
+        `source_bootstrap`: of those on another cluster. Raises StateLost.
         """
-        return self._driver.committed() or otherwise
+        found = self._driver.committed(source_bootstrap)
+        return {
+            key: offset for key, offset in found.items() if topics is None or key.topic in topics
+        } or otherwise
+
+    def reset(
+        self,
+        positions: Mapping[TopicPartition, int] | None = None,
+        *,
+        source_bootstrap: str | None = None,
+    ) -> None:
+        """Forget what was written, so that any reading may begin, at `positions` where they are.
+
+        `source_bootstrap` is of the cluster that these are of; None: of the sink's own.
+        """
+        self._driver.reset(positions, source_bootstrap=source_bootstrap)
 
     def close(self) -> None:
         """End all connections."""
@@ -103,12 +137,11 @@ class Sink(Closing):
     def _write(
         self,
         dataset: Dataset,
-        mark: Mark,
-        starts: Mapping[TopicPartition, int],
-        ends: Mapping[TopicPartition, int],
+        mark: Mark | Job,
+        sources: Sequence[KafkaRange],
     ) -> bool:
         topics = self._driver.topics()
-        batch = Batch(mark, topics.targets(), starts, ends)
+        batch = Batch(mark, topics.targets(), sources)
         return self._driver.write(batch, partial(self._run, dataset, topics))
 
     def _run(self, dataset: Dataset, topics: Topics, identity: ProducerIdentity) -> Event:
@@ -131,12 +164,14 @@ def write(
     job_id: str | None = None,
     batch: MicroBatch | None = None,
     offsets: Mapping[TopicPartition, int] | None = None,
+    source_bootstrap: str | None = None,
     settings: SinkSettings | None = None,
 ) -> bool:
     """Write a dataset in one transaction unless it is written; returns whether it was new.
 
-    Either `job_id` says which dataset it is (the sink remembers the last one alone), and `offsets`
-    may be committed with it; or it was made of `batch`, whose offsets are. Raises BatchFailed.
+    Either `job_id` says which dataset it is (the sink remembers the last 1,000), and `offsets` may
+    be committed with it, of the sink's cluster or that of `source_bootstrap`; or it was made of
+    `batch`, whose offsets are. Raises BatchFailed.
     """
     if (job_id is None) == (batch is None):
         raise ValueError("expected either job_id or batch")
@@ -146,7 +181,7 @@ def write(
         if batch is not None:
             return sink.write(dataset, batch)
         assert job_id is not None, "checked above"
-        return sink.write_job(dataset, job_id, offsets)
+        return sink.write_job(dataset, job_id, offsets, source_bootstrap=source_bootstrap)
 
 
 class _TaskLost(Exception):

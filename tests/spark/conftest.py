@@ -29,6 +29,8 @@ from raylog.wire.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from tests.spark.driving import Driver, driving
+from tests.support.ray_clusters import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +110,7 @@ def set_level(bootstrap: str, wanted: int) -> None:
     core.close()
     io.close()
     assert answer.error_code == ErrorCode.NONE, answer
-    assert any(level(bootstrap) == wanted for _ in range(1_000))
+    wait_until(lambda: level(bootstrap) == wanted, f"{FEATURE} at {wanted}")
 
 
 @pytest.fixture
@@ -123,6 +125,15 @@ def topic(bootstrap: str, name: str) -> str:
     with BlockingClient(bootstrap) as client:
         client.create_topics([NewTopic(name, 3)])
     return name
+
+
+@pytest.fixture
+def driver(bootstrap: str, topic: str) -> Iterator[Driver]:
+    """The driver of a sink that writes to the topic."""
+    with BlockingClient(bootstrap) as client:
+        client.create_topics([NewTopic(f"{topic}-in", 1)])
+    with driving(bootstrap, topic) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

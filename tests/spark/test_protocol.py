@@ -1,193 +1,43 @@
-"""The sink's protocol against live brokers, in both versions of transactions, without Spark.
-
-A `Driver` is the sink's driver with tasks that run in this process.
-"""
+"""The sink's protocol against live brokers, in both versions of transactions, without Spark."""
 
 from __future__ import annotations
 
 import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Mapping
 
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.client.accumulator import ProducerIdentity
-from raylog.client.connection import Pending
-from raylog.client.core import Core
 from raylog.client.groups import CommittedOffset
 from raylog.client.io import run_blocking
-from raylog.client.settings import ClientSettings, parse_bootstrap
-from raylog.client.sockets import BlockingIo
+from raylog.raydp_jobs.batches import BatchFailed
 from raylog.raydp_jobs.commit import (
     AnswerLost,
-    Batch,
-    BatchFailed,
     BatchMachine,
     CommitOffsets,
     Effect,
     End,
     Event,
-    Finished,
     Identified,
-    OffsetsRead,
-    ReadOffsets,
+    ReadState,
     Refused,
+    StateRead,
     TakeIdentity,
     TaskReport,
     Write,
     WriteLost,
     Written,
 )
-from raylog.raydp_jobs.coordinator import Transactions
 from raylog.raydp_jobs.marks import Mark, read_mark
-from raylog.raydp_jobs.protocol import FIRST, SECOND, choose_protocol
-from raylog.raydp_jobs.writer import PartitionWriter, WriteRefused
+from raylog.raydp_jobs.protocol import FIRST, SECOND
+from raylog.raydp_jobs.writer import WriteRefused
 from raylog.wire.errors import ErrorCode, KafkaError
-from raylog.wire.records import Record, encode_batch
 from tests.spark.conftest import level
+from tests.spark.driving import Driver, driving, expected
 from tests.spark.reading import read_all, until_settled, values
 from tests.support.ray_clusters import wait_until
-
-R = TypeVar("R")
-
-ROWS_PER_BLOCK = 5
-"""A few records a batch."""
-WATCHED = ("PRODUCE", "TXN_OFFSET_COMMIT", "END_TXN", "ADD_PARTITIONS_TO_TXN", "ADD_OFFSETS_TO_TXN")
-
-
-class WatchedCore(Core):
-    """Notes the versions of what it asks."""
-
-    def __init__(self, bootstrap: str) -> None:
-        settings = ClientSettings(parse_bootstrap(bootstrap))
-        super().__init__(BlockingIo(), settings)
-        self.sent: set[tuple[str, int]] = set()
-
-    async def submit(
-        self,
-        node_id: int,
-        request: object,
-        expected: type[R],
-        *,
-        timeout_ms: float | None = None,
-        at_most: int | None = None,
-        answered: bool = True,
-    ) -> Pending[R]:
-        pending = await super().submit(
-            node_id, request, expected, timeout_ms=timeout_ms, at_most=at_most, answered=answered
-        )
-        if pending.api_key.name in WATCHED:
-            self.sent.add((pending.api_key.name, pending.version))
-        return pending
-
-
-@dataclass
-class Driver:
-    """A sink's driver; `rows` of every partition are written by as many writers."""
-
-    core: WatchedCore
-    transactions: Transactions
-    topic: str
-    partitions: int = 3
-    between: Callable[[Effect], Event | None] = lambda effect: None
-    """Called before each effect; an event instead of carrying it out."""
-    after: Callable[[Effect], Event | None] = lambda effect: None
-    """Called after each request; an event instead of its answer."""
-    done: list[Effect] = field(default_factory=list)
-    identity: ProducerIdentity | None = None
-
-    @property
-    def keys(self) -> list[TopicPartition]:
-        """The partitions of its topic."""
-        return [TopicPartition(self.topic, number) for number in range(self.partitions)]
-
-    def batch(self, batch_id: int, query_id: str = "q", **offsets: int) -> Batch:
-        """A batch that read the source up to some offset."""
-        ends = {TopicPartition(self.topic, 1): offset for offset in offsets.values()}
-        return Batch(Mark(query_id, batch_id), self.keys, {}, ends)
-
-    def write(self, batch: Batch, rows: int = 20) -> bool:
-        """Run the machine to its end; returns whether the batch was new."""
-        machine = BatchMachine(batch, self.transactions.protocol, self.identity, runs_max=3)
-        step = machine.start(0)
-        while not isinstance(step.effect, Finished):
-            self.done.append(step.effect)
-            run_blocking(self.core.io.pause(step.pause_ms))
-            event = self.between(step.effect) or self._carry_out(step.effect, batch, rows)
-            step = machine.handle(self.after(step.effect) or event, 0)
-        self.identity = step.effect.identity
-        return step.effect.is_new
-
-    def _carry_out(self, effect: Effect, batch: Batch, rows: int) -> Event:
-        if isinstance(effect, Write):
-            return Written([self.task(key, effect.identity, batch, rows) for key in self.keys])
-        return run_blocking(self.transactions.carry_out(effect, batch.offsets()))
-
-    def task(
-        self, key: TopicPartition, identity: ProducerIdentity, batch: Batch, rows: int
-    ) -> TaskReport:
-        """One task with connections of its own, as in another process."""
-        io = BlockingIo()
-        core = WatchedCore(",".join(f"{h}:{p}" for h, p in self.core.settings.bootstrap))
-        try:
-            report = run_blocking(self._written(core, key, identity, batch, rows))
-        finally:
-            self.core.sent |= core.sent
-            core.close()
-            io.close()
-        return report
-
-    async def _written(
-        self, core: Core, key: TopicPartition, identity: ProducerIdentity, batch: Batch, rows: int
-    ) -> TaskReport:
-        transactions = replace(self.transactions, core=core, _coordinators={})
-        if self.transactions.protocol.registers:
-            await transactions.add_partition(identity, key)
-        writer = PartitionWriter(
-            core, transactions.protocol, transactions.transactional_id, identity, key
-        )
-        mark = batch.mark
-        text = f"{mark.query_id}-{mark.batch_id}-{key.partition}"
-        now_ms = int(time.time() * 1000)  # what is old may be deleted by the next test
-        records = [Record(0, now_ms, None, f"{text}-{n}".encode(), []) for n in range(rows)]
-        for start in range(0, rows, ROWS_PER_BLOCK):
-            block = records[start : start + ROWS_PER_BLOCK]
-            await writer.write(encode_batch(block, is_transactional=True))
-        return await writer.finish()
-
-
-def expected(*marks: tuple[str, int], rows: int = 20, partitions: int = 3) -> list[bytes]:
-    """All values of some batches."""
-    return sorted(
-        f"{query_id}-{batch_id}-{partition}-{n}".encode()
-        for query_id, batch_id in marks
-        for partition in range(partitions)
-        for n in range(rows)
-    )
-
-
-@contextmanager
-def driving(bootstrap: str, topic: str) -> Iterator[Driver]:
-    """A driver; the topic's name is the sink's too."""
-    core = WatchedCore(bootstrap)
-    try:
-        protocol = run_blocking(choose_protocol(core))
-        yield Driver(
-            core, Transactions(core, protocol, topic, topic, TopicPartition(topic, 0)), topic
-        )
-    finally:
-        core.close()
-
-
-@pytest.fixture
-def driver(bootstrap: str, topic: str) -> Iterator[Driver]:
-    with driving(bootstrap, topic) as opened:
-        yield opened
 
 
 def refusal(driver: Driver, key: TopicPartition, identity: ProducerIdentity) -> str:
@@ -214,11 +64,11 @@ def test_several_writers_commit_as_one(driver: Driver, bootstrap: str) -> None:
             seen.append(len(values(bootstrap, driver.topic, read_committed=False)))
 
     driver.between = look
-    assert driver.write(driver.batch(0, source=30))
+    assert driver.write(driver.batch(0))
     assert seen == [0, 60, 0, 60]
     assert values(bootstrap, driver.topic) == expected(("q", 0))
-    offsets = committed(bootstrap, driver.topic)
-    assert offsets[TopicPartition(driver.topic, 1)].offset == 30
+    offsets = committed(bootstrap, driver.transactions.group_id)
+    assert offsets[driver.source].offset == 10
     assert {read_mark(offset.metadata) for offset in offsets.values()} == {Mark("q", 0)}
 
 
@@ -254,8 +104,7 @@ def test_a_written_batch_is_skipped_for_its_query_alone(driver: Driver, bootstra
     assert driver.write(driver.batch(0))
     assert driver.write(driver.batch(1))
     assert not driver.write(driver.batch(1))
-    assert not driver.write(driver.batch(0))
-    assert driver.write(driver.batch(1, "p"))
+    assert driver.write(driver.batch(1, "p", begin=20))
     assert values(bootstrap, driver.topic) == expected(("q", 0), ("q", 1), ("p", 1))
 
 
@@ -351,8 +200,8 @@ def test_a_new_driver_ends_what_its_predecessor_left_open(driver: Driver, bootst
     assert values(bootstrap, driver.topic) == expected(("q", 0))
 
 
-def test_offsets_are_read_when_they_are_stable(driver: Driver, bootstrap: str) -> None:
-    """Another transaction has offsets of the group pending: who decides waits for its end."""
+def test_the_state_is_read_when_it_is_settled(driver: Driver, bootstrap: str) -> None:
+    """A transaction has a state and offsets pending: who decides waits for its end."""
     order: list[str] = []
 
     def opened(effect: Effect) -> None:
@@ -365,23 +214,24 @@ def test_offsets_are_read_when_they_are_stable(driver: Driver, bootstrap: str) -
         with driving(bootstrap, driver.topic) as other:
             other.transactions.transactional_id = f"{driver.topic}-other"
             begun.set()
-            found = run_blocking(other.transactions.settle(ReadOffsets()))
+            found = run_blocking(other.transactions.settle(ReadState()))
             order.append("read")
             results.append(found)
 
     begun, reading = threading.Event(), threading.Thread(target=read)
     results: list[Event] = []
     driver.between = opened
-    driver.write(driver.batch(3))
+    driver.write(driver.batch(0))
     reading.join(60)
     assert order == ["ends", "read"]
     (found,) = results
-    assert isinstance(found, OffsetsRead)
-    assert read_mark(found.offsets[driver.keys[0]].metadata) == Mark("q", 3)
+    assert isinstance(found, StateRead)
+    assert found.state == driver.state
 
 
 def test_a_timeout_above_the_brokers_is_named(driver: Driver) -> None:
-    machine = BatchMachine(driver.batch(0), driver.transactions.protocol, timeout_ms=900_001)
+    protocol = driver.transactions.protocol
+    machine = BatchMachine(driver.batch(0), protocol, is_registered=True, timeout_ms=900_001)
     effect = machine.start(0).effect
     event = run_blocking(driver.transactions.carry_out(effect, {}))
     assert isinstance(event, Refused)
@@ -392,20 +242,21 @@ def test_a_timeout_above_the_brokers_is_named(driver: Driver) -> None:
 
 def test_a_transaction_that_timed_out_is_not_committed(driver: Driver, bootstrap: str) -> None:
     """Coordinators abort it; the run after it has a longer one and succeeds."""
+    driver.write(driver.batch(0))
     event = run_blocking(driver.transactions.settle(TakeIdentity(1)))
     assert isinstance(event, Identified)
+    driver.identity = None
     keys = itertools.cycle(driver.keys)
     wait_until(lambda: refusal(driver, next(keys), event.identity), "the timeout")
-    assert driver.write(driver.batch(0))
-    assert values(bootstrap, driver.topic) == expected(("q", 0))
+    assert driver.write(driver.batch(1))
+    assert values(bootstrap, driver.topic) == expected(("q", 0), ("q", 1))
 
 
 def test_the_mark_of_an_empty_batch_is_committed(driver: Driver, bootstrap: str) -> None:
-    assert driver.write(driver.batch(0, source=7), rows=0)
+    assert driver.write(driver.batch(0), rows=0)
     assert values(bootstrap, driver.topic, read_committed=False) == []
-    offsets = committed(bootstrap, driver.topic)
-    assert offsets[TopicPartition(driver.topic, 1)].offset == 7
-    assert not driver.write(driver.batch(0, source=7), rows=0)
+    assert committed(bootstrap, driver.transactions.group_id)[driver.source].offset == 10
+    assert not driver.write(driver.batch(0), rows=0)
 
 
 def test_rows_too_large_for_the_topic_fail_for_good(bootstrap: str, name: str) -> None:

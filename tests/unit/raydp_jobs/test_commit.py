@@ -6,14 +6,13 @@ import pytest
 
 from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
+from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, SourceMismatch, StateLost
 from raylog.raydp_jobs.commit import (
     TIMEOUT_MS_MAX,
     AddOffsets,
     AnswerLost,
-    Batch,
-    BatchFailed,
     BatchMachine,
+    CheckRegistration,
     CommitOffsets,
     Compare,
     Compared,
@@ -26,18 +25,23 @@ from raylog.raydp_jobs.commit import (
     Next,
     OffsetsAdded,
     OffsetsCommitted,
-    OffsetsRead,
-    ReadOffsets,
+    ReadState,
     Refused,
-    SourceMismatch,
+    Register,
+    Registered,
+    RegistrationChecked,
+    StateRead,
+    StateWritten,
     TakeIdentity,
     TaskReport,
     Write,
     WriteLost,
+    WriteState,
     Written,
 )
 from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.protocol import FIRST, SECOND, Protocol
+from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch
 from raylog.wire.errors import ErrorCode
 
 ONE, TWO = ProducerIdentity(7, 0), ProducerIdentity(7, 1)
@@ -55,30 +59,41 @@ FENCED = [
 ]
 
 
+def batch(mark: Mark = MARK, starts: int = 20) -> Batch:
+    """A batch that has read IN up to 30."""
+    return Batch(mark, OUT, [KafkaRange({IN: starts}, {IN: 30})])
+
+
 def machine(
     protocol: Protocol = SECOND,
     *,
     mark: Mark = MARK,
-    starts: int | None = None,
+    starts: int = 20,
     identity: ProducerIdentity | None = None,
+    state: SinkState | None = None,
+    is_registered: bool = True,
 ) -> BatchMachine:
     """A machine for batch 4 of query q."""
-    begins = {} if starts is None else {IN: starts}
-    return BatchMachine(Batch(mark, OUT, begins, {IN: 30}), protocol, identity)
+    return BatchMachine(batch(mark, starts), protocol, identity, state, is_registered)
 
 
-def committed(query_id: str, batch_id: int, source: int = 20) -> OffsetsRead:
-    """What the group holds after a batch."""
-    metadata = Mark(query_id, batch_id).encode()
-    return OffsetsRead(
-        {
-            OUT[0]: CommittedOffset(batch_id, -1, metadata),
-            IN: CommittedOffset(source, -1, metadata),
-        }
-    )
+def after(query_id: str, batch_id: int, end: int = 20) -> SinkState:
+    """The state after a batch that has read IN up to `end`."""
+    written = WrittenBatch(Mark(query_id, batch_id), (KafkaRange({IN: 0}, {IN: end}),))
+    return SinkState(batch_id + 1, written)
 
 
-NOTHING = OffsetsRead({})
+def read(query_id: str, batch_id: int, end: int = 20) -> StateRead:
+    """The same, found."""
+    return StateRead(after(query_id, batch_id, end))
+
+
+BEFORE = read("q", 3)
+NEXT_STATE = after("q", 3).after(batch())
+STATE_PARTITION = TopicPartition("__raylog_sinks", 1)
+WRITTEN_STATE = StateWritten(TaskReport(STATE_PARTITION, 1, 0))
+AT_WRITE: list[Event] = [Identified(ONE), BEFORE]
+AT_OFFSETS: list[Event] = [*AT_WRITE, Written(REPORTS), Compared(SEQUENCES), WRITTEN_STATE]
 
 
 def effects(played: BatchMachine, events: Sequence[Event]) -> list[Effect]:
@@ -90,95 +105,121 @@ def effects(played: BatchMachine, events: Sequence[Event]) -> list[Effect]:
 def at_write(protocol: Protocol = SECOND) -> BatchMachine:
     """A machine whose tasks write."""
     played = machine(protocol)
-    assert effects(played, [Identified(ONE), NOTHING])[-1] == Write(ONE)
+    assert effects(played, [Identified(ONE), BEFORE])[-1] == Write(ONE)
     return played
 
 
 def test_a_batch_under_version_2() -> None:
-    """InitProducerId, OffsetFetch, decide, write, compare, offsets, end."""
+    """InitProducerId, the state, decide, write, compare, the next state, offsets, end."""
     events: list[Event] = [
         Identified(ONE),
-        committed("q", 3),
+        BEFORE,
         Written(REPORTS),
         Compared(SEQUENCES),
+        WRITTEN_STATE,
         OffsetsCommitted(),
         Ended(TWO),
     ]
     assert effects(machine(), events) == [
         TakeIdentity(60_000),
-        ReadOffsets(),
+        ReadState(),
         Write(ONE),
         Compare(ONE, [OUT[0]]),
+        WriteState(ONE, NEXT_STATE),
         CommitOffsets(ONE),
         End(ONE),
-        Finished(True, TWO),
+        Finished(True, TWO, NEXT_STATE),
     ]
 
 
 def test_a_batch_under_version_1_adds_the_group_and_keeps_no_identity() -> None:
     events: list[Event] = [
         Identified(ONE),
-        NOTHING,
+        BEFORE,
         Written(REPORTS),
         Compared(SEQUENCES),
+        WRITTEN_STATE,
         OffsetsAdded(),
         OffsetsCommitted(),
         Ended(ONE),
     ]
     assert effects(machine(FIRST), events)[3:] == [
         Compare(ONE, [OUT[0]]),
+        WriteState(ONE, NEXT_STATE),
         AddOffsets(ONE),
         CommitOffsets(ONE),
         End(ONE),
-        Finished(True, None),
+        Finished(True, None, NEXT_STATE),
     ]
 
 
-def test_version_2_goes_on_with_the_identity_of_the_last_end() -> None:
-    played = machine(identity=TWO)
-    assert effects(played, [committed("q", 3)]) == [ReadOffsets(), Write(TWO)]
+def test_a_driver_begins_with_a_look_for_the_sink() -> None:
+    """One that somebody knows is not registered: without a state it is one that was lost."""
+    events: list[Event] = [RegistrationChecked(is_new=False), Identified(ONE)]
+    assert effects(machine(is_registered=False), events) == [
+        CheckRegistration(),
+        TakeIdentity(60_000),
+        ReadState(),
+    ]
+
+
+def test_a_sink_that_nobody_knows_is_registered_before_its_first_transaction() -> None:
+    events: list[Event] = [RegistrationChecked(is_new=True), Registered(), Identified(ONE)]
+    played = machine(is_registered=False, mark=Mark("q", 0))
+    assert effects(played, events) == [
+        CheckRegistration(),
+        Register(),
+        TakeIdentity(60_000),
+        ReadState(),
+    ]
+    assert played.handle(StateRead(SinkState()), NOW_MS).effect == Write(ONE)
+
+
+def test_version_2_goes_on_with_the_identity_and_state_of_the_last_end() -> None:
+    played = machine(identity=TWO, state=after("q", 3))
+    assert effects(played, []) == [Write(TWO)]
 
 
 def test_version_1_takes_an_identity_for_every_batch() -> None:
-    assert machine(FIRST, identity=TWO).start(NOW_MS).effect == TakeIdentity(60_000)
+    played = machine(FIRST, identity=TWO, state=after("q", 3))
+    assert played.start(NOW_MS).effect == TakeIdentity(60_000)
 
 
-@pytest.mark.parametrize("batch_id", [4, 5])
-def test_a_batch_of_this_query_that_is_written_is_skipped(batch_id: int) -> None:
-    found = effects(machine(), [Identified(ONE), committed("q", batch_id)])
-    assert found[-1] == Finished(False, ONE)
+def test_a_batch_that_is_written_is_skipped() -> None:
+    state = read("q", 4, end=30)
+    assert effects(machine(), [Identified(ONE), state])[-1] == Finished(False, ONE, state.state)
 
 
-def test_a_batch_of_the_same_number_of_another_query_is_no_reason_to_skip() -> None:
-    assert effects(machine(), [Identified(ONE), committed("p", 4)])[-1] == Write(ONE)
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (read("q", 4, end=900), "committed up to 900, found 30"),
+        (read("q", 50, end=900), "ends at 30 of in-0, comes after batch 50.*ended at 900 of in-0"),
+        (read("q", 3, end=25), "committed up to 25, it begins at 20"),
+        (read("p", 9, end=25), "committed up to 25, it begins at 20"),
+    ],
+    ids=["other end", "older batch", "gap", "another query"],
+)
+def test_a_batch_that_does_not_go_on_where_the_sink_stopped_is_refused(
+    found: StateRead, says: str
+) -> None:
+    with pytest.raises(SourceMismatch, match=says):
+        effects(machine(), [Identified(ONE), found])
 
 
-def test_another_query_goes_on_at_the_committed_source_offsets() -> None:
-    played = machine(mark=Mark("q", 0), starts=20)
-    assert effects(played, [Identified(ONE), committed("p", 9, source=20)])[-1] == Write(ONE)
-
-
-def test_another_query_that_begins_elsewhere_is_refused() -> None:
-    played = machine(mark=Mark("q", 0), starts=0)
-    with pytest.raises(SourceMismatch, match=r"begins at 0 of in-0.*ended at 20"):
-        effects(played, [Identified(ONE), committed("p", 9, source=20)])
-
-
-def test_offsets_that_are_not_the_sinks_decide_nothing() -> None:
-    foreign = OffsetsRead({OUT[0]: CommittedOffset(9, -1, "by hand"), IN: CommittedOffset(1)})
-    assert effects(machine(starts=20), [Identified(ONE), foreign])[-1] == Write(ONE)
+def test_a_batch_that_is_not_the_first_needs_a_state() -> None:
+    with pytest.raises(StateLost, match="batch 4 of query 'q' is not the first"):
+        effects(machine(), [Identified(ONE), StateRead(SinkState())])
 
 
 @pytest.mark.parametrize(
     ("events", "effect"),
     [
         ([], TakeIdentity(60_000)),
-        ([Identified(ONE)], ReadOffsets()),
-        ([Identified(ONE), NOTHING, Written(REPORTS), Compared(SEQUENCES)], CommitOffsets(ONE)),
-        (
-            [Identified(ONE), NOTHING, Written(REPORTS), Compared(SEQUENCES), OffsetsCommitted()],
-            End(ONE),
-        ),
+        ([Identified(ONE)], ReadState()),
+        ([*AT_WRITE, Written(REPORTS), Compared(SEQUENCES)], WriteState(ONE, NEXT_STATE)),
+        (AT_OFFSETS, CommitOffsets(ONE)),
+        ([*AT_OFFSETS, OffsetsCommitted()], End(ONE)),
     ],
 )
 @pytest.mark.parametrize(
@@ -206,7 +247,7 @@ def test_what_passes_is_repeated_as_it_was(
 
 def test_an_end_without_an_answer_is_given_up_undecided_and_never_run_again() -> None:
     played = at_write()
-    for event in (Written(REPORTS), Compared(SEQUENCES), OffsetsCommitted()):
+    for event in (Written(REPORTS), Compared(SEQUENCES), WRITTEN_STATE, OffsetsCommitted()):
         played.handle(event, NOW_MS)
     assert played.handle(AnswerLost("cut"), NOW_MS + 119_999).effect == End(ONE)
     with pytest.raises(BatchFailed, match="cut"):
@@ -219,30 +260,32 @@ def test_an_end_without_an_answer_is_given_up_undecided_and_never_run_again() ->
     [
         [Written(REPORTS)],
         [Written(REPORTS), Compared(SEQUENCES)],
-        [Written(REPORTS), Compared(SEQUENCES), OffsetsCommitted()],
+        [Written(REPORTS), Compared(SEQUENCES), WRITTEN_STATE],
+        [Written(REPORTS), Compared(SEQUENCES), WRITTEN_STATE, OffsetsCommitted()],
     ],
-    ids=["compare", "offsets", "end"],
+    ids=["compare", "state", "offsets", "end"],
 )
 def test_fenced_means_not_committed_and_the_whole_batch_runs_again(
     code: ErrorCode, events: list[Event]
 ) -> None:
-    """With a new identity first, and the committed offsets before anything is written."""
+    """With a new identity first, and the state before anything is written."""
     played = at_write()
     for event in events:
         played.handle(event, NOW_MS)
     assert played.handle(Refused(code, ""), NOW_MS) == Next(TakeIdentity(60_000))
-    assert played.handle(Identified(TWO), NOW_MS).effect == ReadOffsets()
-    assert played.handle(NOTHING, NOW_MS).effect == Write(TWO)
+    assert played.handle(Identified(TWO), NOW_MS).effect == ReadState()
+    assert played.handle(BEFORE, NOW_MS).effect == Write(TWO)
 
 
 def test_a_batch_that_was_committed_after_all_is_not_run_again() -> None:
     """The retry of an EndTxn whose answer was lost may find the next epoch in place."""
     played = at_write()
-    for event in (Written(REPORTS), Compared(SEQUENCES), OffsetsCommitted(), AnswerLost("cut")):
+    for event in (Written(REPORTS), Compared(SEQUENCES), WRITTEN_STATE, OffsetsCommitted()):
         played.handle(event, NOW_MS)
+    played.handle(AnswerLost("cut"), NOW_MS)
     played.handle(Refused(ErrorCode.PRODUCER_FENCED, ""), NOW_MS)
     played.handle(Identified(TWO), NOW_MS)
-    assert played.handle(committed("q", 4), NOW_MS).effect == Finished(False, TWO)
+    assert played.handle(StateRead(NEXT_STATE), NOW_MS).effect == Finished(False, TWO, NEXT_STATE)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +303,7 @@ def test_tasks_that_do_not_agree_are_run_again(reports: list[TaskReport], reason
     played.runs_max = 2
     assert played.handle(Written(reports), NOW_MS).effect == TakeIdentity(60_000)
     played.handle(Identified(TWO), NOW_MS)
-    played.handle(NOTHING, NOW_MS)
+    played.handle(BEFORE, NOW_MS)
     with pytest.raises(BatchFailed, match=reason):
         played.handle(Written(reports), NOW_MS)
 
@@ -278,13 +321,13 @@ def test_a_batch_without_rows_is_committed_too() -> None:
     """Its source offsets count all the same."""
     played = at_write()
     reports = [TaskReport(key, 0, -1) for key in OUT]
-    assert played.handle(Written(reports), NOW_MS).effect == CommitOffsets(ONE)
+    assert played.handle(Written(reports), NOW_MS).effect == WriteState(ONE, NEXT_STATE)
 
 
 def test_a_failed_write_takes_a_new_identity_before_the_next_run() -> None:
     played = at_write()
     assert played.handle(WriteLost("executor lost"), NOW_MS).effect == TakeIdentity(60_000)
-    assert played.handle(Identified(TWO), NOW_MS).effect == ReadOffsets()
+    assert played.handle(Identified(TWO), NOW_MS).effect == ReadState()
 
 
 def test_runs_are_counted() -> None:
@@ -292,7 +335,7 @@ def test_runs_are_counted() -> None:
     for _ in range(played.runs_max - 1):
         played.handle(WriteLost("executor lost"), NOW_MS)
         played.handle(Identified(TWO), NOW_MS)
-        played.handle(NOTHING, NOW_MS)
+        played.handle(BEFORE, NOW_MS)
     with pytest.raises(BatchFailed, match=r"executor lost \(run 5 of 5\)"):
         played.handle(WriteLost("executor lost"), NOW_MS)
 
@@ -305,9 +348,58 @@ def test_a_write_that_outlived_the_transaction_gets_a_longer_one() -> None:
 
 def test_no_transaction_is_longer_than_brokers_allow() -> None:
     played = at_write()
-    played.timeout_ms = TIMEOUT_MS_MAX
+    played.timeout_ms = TIMEOUT_MS_MAX - 1
     again = played.handle(WriteLost("aborted"), NOW_MS + TIMEOUT_MS_MAX)
     assert again.effect == TakeIdentity(TIMEOUT_MS_MAX)
+
+
+def test_a_configured_timeout_never_shrinks() -> None:
+    """One above what brokers allow by default: theirs allows it."""
+    played = machine()
+    played.timeout_ms = 4 * TIMEOUT_MS_MAX
+    effects(played, AT_WRITE)
+    again = played.handle(WriteLost("aborted"), NOW_MS + 4 * TIMEOUT_MS_MAX)
+    assert again.effect == TakeIdentity(4 * TIMEOUT_MS_MAX)
+
+
+def test_a_longer_timeout_that_the_broker_refuses_goes_back_to_the_configured_one() -> None:
+    played = at_write()
+    played.handle(WriteLost("aborted"), NOW_MS + 60_000)
+    again = played.handle(Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT, ""), NOW_MS)
+    assert again.effect == TakeIdentity(60_000)
+    with pytest.raises(BatchFailed, match=r"60000 ms is above"):
+        played.handle(Refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT, ""), NOW_MS)
+
+
+def test_a_state_that_is_refused_costs_a_run() -> None:
+    played = machine()
+    effects(played, AT_OFFSETS[:-1])
+    report = TaskReport(STATE_PARTITION, 0, -1, "INVALID_PRODUCER_EPOCH")
+    assert played.handle(StateWritten(report), NOW_MS).effect == TakeIdentity(60_000)
+
+
+def test_a_state_that_no_run_could_write_fails_the_batch() -> None:
+    played = machine()
+    effects(played, AT_OFFSETS[:-1])
+    report = TaskReport(STATE_PARTITION, 0, -1, "TOPIC_AUTHORIZATION_FAILED", is_final=True)
+    with pytest.raises(BatchFailed, match="__raylog_sinks-1: TOPIC_AUTHORIZATION_FAILED"):
+        played.handle(StateWritten(report), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.INVALID_COMMIT_OFFSET_SIZE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ],
+)
+def test_offsets_of_the_group_that_are_refused_are_left_out(code: ErrorCode) -> None:
+    """Nothing rests on them: a source topic that was deleted stops nobody."""
+    played = machine()
+    effects(played, AT_OFFSETS)
+    assert played.handle(Refused(code, ""), NOW_MS).effect == End(ONE)
 
 
 def test_rows_that_no_run_could_write_fail_the_batch_at_once() -> None:
@@ -335,20 +427,6 @@ def test_a_group_with_members_is_not_the_sinks() -> None:
     played = at_write()
     played.handle(Written(REPORTS), NOW_MS)
     played.handle(Compared(SEQUENCES), NOW_MS)
+    played.handle(WRITTEN_STATE, NOW_MS)
     with pytest.raises(BatchFailed, match="has no members"):
         played.handle(Refused(ErrorCode.UNKNOWN_MEMBER_ID, ""), NOW_MS)
-
-
-def test_the_transaction_says_where_the_source_was_and_which_batch_it_is() -> None:
-    offsets = Batch(Mark("q", 4), OUT, {}, {IN: 30}).offsets()
-    metadata = Mark("q", 4).encode()
-    assert offsets == {
-        OUT[0]: CommittedOffset(4, -1, metadata),
-        IN: CommittedOffset(30, -1, metadata),
-    }
-
-
-def test_a_topic_is_not_copied_into_itself() -> None:
-    """The offset that carries the mark would be the source's."""
-    with pytest.raises(SourceMismatch, match="out is read, and written to"):
-        Batch(Mark("q", 4), OUT, {}, {OUT[0]: 30}).offsets()
