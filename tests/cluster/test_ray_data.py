@@ -198,6 +198,7 @@ def test_a_dataset_is_written_once(bootstrap: str, source: str, topic: str) -> N
         assert sink.write_job(dataset.limit(2), "2")
         assert sink.write_job(dataset.limit(0), "3")
         assert not sink.write_job(dataset, "3")
+        assert not sink.write_job(dataset, "2"), "though another came since"
     assert len(values(bootstrap, topic)) == ROWS + 2
 
 
@@ -265,10 +266,40 @@ def test_a_stream_is_copied_batch_by_batch(bootstrap: str, source: str, topic: s
     half = {TopicPartition(source, n): 10 for n in range(2)}
     assert copy(half) == [True]
     assert len(values(bootstrap, topic)) == 20
+    with BlockingClient(bootstrap) as client:
+        client.delete_groups([f"raylog-sink-{topic}"])  # a week later
     assert copy("latest") == [True, True]
     assert values(bootstrap, topic) == NUMBERS
     with pytest.raises(ray_data.SourceMismatch, match="begins at 10"):
         copy("latest", half)
+
+
+def test_a_topic_is_mirrored_under_its_own_name(bootstrap: str, name: str) -> None:
+    """Its offsets are of another cluster, and those of the sink's topic none of its business."""
+    from raylog import ray_data
+
+    with EmbeddedBroker() as other:
+        feed(other.bootstrap, name, 2)
+        with BlockingClient(bootstrap) as client:
+            client.create_topics([NewTopic(name, 2)])
+
+        def mirror(records_per_batch: int) -> list[bool]:
+            with ray_data.Sink(bootstrap, name, name) as sink:
+                batches = ray_data.read_continuing(
+                    other.bootstrap,
+                    name,
+                    start=sink.positions(source_bootstrap=other.bootstrap),
+                    end="latest",
+                    records_per_batch=records_per_batch,
+                )
+                return [
+                    sink.write(batch.dataset.select_columns(["key", "value"]), batch)
+                    for batch in batches
+                ]
+
+        assert mirror(40) == [True, True]
+        assert mirror(40) == []
+        assert values(bootstrap, name) == NUMBERS
 
 
 def test_a_reading_waits_for_what_comes(bootstrap: str, source: str) -> None:

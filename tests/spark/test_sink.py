@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,12 +28,13 @@ from raylog.raydp_jobs.sink import (
     write_exactly_once,
 )
 from raylog.raydp_jobs.tasks import WriteRun
+from raylog.testing import EmbeddedBroker
 from tests.spark.faulty import DyingRun, HangingRun, ShuffleLosingRun
 from tests.spark.reading import read_all, values
 from tests.support.ray_clusters import wait_until
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 ROWS = 60
 ALL = sorted(b"%d" % n for n in range(ROWS))
@@ -66,23 +69,29 @@ class Copy:
 
     def __init__(self, spark: SparkSession, bootstrap: str, source: str, topic: str) -> None:
         self.spark, self.bootstrap, self.source, self.topic = spark, bootstrap, source, topic
+        self.source_bootstraps = [bootstrap]
+        """Of the clusters that have the source."""
 
     def run(
         self,
         checkpoint: Path,
         start: str = "earliest",
         until: Callable[[StreamingQuery], object] = StreamingQuery.awaitTermination,
+        *,
+        told: Path | None = None,
     ) -> None:
-        """Batches of 30 rows."""
-        stream = (
+        """Batches of 30 rows of each source; the sink is told of another checkpoint by `told`."""
+        streams = [
             self.spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", self.bootstrap)
+            .option("kafka.bootstrap.servers", bootstrap)
             .option("subscribe", self.source)
             .option("startingOffsets", start)
             .option("maxOffsetsPerTrigger", 30)
             .load()
-        )
-        with raylog_sink(self.bootstrap, self.topic, self.topic, str(checkpoint)) as sink:
+            for bootstrap in self.source_bootstraps
+        ]
+        stream = reduce(DataFrame.unionAll, streams)
+        with raylog_sink(self.bootstrap, self.topic, self.topic, str(told or checkpoint)) as sink:
             query = (
                 stream.select("key", "value")
                 .writeStream.foreachBatch(sink)
@@ -302,6 +311,91 @@ def test_a_new_query_that_would_begin_elsewhere_is_refused(copy: Copy, tmp_path:
     with pytest.raises(StreamingQueryException, match="SourceMismatch"):
         copy.run(tmp_path / "new", "earliest")
     assert values(copy.bootstrap, copy.topic) == ALL
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(copy: Copy, tmp_path: Path) -> None:
+    """Spark would write the batch behind the copied one with what is there by now."""
+    checkpoint, older = tmp_path / "checkpoint", tmp_path / "older"
+    copy.run(checkpoint)
+    feed(copy.bootstrap, copy.source, ROWS, ROWS + 10)
+    copytree(checkpoint, older)
+    copy.run(checkpoint)
+    feed(copy.bootstrap, copy.source, ROWS + 10, ROWS + 20)
+    with pytest.raises(StreamingQueryException, match=r"SourceMismatch.*committed up to"):
+        copy.run(older)
+    rmtree(older / "offsets")
+    copytree(checkpoint / "offsets", older / "offsets", ignore=lambda *_: ["2", ".2.crc"])
+    with pytest.raises(StreamingQueryException, match="SourceMismatch"):
+        copy.run(older)
+    expected = sorted(b"%d" % n for n in range(ROWS + 10))
+    assert values(copy.bootstrap, copy.topic) == expected
+
+
+def test_a_checkpoint_of_another_query_is_refused(copy: Copy, tmp_path: Path) -> None:
+    """Though it has batches of the same numbers."""
+    copy.run(tmp_path / "theirs")
+    own = Copy(copy.spark, copy.bootstrap, copy.source, f"{copy.topic}-own")
+    with BlockingClient(copy.bootstrap) as client:
+        client.create_topics([NewTopic(own.topic, 1)])
+    with pytest.raises(StreamingQueryException, match="NoCheckpoint: the checkpoint belongs to"):
+        own.run(tmp_path / "own", told=tmp_path / "theirs")
+    assert values(own.bootstrap, own.topic) == []
+
+
+def test_a_source_that_is_not_kafka_is_not_begun_anew(
+    spark: SparkSession, raylog: str, name: str, tmp_path: Path
+) -> None:
+    """Files have offsets of their own checkpoint's."""
+    with BlockingClient(raylog) as client:
+        client.create_topics([NewTopic(name, 1)])
+    files = tmp_path / "files"
+    files.mkdir()
+
+    def run(checkpoint: Path) -> None:
+        with raylog_sink(raylog, name, name, str(checkpoint)) as sink:
+            writer = spark.readStream.text(str(files)).writeStream.foreachBatch(sink)
+            location = writer.option("checkpointLocation", str(checkpoint))
+            location.trigger(availableNow=True).start().awaitTermination()
+
+    (files / "one").write_text("1\n2\n")
+    run(tmp_path / "lost")
+    (files / "two").write_text("3\n")
+    run(tmp_path / "lost")
+    with pytest.raises(StreamingQueryException, match="no offsets that could be compared"):
+        run(tmp_path / "new")
+    assert values(raylog, name) == [b"1", b"2", b"3"]
+
+
+def test_a_source_may_be_on_other_clusters_under_the_name_of_the_sinks_topic(
+    spark: SparkSession, raylog: str, name: str, tmp_path: Path
+) -> None:
+    """Two of them mirrored into one, with a lost checkpoint in between."""
+    with EmbeddedBroker() as one, EmbeddedBroker() as other:
+        for bootstrap in (raylog, one.bootstrap, other.bootstrap):
+            with BlockingClient(bootstrap) as client:
+                client.create_topics([NewTopic(name, 1)])
+        feed(one.bootstrap, name, 0, 20)
+        feed(other.bootstrap, name, 20, ROWS)
+        mirror = Copy(spark, raylog, name, name)
+        mirror.source_bootstraps = [one.bootstrap, other.bootstrap]
+        mirror.run(tmp_path / "lost")
+        assert values(raylog, name) == ALL
+        key = TopicPartition(name, 0)
+        with ExactlyOnceSink(raylog, name, name) as sink:
+            starts = [
+                sink.starting_offsets(source_bootstrap=bootstrap)
+                for bootstrap in mirror.source_bootstraps
+            ]
+        assert starts == [f'{{"{name}": {{"0": {end}}}}}' for end in (20, ROWS - 20)]
+        with pytest.raises(StreamingQueryException, match="it begins at 0"):
+            mirror.run(tmp_path / "new")
+        mirror.source_bootstraps = [one.bootstrap]
+        feed(one.bootstrap, name, ROWS, ROWS + 5)
+        mirror.run(tmp_path / "again", starts[0])
+        assert values(raylog, name) == sorted([*ALL, *(b"%d" % n for n in range(ROWS, ROWS + 5))])
+        with BlockingClient(raylog) as client:
+            offsets = client.group_offsets(f"raylog-sink-{name}")
+        assert offsets[key].offset == 0, "it carries the mark: sources of others have none here"
 
 
 def test_a_new_sink_begins_where_it_is_told(raylog: str, name: str) -> None:
