@@ -29,6 +29,7 @@ from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
 from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
 from raylog.raydp_jobs.marks import Job, Mark
+from raylog.raydp_jobs.parts import BatchPart, run_parts
 from raylog.raydp_jobs.permits import PermitOffice, Permits
 from raylog.raydp_jobs.rows import Topics, record_columns, splitting
 from raylog.raydp_jobs.tasks import WriteRun
@@ -97,6 +98,10 @@ class ExactlyOnceSink(Closing):
         """
         return self._write(df, source.mark, source.sources)
 
+    def write_parts(self, parts: Sequence[BatchPart], source: BatchSource) -> bool:
+        """Write a micro-batch that has several parts unless it is written; as `write_batch`."""
+        return self._write_parts(parts, source.mark, source.sources)
+
     def write_job(self, df: DataFrame, job_id: str) -> bool:
         """Write unless one of the last jobs was `job_id`; returns whether it was written now.
 
@@ -156,9 +161,19 @@ class ExactlyOnceSink(Closing):
 
     def _write(self, df: DataFrame, mark: Mark | Job, sources: Sequence[SourceRange]) -> bool:
         selected = record_columns(df)
+        part = BatchPart(self._driver.topics().partitions, lambda: selected)
+        return self._write_parts([part], mark, sources)
+
+    def _write_parts(
+        self, parts: Sequence[BatchPart], mark: Mark | Job, sources: Sequence[SourceRange]
+    ) -> bool:
         topics = self._driver.topics()
         batch = Batch(mark, topics.targets(), sources)
-        return self._driver.write(batch, partial(self._run, selected, topics))
+
+        def run(identity: ProducerIdentity) -> Event:
+            return run_parts(parts, topics, partial(self._run, identity))
+
+        return self._driver.write(batch, run)
 
     def _identified(self, spark: SparkSession, sources: Sequence[SourceRange]) -> list[SourceRange]:
         """Sources with the clusters that the running query reads them from.
@@ -183,7 +198,7 @@ class ExactlyOnceSink(Closing):
             found.append(source)
         return found
 
-    def _run(self, selected: DataFrame, topics: Topics, identity: ProducerIdentity) -> Event:
+    def _run(self, identity: ProducerIdentity, selected: DataFrame, topics: Topics) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
         context = selected.sparkSession.sparkContext
         with PermitOffice(Permits(_stage_attempts(context)), *_driver_address(context)) as desk:

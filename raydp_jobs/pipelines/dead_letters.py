@@ -28,7 +28,7 @@ _KEY_SHOWN = 40
 _HEADERS = "array<struct<key:string,value:binary>>"
 
 
-def dead_letters(bad: DataFrame, topic: str, pipeline: str) -> DataFrame:
+def dead_letters(bad: DataFrame, pipeline: str) -> DataFrame:
     """The sink's columns."""
     told = {
         "reason": functions.col(REASON),
@@ -41,7 +41,6 @@ def dead_letters(bad: DataFrame, topic: str, pipeline: str) -> DataFrame:
     own = functions.array(*(_header(name, value) for name, value in told.items()))
     theirs = functions.coalesce("_headers", functions.array().cast(_HEADERS))
     return bad.select(
-        functions.lit(topic).alias("topic"),
         functions.col("_key").alias("key"),
         functions.col("_value").alias("value"),
         functions.concat(theirs, own.cast(_HEADERS)).alias("headers"),

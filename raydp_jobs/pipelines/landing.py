@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,17 @@ class Landing:
 
     folder: Path
 
-    def write(self, rows: DataFrame, query_id: str, batch_id: int) -> bool:
-        """Land a batch unless it is there; returns whether it was new. Raises PipelineFailed."""
+    def write(
+        self,
+        rows: DataFrame,
+        query_id: str,
+        batch_id: int,
+        check: Callable[[], object] | None = None,
+    ) -> bool:
+        """Land a batch unless it is there; returns whether it was new. Raises PipelineFailed.
+
+        `check` is called once the files are written; if it raises, they do not become the batch.
+        """
         self._claim(query_id)
         done = self.folder / f"{COLUMN}={batch_id}"
         if done.exists():
@@ -50,6 +60,8 @@ class Landing:
         shutil.rmtree(drafts, ignore_errors=True)  # of a batch that was not done
         draft = drafts / f"{batch_id}-{secrets.token_hex(4)}"
         rows.write.option("compression", "zstd").parquet(f"file://{draft}")
+        if check is not None:
+            check()
         draft.rename(done)  # fails if somebody else has landed it: the next run finds it there
         shutil.rmtree(drafts)
         return True

@@ -1,28 +1,30 @@
 """One pipeline on a session: its query, and what becomes of each micro-batch.
 
 A batch and its dead letters are one transaction. The dead letters of a batch cannot pass the
-query's own plan, which may aggregate; so they are read again between the offsets that Spark's
-checkpoint names for that very batch, by the same parser, and written with the rows. Rows that land
-as files have their dead letters in a transaction of the same batch beside: both skip what is done.
+query's own plan, which may aggregate; that plan tells where they are (`observed`). So once the rows
+are made, what is near them is read again, between the offsets that Spark's checkpoint names for
+that very batch, and those that do not parse are written behind the rows. Rows that land as files
+have their dead letters in a transaction of the same batch beside: both skip what is done.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Mapping
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions
-
 from raylog.client import BlockingClient
 from raylog.client.closing import Closing
-from raylog.raydp_jobs.checkpoints import batch_source
-from raylog.raydp_jobs.marks import Mark
+from raylog.raydp_jobs.checkpoints import BatchSource, batch_source
+from raylog.raydp_jobs.parts import BatchPart
 from raylog.raydp_jobs.pipelines.dead_letters import dead_letters, refuse
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed, told_as
 from raylog.raydp_jobs.pipelines.landing import Landing, check_columns
+from raylog.raydp_jobs.pipelines.observed import Observer, reads_all
 from raylog.raydp_jobs.pipelines.output import records
 from raylog.raydp_jobs.pipelines.reading import bad_rows, views
 from raylog.raydp_jobs.pipelines.spec import (
@@ -33,6 +35,7 @@ from raylog.raydp_jobs.pipelines.spec import (
     TopicTable,
     Transform,
 )
+from raylog.raydp_jobs.rows import record_columns
 from raylog.raydp_jobs.sink import ExactlyOnceSink, SinkSettings
 from raylog.wire.errors import UnknownTopicOrPartition
 
@@ -56,6 +59,9 @@ class Pipeline(Closing):
         """Whether no other batch is to begin."""
         self._spark, self._bootstrap = spark, bootstrap
         self._checkpoint = spec.checkpoint.absolute()
+        self._observer: Observer | None = None
+        self._is_started = threading.Event()
+        """Whether there is an observer, which comes after the query that calls us."""
         topics = spec.written_topics()
         self._sink = (
             ExactlyOnceSink(bootstrap, topics, spec.name, settings=_settings(spec))
@@ -73,6 +79,7 @@ class Pipeline(Closing):
             records(rows, self.spec.sink)
         else:
             check_columns(rows)
+        is_all_read = reads_all(rows)
         writer = rows.writeStream.foreachBatch(self._process).queryName(self.spec.name)
         writer = writer.outputMode(self.spec.output_mode)
         writer = writer.option("checkpointLocation", f"file://{self._checkpoint}")
@@ -81,7 +88,10 @@ class Pipeline(Closing):
         else:
             writer = writer.trigger(processingTime=self.spec.trigger)
         with told_as(BadSpec, "transform"):
-            return writer.start()
+            query = writer.start()
+        self._observer = Observer(query, is_all_read)
+        self._is_started.set()
+        return query
 
     def close(self) -> None:
         """End the sink's connections."""
@@ -95,6 +105,7 @@ class Pipeline(Closing):
         """What `foreachBatch` calls."""
         if self.is_stopping:
             raise StopAsked
+        self._is_started.wait()
         try:
             self._write(rows, batch_id)
         except Exception as failure:
@@ -103,25 +114,48 @@ class Pipeline(Closing):
 
     def _write(self, rows: DataFrame, batch_id: int) -> None:
         """Write a batch and its dead letters unless they are written."""
-        source = batch_source(self._read_checkpoint, batch_id)
-        mark = Mark(source.query_id, batch_id)
-        bad = bad_rows(rows.sparkSession, self._bootstrap, self.spec, source.starts, source.ends)
-        found = None if bad is None else self._letters(bad)
+        source = self._source(rows.sparkSession, batch_id)
+        letters = partial(self._letters, rows.sparkSession, source)
+        of_letters = [] if self.spec.dead_letters is None else [self.spec.dead_letters]
         if isinstance(self.spec.sink, TopicSink):
-            wanted = _with_topic(records(rows, self.spec.sink), self.spec.sink.topic)
-            found = wanted if found is None else wanted.unionByName(found, allowMissingColumns=True)
-        else:
-            Landing(self.spec.sink.path.absolute()).write(rows, mark.query_id, batch_id)
-        if found is not None:
             assert self._sink is not None, "there is a topic to write to"
-            self._sink.write(found, mark, source.starts, source.ends)
+            wanted = record_columns(records(rows, self.spec.sink))
+            parts = [
+                BatchPart([self.spec.sink.topic], lambda: wanted),
+                BatchPart(of_letters, letters),
+            ]
+            self._sink.write_parts(parts, source)
+            return
+        landing = Landing(self.spec.sink.path.absolute())
+        if self._sink is None:
+            landing.write(rows, source.query_id, batch_id, check=letters)
+            return
+        is_new = landing.write(rows, source.query_id, batch_id)
+        part = BatchPart(of_letters, partial(letters, is_observed=is_new))
+        self._sink.write_parts([part], source)
 
-    def _letters(self, bad: DataFrame) -> DataFrame | None:
-        """Records for the topic of dead letters; without one there must be none."""
+    def _source(self, spark: SparkSession, batch_id: int) -> BatchSource:
+        """What the batch has read."""
+        if self._sink is None:
+            return batch_source(self._read_checkpoint, batch_id)
+        return self._sink.source_of(spark, self._read_checkpoint, batch_id)
+
+    def _letters(
+        self, spark: SparkSession, source: BatchSource, *, is_observed: bool = True
+    ) -> DataFrame | None:
+        """Records for the topic of dead letters; without one there must be none.
+
+        `is_observed`: whether the rows of the batch were made in this run of it.
+        """
+        assert self._observer is not None, "the query runs"
+        told = self._observer.bad if is_observed else lambda _: None
+        bad = bad_rows(spark, self._bootstrap, self.spec, source.starts, source.ends, told)
+        if bad is None:
+            return None
         if self.spec.dead_letters is None:
             refuse(bad)
             return None
-        return dead_letters(bad, self.spec.dead_letters, self.spec.name)
+        return record_columns(dead_letters(bad, self.spec.name))
 
     def _read_checkpoint(self, name: str) -> str | None:
         path = self._checkpoint / name
@@ -193,11 +227,6 @@ def _import(name: str) -> ModuleType:
     if path is not None and not path.startswith((sys.prefix, sys.base_prefix)):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # no types
     return module
-
-
-def _with_topic(rows: DataFrame, topic: str) -> DataFrame:
-    """Name the topic, which a sink of several asks for."""
-    return rows if "topic" in rows.columns else rows.withColumn("topic", functions.lit(topic))
 
 
 def _settings(spec: PipelineSpec) -> SinkSettings:

@@ -13,7 +13,7 @@ The view of a topic has the columns of its values, then those of the record:
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions
@@ -23,6 +23,7 @@ from raylog.client.offsets import EARLIEST
 from raylog.raydp_jobs.checkpoints import Offsets
 from raylog.raydp_jobs.pipelines.failures import told_as
 from raylog.raydp_jobs.pipelines.formats import REASON, RECORD, decoded
+from raylog.raydp_jobs.pipelines.observed import Ranges, observed
 from raylog.raydp_jobs.pipelines.spec import (
     BadSpec,
     FileTable,
@@ -32,7 +33,7 @@ from raylog.raydp_jobs.pipelines.spec import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENT_TIME = "event_time"
 _FROM_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -54,30 +55,59 @@ def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, 
 
 
 def bad_rows(
-    spark: SparkSession, bootstrap: str, spec: PipelineSpec, starts: Offsets, ends: Offsets
+    spark: SparkSession,
+    bootstrap: str,
+    spec: PipelineSpec,
+    starts: Offsets,
+    ends: Offsets,
+    told: Callable[[str], Ranges | None],
 ) -> DataFrame | None:
     """The records between offsets that do not parse, with `_reason`; None if there are none.
 
-    Starts that are not told are those of new partitions: their beginnings.
+    Starts that are not told are those of new partitions: their beginnings. `told` says where to
+    look, by the field of a source; None: everywhere.
     """
     found: DataFrame | None = None
     for name, source in spec.sources.items():
-        if source.format == "binary" and source.event_time is None:
+        if not _may_fail(source):
             continue
-        keys = [key for key in ends if key.topic in source.topics]
-        keys = [key for key in keys if starts.get(key, EARLIEST) != ends[key]]
-        if not keys:
+        begins = {key: starts.get(key, EARLIEST) for key in ends if key.topic in source.topics}
+        left = _narrowed(begins, ends, told(f"sources.{name}"))
+        if not left:
             continue
         options = {
-            "assign": json.dumps(_by_topic(keys)),
-            "startingOffsets": _offsets_json(keys, starts),
-            "endingOffsets": _offsets_json(keys, ends),
+            "assign": json.dumps(_by_topic(left)),
+            "startingOffsets": _offsets_json({key: start for key, (start, _) in left.items()}),
+            "endingOffsets": _offsets_json({key: end for key, (_, end) in left.items()}),
         }
         reader = spark.read.format("kafka").options(**_common(bootstrap), **options)
-        bad = _parsed(reader.load(), source, f"sources.{name}").where(f"{REASON} is not null")
-        bad = bad.select("_value", *_METADATA, REASON)
-        found = bad if found is None else found.unionAll(bad)
+        field = f"sources.{name}"
+        rows = _parsed(reader.load(), source, field)
+        rows = observed(rows, field, _is_bad()).where(_is_bad())
+        rows = rows.select("_value", *_METADATA, REASON)
+        found = rows if found is None else found.unionAll(rows)
     return found
+
+
+def _may_fail(source: TopicSource) -> bool:
+    """Whether any record could be one that does not parse."""
+    return source.format != "binary" or source.event_time is not None
+
+
+def _is_bad() -> Column:
+    return functions.col(REASON).isNotNull()
+
+
+def _narrowed(begins: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
+    """The parts of a batch that have to be looked at; EARLIEST may be where a part begins."""
+    whole = {key: (begin, ends[key]) for key, begin in begins.items() if begin != ends[key]}
+    if bad is None:
+        return whole
+    return {
+        key: (begin if begin == EARLIEST else max(begin, bad[key][0]), min(end, bad[key][1]))
+        for key, (begin, end) in whole.items()
+        if key in bad
+    }
 
 
 def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSource) -> DataFrame:
@@ -91,7 +121,10 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
     if source.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = source.max_offsets_per_trigger
     stream = spark.readStream.format("kafka").options(**_common(bootstrap), **options).load()
-    rows = _parsed(stream, source, f"sources.{name}").where(f"{REASON} is null")
+    field = f"sources.{name}"
+    rows = _parsed(stream, source, field)
+    if _may_fail(source):
+        rows = observed(rows, field, _is_bad()).where(~_is_bad())
     rows = rows.drop("_value", REASON)
     if source.watermark is not None:
         rows = rows.withWatermark(EVENT_TIME, source.watermark)
@@ -135,7 +168,7 @@ def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: 
     checked = functions.when(functions.col(REASON).isNull(), True).otherwise(
         functions.raise_error(told).cast("boolean")
     )
-    return parsed.where(checked).drop("_value", REASON)
+    return observed(parsed, field, _is_bad()).where(checked).drop("_value", REASON)
 
 
 def origin() -> Any:
@@ -173,9 +206,9 @@ def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return found
 
 
-def _offsets_json(keys: Collection[TopicPartition], offsets: Offsets) -> str:
+def _offsets_json(offsets: Offsets) -> str:
     """As the Kafka source reads them."""
     found: dict[str, dict[str, int]] = {}
-    for key in keys:
-        found.setdefault(key.topic, {})[str(key.partition)] = offsets.get(key, EARLIEST)
+    for key, offset in offsets.items():
+        found.setdefault(key.topic, {})[str(key.partition)] = offset
     return json.dumps(found)

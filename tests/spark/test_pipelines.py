@@ -255,6 +255,61 @@ def test_without_a_topic_for_it_a_bad_record_fails_the_pipeline(bench: Bench, th
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
 
 
+def consumed(spark: SparkSession, topic: str) -> int:
+    """How many records of a topic the JVM's open consumers have fetched so far."""
+    context: Any = spark.sparkContext
+    jvm: Any = spark._jvm
+    beans = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
+    methods = jvm.java.lang.Class.forName("javax.management.MBeanServer").getMethods()
+
+    def call(method: str, *arguments: Any) -> Any:
+        """Call a method of a class that is not exported, so by its interface."""
+        (found,) = (one for one in methods if one.getName() == method)
+        array = context._gateway.new_array(jvm.java.lang.Object, len(arguments))
+        for n, argument in enumerate(arguments):
+            array[n] = argument
+        return found.invoke(beans, array)
+
+    of_topic = f"kafka.consumer:type=consumer-fetch-manager-metrics,client-id=*,topic={topic}"
+    names = call("queryNames", jvm.javax.management.ObjectName(of_topic), None)
+    return sum(int(call("getAttribute", name, "records-consumed-total")) for name in names)
+
+
+def test_records_that_parse_are_read_once(bench: Bench, three: str) -> None:
+    """Those of a batch with dead letters a second time, near the dead letters alone."""
+    bench.feed(f"{three}-in", *({"n": n} for n in range(3_000)), key=b"k")
+    spec = bench.spec(three)
+    bench.run(spec)
+    first = consumed(bench.spark, f"{three}-in")
+    bench.feed(f"{three}-in", *({"n": n} for n in range(2_500)), b"bad", {"n": 1}, key=b"k")
+    bench.run(spec)
+    second = consumed(bench.spark, f"{three}-in") - first
+    assert first <= 3_000
+    assert second <= 2_502 + 1_000
+    assert len(bench.rows(f"{three}-out")) == 5_501
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
+def test_json_is_parsed_once_in_a_plan(bench: Bench, three: str) -> None:
+    """Each use of a parsed value by a filter would parse it again."""
+    bench.feed(f"{three}-in", {"n": 1})
+    spec = bench.spec(three, source={"event_time": "timestamp_seconds(n)"})
+    with Pipeline(spec, bench.spark, bench.bootstrap) as pipeline:
+        query = pipeline.start()
+        query.awaitTermination()
+        plans: str = query._jsq.explainInternal(True)
+    optimized = plans.partition("== Optimized Logical Plan ==")[2]
+    assert optimized.partition("== Physical Plan ==")[0].count("from_json") == 1
+
+
+def test_bad_records_behind_a_limit_are_dead_letters(bench: Bench, three: str) -> None:
+    """A limit reads as many rows as it needs."""
+    bench.feed(f"{three}-in", *({"n": n} for n in range(9)), b"bad")
+    bench.run(bench.spec(three, transform={"sql": "SELECT n, t FROM rows LIMIT 1"}))
+    assert len(bench.rows(f"{three}-out")) == 1
+    assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
 def test_avro_in_and_out(bench: Bench, three: str) -> None:
     fields = [
         {"name": "n", "type": "int"},
