@@ -217,25 +217,15 @@ class SimDisk:
             self._doubtful.add(path)
 
     def move_tree(self, source: str, target: str) -> None:
-        """Rename a directory with all in it, which is durable at once."""
+        """Rename a directory with all in it."""
         self._may_fail("rename", source)
-        if target in self._directories:
-            raise _os_error(errno.EEXIST, target)
-        self._directory(source)
-        for one in [one for one in self._directories if f"{one}/".startswith(f"{source}/")]:
-            self._directories[target + one[len(source) :]] = self._directories.pop(one)
-        parent, _, name = source.rpartition("/")
-        del self._directories[parent].directories[name]
-        self._directories[parent].directories[target.rpartition("/")[2]] = None
+        if self._volume.has(target):
+            raise os_error(errno.EEXIST, target)
+        self._volume.rename(source, target)
 
     def used(self, path: str) -> int:
         """Bytes that were written in a directory and all in it."""
-        return sum(
-            inode.written
-            for one, directory in self._directories.items()
-            if f"{one}/".startswith(f"{path}/")
-            for inode in directory.names.values()
-        )
+        return sum(inode.written for _, inode in self._volume.files(path))
 
     def space(self, path: str) -> Space:
         """More than any simulation takes."""

@@ -80,6 +80,7 @@ def test_a_directory_is_moved_with_all_in_it() -> None:
     assert sorted(one.listdir("/data/topics")) == ["kept", "t-1"]
     assert one.contents("/data/topics/kept/a") == b"abc"
     assert (one.used("/data/topics"), one.used("/data/topics/t-1")) == (3, 0)
+    one.fsync_dir("/data/topics")
     one.lose_power()
     assert one.contents("/data/topics/kept/a") == b"abc"
 
