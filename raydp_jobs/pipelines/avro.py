@@ -66,10 +66,12 @@ class AvroSchema:
             return None, f"not Avro of the schema: {left} bytes are left over"
         return record, None
 
-    def encode(self, row: Row) -> bytes:
+    def encode(self, row: Row | None) -> bytes | None:
         """A row as a value; raises BadRow."""
         import fastavro
 
+        if row is None:
+            return None
         record = row.asDict(recursive=True)
         stream = io.BytesIO()
         try:

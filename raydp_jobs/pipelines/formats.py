@@ -34,7 +34,21 @@ _NO_VALUE = "there is no value"
 
 
 def decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
-    """`raw` with the two columns; raises BadSpec naming fields below `field`."""
+    """`raw` with the two columns; raises BadSpec naming fields below `field`.
+
+    A tombstone has no `_record`; whether that is a reason depends on the source.
+    """
+    found = _decoded(raw, source, field)
+    is_refused = isinstance(source, TopicSource) and source.tombstones == "refuse"
+    no_value = functions.lit(_NO_VALUE if is_refused else None).cast("string")
+    is_tombstone = functions.col("_value").isNull()
+    return found.withColumn(
+        REASON, functions.when(is_tombstone, no_value).otherwise(functions.col(REASON))
+    )
+
+
+def _decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
+    """The same for values that are there."""
     value = functions.col("_value")
     match source.format:
         case "json":
@@ -89,8 +103,7 @@ def _from_json(raw: DataFrame, schema: StructType) -> DataFrame:
         for path, kind, is_missing in _required(schema, record, "")
     ]
     reason = (
-        functions.when(value.isNull(), _NO_VALUE)
-        .when(~_is_text(value), "not UTF-8")
+        functions.when(~_is_text(value), "not UTF-8")
         .when(functions.col(f"_parsed.{_CORRUPT}").isNotNull(), _why_not(schema, record, text))
         .when(record.isNull(), "expected a JSON object, found null")
         .otherwise(functions.coalesce(*missing, functions.lit(None).cast("string")))

@@ -37,6 +37,8 @@ from raylog.raydp_jobs.pipelines.spec import (
 )
 from raylog.raydp_jobs.rows import record_columns
 from raylog.raydp_jobs.sink import ExactlyOnceSink, SinkSettings
+from raylog.raydp_jobs.writer import WriterSettings
+from raylog.wire.compression import Codec
 from raylog.wire.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class Pipeline(Closing):
         """Whether there is an observer, which comes after the query that calls us."""
         topics = spec.written_topics()
         self._sink = (
-            ExactlyOnceSink(bootstrap, topics, spec.name, settings=_settings(spec))
+            ExactlyOnceSink(bootstrap, topics, spec.name, settings=sink_settings(spec))
             if topics
             else None
         )
@@ -229,10 +231,14 @@ def _import(name: str) -> ModuleType:
     return module
 
 
-def _settings(spec: PipelineSpec) -> SinkSettings:
+def sink_settings(spec: PipelineSpec) -> SinkSettings:
+    """How a pipeline's topics are written to."""
     if not isinstance(spec.sink, TopicSink):
         return SinkSettings()
     return SinkSettings(
         transaction_timeout_ms=spec.sink.transaction_timeout_ms,
         row_bytes_max=spec.sink.row_bytes_max,
+        writer=WriterSettings(
+            codec=Codec[spec.sink.compression.upper()], codec_level=spec.sink.compression_level
+        ),
     )

@@ -8,6 +8,7 @@ The view of a topic has the columns of its values, then those of the record:
 | `_key` | binary |
 | `_topic`, `_partition`, `_offset`, `_timestamp` | string, int, bigint, timestamp |
 | `_headers` | array of struct of key string, value binary |
+| `_tombstone` | boolean: whether the record has no value |
 """
 
 from __future__ import annotations
@@ -36,8 +37,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENT_TIME = "event_time"
+KEY, TOMBSTONE = "_key", "_tombstone"
 _FROM_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _METADATA = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+_OWN = (*_METADATA, TOMBSTONE)
+"""Of the record, in each view."""
 
 
 def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, DataFrame]:
@@ -82,7 +86,7 @@ def bad_rows(
         }
         reader = spark.read.format("kafka").options(**_common(bootstrap), **options)
         field = f"sources.{name}"
-        rows = _parsed(reader.load(), source, field)
+        rows = parsed(reader.load(), source, field)
         rows = observed(rows, field, _is_bad()).where(_is_bad())
         rows = rows.select("_value", *_METADATA, REASON)
         found = rows if found is None else found.unionAll(rows)
@@ -91,7 +95,8 @@ def bad_rows(
 
 def _may_fail(source: TopicSource) -> bool:
     """Whether any record could be one that does not parse."""
-    return source.format != "binary" or source.event_time is not None
+    is_any_value_good = source.format == "binary" and source.tombstones != "refuse"
+    return not is_any_value_good or source.event_time is not None
 
 
 def _is_bad() -> Column:
@@ -122,7 +127,7 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
         options["maxOffsetsPerTrigger"] = source.max_offsets_per_trigger
     stream = spark.readStream.format("kafka").options(**_common(bootstrap), **options).load()
     field = f"sources.{name}"
-    rows = _parsed(stream, source, field)
+    rows = parsed(stream, source, field)
     if _may_fail(source):
         rows = observed(rows, field, _is_bad()).where(~_is_bad())
     rows = rows.drop("_value", REASON)
@@ -131,19 +136,21 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
     return rows
 
 
-def _parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
+def parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
     """Columns of the record, of its value, and `_reason`; raises BadSpec."""
     named = raw.select(*(functions.col(name).alias(f"_{name}") for name in _FROM_RECORD))
-    found = decoded(named, source, field)
+    if isinstance(source, TopicSource) and source.tombstones == "drop":
+        named = named.where("_value is not null")
+    found = decoded(named.withColumn(TOMBSTONE, functions.isnull("_value")), source, field)
     of_value = found.select(f"{RECORD}.*").columns
     event_time = source.event_time if isinstance(source, TopicSource) else None
-    taken = {*_METADATA, "_value", REASON}
+    taken = {*_OWN, "_value", REASON}
     if event_time is not None and event_time != EVENT_TIME:
         taken.add(EVENT_TIME)
     twice = taken & {name.lower() for name in of_value}
     if twice:
         raise BadSpec(f"{field}: the column {sorted(twice)[0]} is one of the view's own")
-    rows = found.select(f"{RECORD}.*", *_METADATA, "_value", REASON)
+    rows = found.select(f"{RECORD}.*", *_OWN, "_value", REASON)
     if event_time is None:
         return rows
     with told_as(BadSpec, f"{field}.event_time"):
@@ -163,12 +170,12 @@ def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: 
         functions.max_by(functions.struct(*_FROM_RECORD), "offset").alias("newest")
     )
     kept = newest.select("newest.*").where("key is not null and value is not null")
-    parsed = _parsed(kept, table, field)
+    found = parsed(kept, table, field)
     told = functions.concat(functions.lit("BadRow: "), origin(), functions.lit(": "), REASON)
     checked = functions.when(functions.col(REASON).isNull(), True).otherwise(
         functions.raise_error(told).cast("boolean")
     )
-    return observed(parsed, field, _is_bad()).where(checked).drop("_value", REASON)
+    return observed(found, field, _is_bad()).where(checked).drop("_value", REASON)
 
 
 def origin() -> Any:

@@ -28,6 +28,8 @@ AVAILABLE_NOW = "available-now"
 """The trigger of a pipeline that ends when it has read what there was."""
 _DURATION = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 _VALUE_SHOWN = 60
+_LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
+"""Lowest and highest level of codecs that have levels, as Kafka's producers take them (KIP-390)."""
 
 
 class BadSpec(ValueError):
@@ -107,6 +109,8 @@ class TopicSource(_Encoded):
     """SQL of a timestamp, often a column's name: the view's column `event_time`."""
     watermark: Duration | None = None
     """How late rows may be, by `event_time`."""
+    tombstones: Literal["pass", "drop", "refuse"] = "pass"
+    """Records without a value: rows of nulls, no rows, or records that do not parse."""
 
     @model_validator(mode="after")
     def _check_time(self) -> Self:
@@ -160,8 +164,29 @@ class TopicSink(_Model):
     """raw: the columns are those of `raylog.raydp_jobs.rows`."""
     schema_file: FilePath | None = None
     """The Avro schema."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
+    """Of the records, dead letters included, before they leave the executors."""
+    compression_level: int | None = None
+    """None: the codec's own."""
     row_bytes_max: int = Field(1_000_000, ge=1)
     transaction_timeout_ms: int = Field(300_000, ge=1)
+
+    @model_validator(mode="after")
+    def _check_level(self) -> Self:
+        level = self.compression_level
+        if level is None:
+            return self
+        if self.compression not in _LEVELS:
+            raise ValueError(
+                f"compression_level: not expected with compression '{self.compression}'"
+            )
+        lowest, highest = _LEVELS[self.compression]
+        if not lowest <= level <= highest:
+            raise ValueError(
+                f"compression_level: expected {lowest} to {highest} with compression "
+                f"'{self.compression}', found {level}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _check_value(self) -> Self:

@@ -135,6 +135,21 @@ def test_a_table_of_a_topic(tmp_path: Path) -> None:
         ('topic = "out"', 'path = "x"\nkey = ["a"]', "sink.key: there is no such field"),
         ('topic = "out"', 'topic = "out"\nvalue = "avro"', "sink: schema_file: expected with"),
         ('topic = "out"', 'topic = "out"\nvalue = "raw"\nkey = ["a"]', "sink: key: with value"),
+        (
+            'topic = "out"',
+            'topic = "out"\ncompression = "zip"',
+            "sink.compression: Input should be",
+        ),
+        (
+            'topic = "out"',
+            'topic = "out"\ncompression_level = 1',
+            "sink: compression_level: not expected with compression 'none'",
+        ),
+        (
+            'topic = "out"',
+            'topic = "out"\ncompression = "gzip"\ncompression_level = 10',
+            "sink: compression_level: expected 1 to 9 with compression 'gzip', found 10",
+        ),
         ('dead_letters = "bad"', 'trigger = "now"', "trigger: expected a duration as in"),
         ('dead_letters = "bad"', 'dead_letters = "views"', "dead_letters: views is read by views"),
         ("[sink]", '[sources.b]\ntopics=["views"]\nformat="text"\n[sink]', "is read by views, too"),
