@@ -52,6 +52,7 @@ def test_it_is_there_after_a_power_loss() -> None:
     for seed in range(20):
         disk = FaultyDisk()
         disk.mkdir(DIRECTORY)
+        disk.fsync_dir("/topics")
         write_partition_file(disk, DIRECTORY, FILE)
         disk.crash(random.Random(seed))
         assert read_partition_file(disk, DIRECTORY) == FILE
