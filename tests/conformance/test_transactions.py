@@ -327,6 +327,23 @@ def test_javas_producer_under_either_version(java_cluster: str, topic: str) -> N
     assert said == ["fenced", f"read 21 [{', '.join(kept)}]", "offset 4"]
 
 
+@pytest.mark.java
+@pytest.mark.parametrize("target", [LARGEST], indirect=True)
+def test_javas_producer_aborts_while_markers_of_its_commit_are_written(
+    target: Target, topic: str
+) -> None:
+    """Under the epoch that the commit has given it, before the coordinator has heard of more."""
+    with BlockingClient(target.bootstrap) as client:
+        client.create_topics([NewTopic(topic, 2, 1)])
+        asked = (target.bootstrap, topic, f"{topic}-id", "300")
+        assert java("HastyTransactions", *asked, sources=CLIENTS).splitlines() == [
+            "committed 150 aborted 150 failed {}"
+        ]
+    assert confluent_reads(target.bootstrap, topic) == sorted(
+        b"kept-%d" % number for number in range(0, 300, 2)
+    )
+
+
 @pytest.mark.java  # each call is a virtual machine: one cluster is enough
 @pytest.mark.parametrize("target", [LARGEST], indirect=True)
 def test_kafkas_own_tool_lists_describes_and_aborts(target: Target, made: str) -> None:
