@@ -26,7 +26,8 @@ class FaultyDisk:
     - `fail("pwritev", errno.EIO)`: the next such call raises.
     - `capacity`: bytes of blocks; a write beyond them is short, then ENOSPC.
     - `kill()`: the process dies, the machine does not. `crash(rng)`: the power goes, and with it
-      what was not synced, names too (`simulation/volume.py`). The directory in the root is always there.
+      what was not synced, names too (`simulation/volume.py`). The directory in the root is always
+      there.
     """
 
     block = 512
