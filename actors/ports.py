@@ -26,6 +26,8 @@ class OpenPartition:
     """The topic's resolved configuration, Kafka's keys, every key present."""
     settings: dict[str, str] = field(default_factory=dict)
     """The topic's own settings, for the file `partition.json`."""
+    was_open: bool = False
+    """Whether this broker has had a log of it open: one that is made now lacks its records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class OpenedPartition:
     error: str | None = None
     """What went wrong, for a person; None when the log is open."""
     whole: bool = True
-    """False if it lacks records that it held before it was damaged."""
+    """False if it lacks records that it held before it was damaged, or lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ class PartitionStatus:
     offline: bool = False
     """Whether its disk failed."""
     whole: bool = True
-    """False while it lacks records that it held before it was damaged."""
+    """False while it lacks records that it held before it was damaged, or lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """Whose log a partition's directory holds: the file `partition.json` in it.
 
-A JSON object: `version`, `topic`, `topic_id` (base64), `partition`, and `settings`, the topic's own
-settings as they were last known here. The cluster's metadata says all of this too; the file is for
-when the metadata is lost, and keeps a directory from being opened as another partition's.
+A JSON object: `version`, `topic`, `topic_id` (base64), `partition`, `settings`, the topic's own
+settings as they were last known here, and `begun_anew`. The cluster's metadata says most of this
+too; the file is for when the metadata is lost, and keeps a directory from being opened as another
+partition's.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ class PartitionFile:
     partition: int
     settings: dict[str, str] = field(default_factory=dict)
     """The topic's own settings, which override its broker's."""
+    begun_anew: bool = False
+    """Whether the broker's log of this partition was lost with its directory, and this one has not
+    been in sync since: nobody knows what it lacks."""
 
     def __str__(self) -> str:
         """The partition, for people."""
@@ -65,7 +69,7 @@ def read_partition_file(disk: Disk, directory: str) -> PartitionFile | None:
     except (ValueError, LookupError, TypeError, AttributeError) as broken:
         raise PartitionFileDamaged(
             f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
-            "object with version, topic, topic_id, partition and settings"
+            "object with version, topic, topic_id, partition, settings and begun_anew"
         ) from broken
 
 
@@ -76,7 +80,10 @@ def _read(values: Any) -> PartitionFile:
         raise TypeError("version and partition are whole numbers")
     if not all(isinstance(one, str) for one in (topic, *settings, *settings.values())):
         raise TypeError("topic and settings are text")
-    return PartitionFile(topic, from_base64(values["topic_id"]), partition, dict(settings))
+    if not isinstance(values["begun_anew"], bool):
+        raise TypeError("begun_anew is true or false")
+    topic_id = from_base64(values["topic_id"])
+    return PartitionFile(topic, topic_id, partition, dict(settings), values["begun_anew"])
 
 
 def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) -> None:
@@ -87,6 +94,7 @@ def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) ->
         "topic_id": to_base64(contents.topic_id),
         "partition": contents.partition,
         "settings": contents.settings,
+        "begun_anew": contents.begun_anew,
     }
     data = json.dumps(values, indent=1).encode()
     write_file(disk, f"{directory}/{PARTITION_FILE}", data, durable=True)

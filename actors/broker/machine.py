@@ -399,6 +399,7 @@ class BrokerMachine:
                 directory=self._directory(local.topic, key),
                 config=configured.config,
                 settings=configured.settings,
+                was_open=self._known_incarnation(key) is not None,
             )
         )
 

@@ -141,7 +141,7 @@ class OpenedReplica(NamedTuple):
     partition: int
     incarnation: str
     whole: bool = True
-    """False if it lacks records that it held before it was damaged."""
+    """False if it lacks records that it held before it was damaged, or lost."""
 
 
 @distinct

@@ -7,7 +7,8 @@ Kafka's rules (KIP-455, KIP-966), in this order:
 3. Leader is who is live and in sync, the present leader first, then in assigned order; with nobody
    in sync, who is eligible; with nobody eligible, the last known leader; where unclean election is
    allowed, any live replica. Who leads without having been in sync is alone in sync.
-   A replica whose log was damaged is none of the first three.
+   A replica that lacks records which it had, because its log was damaged or lost, is none of the
+   first three until it is in sync again or has them back; anybody else is preferred to it.
 4. A replica that is taken away begins a new leader epoch, so that it is not heard any more.
 """
 
@@ -74,8 +75,11 @@ class PartitionChange:
         self.removing = state.removing_replicas
         self.crashed: Replicas = ()
         """Replicas that may have lost what they had: not eligible."""
-        self.damaged: Replicas = ()
-        """Replicas that have lost records: they neither stay in sync nor lead as the last known."""
+        self.lacking = state.lacking
+        """Replicas that have lost records: they neither stay in sync nor lead as the last known.
+
+        One that has them back, its directory restored, may again.
+        """
         self.incarnations: Mapping[int, str] = {}
         """Openings of logs that count from now on."""
         self.renews_epoch = False
@@ -89,8 +93,11 @@ class PartitionChange:
         self._elr = self._eligible()
         leader = self._elected()
         if not self._rules.uses_elr and not self.isr:
-            self.isr = without(state.isr, *self.damaged)  # its partition waits for the last one
+            self.isr = without(state.isr, *self.lacking)  # its partition waits for the last one
         last_known = self._last_known(leader)
+        self.lacking = tuple(
+            [one for one in self.lacking if one in without(self.replicas, *self.isr)]
+        )
         drops = not set(state.replicas) <= set(self.replicas)
         renewed = leader != state.leader or self.renews_epoch or drops
         record = PartitionChanged(
@@ -103,6 +110,7 @@ class PartitionChange:
             removing_replicas=_new(state.removing_replicas, self.removing),
             elr=_new(state.elr, self._elr),
             last_known_elr=_new(state.last_known_elr, last_known),
+            lacking=_new(state.lacking, self.lacking),
         )
         return None if record == PartitionChanged(*self._key) else record
 
@@ -117,7 +125,7 @@ class PartitionChange:
     def _eligible(self) -> Replicas:
         if not self._rules.uses_elr or self._has_enough():
             return ()
-        lost = {*self.crashed, *self.damaged}
+        lost = {*self.crashed, *self.lacking}
         candidates = {*self._state.isr, *self._state.elr} - {*self.isr, *lost}
         return tuple(one for one in self.replicas if one in candidates)
 
@@ -147,22 +155,21 @@ class PartitionChange:
     def _last_resort(self) -> int:
         """Somebody who may lack records."""
         if self._rules.uses_elr and not self.isr and not self._elr:
-            for one in without(self._state.last_known_elr, *self.damaged):
+            for one in without(self._state.last_known_elr, *self.lacking):
                 if one in self.replicas and self._may_lead(one):
                     return one
-        if self._election is Election.UNCLEAN:
-            return self._first(self.replicas)
-        return NO_LEADER
+        if self._election is not Election.UNCLEAN:
+            return NO_LEADER
+        leader = self._first(without(self.replicas, *self.lacking))
+        return self._first(self.replicas) if leader == NO_LEADER else leader
 
     def _last_known(self, leader: int) -> Replicas:
-        """Remember who led last while nobody is in sync."""
+        """Remember who led last while nobody is in sync, be it that he lacks records for now."""
         if self.isr or leader != NO_LEADER:
             return ()
         if self._state.leader == NO_LEADER:
-            last_known = self._state.last_known_elr or self._state.isr[:1]
-        else:
-            last_known = (self._state.leader,)
-        return without(last_known, *self.damaged)
+            return self._state.last_known_elr or self._state.isr[:1]
+        return (self._state.leader,)
 
 
 def _new(old: Replicas, new: Replicas) -> Replicas | None:

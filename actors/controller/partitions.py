@@ -159,8 +159,9 @@ class PartitionControl:
             change = self.change(key, state, rules.of(replica.topic_id), may_lead=may_lead)
             if leaves:
                 change.isr = without(state.isr, broker_id)
+            change.lacking = without(state.lacking, broker_id)
             if not replica.whole:
-                change.damaged = (broker_id,)
+                change.lacking = (*change.lacking, broker_id)
             change.incarnations = {broker_id: replica.incarnation}
             change.renews_epoch = known is not None and state.leader == broker_id
             yield from _made(change)
@@ -210,7 +211,8 @@ class PartitionControl:
         for topic in self._image.topics.values():
             for index, state in enumerate(topic.partitions):
                 if state.elr or state.last_known_elr:
-                    isr = state.isr or state.elr or state.last_known_elr
+                    waiting = state.isr or state.elr or state.last_known_elr
+                    isr = without(waiting, *state.lacking)
                     yield PartitionChanged(
                         topic.topic_id,
                         index,

@@ -74,6 +74,8 @@ class PartitionState:
     """Eligible leader replicas: out of sync, but they hold all that is committed (KIP-966)."""
     last_known_elr: tuple[int, ...] = ()
     """The last leader of a partition in which nobody is in sync."""
+    lacking: tuple[int, ...] = ()
+    """Replicas that are known to lack records that they once had: damaged, or lost."""
 
     @property
     def is_reassigned(self) -> bool:
@@ -89,6 +91,16 @@ class PartitionState:
             self.isr = record.isr
         if record.incarnations is not None:
             self.incarnations.update(record.incarnations)
+        self._assign(record)
+        if record.elr is not None:
+            self.elr = record.elr
+        if record.last_known_elr is not None:
+            self.last_known_elr = record.last_known_elr
+        if record.lacking is not None:
+            self.lacking = record.lacking
+        self.partition_epoch += 1
+
+    def _assign(self, record: PartitionChanged) -> None:
         if record.replicas is not None:
             self.replicas = record.replicas
             for gone in self.incarnations.keys() - set(record.replicas):
@@ -97,11 +109,6 @@ class PartitionState:
             self.adding_replicas = record.adding_replicas
         if record.removing_replicas is not None:
             self.removing_replicas = record.removing_replicas
-        if record.elr is not None:
-            self.elr = record.elr
-        if record.last_known_elr is not None:
-            self.last_known_elr = record.last_known_elr
-        self.partition_epoch += 1
 
 
 @dataclass(slots=True)
@@ -257,6 +264,7 @@ def _topic_records(topic: Topic) -> Iterator[Record]:
             removing_replicas=partition.removing_replicas,
             elr=partition.elr,
             last_known_elr=partition.last_known_elr,
+            lacking=partition.lacking,
         )
 
 
@@ -325,6 +333,7 @@ def _partition_created(image: MetadataImage, record: PartitionCreated) -> None:
             removing_replicas=record.removing_replicas,
             elr=record.elr,
             last_known_elr=record.last_known_elr,
+            lacking=record.lacking,
         )
     )
 

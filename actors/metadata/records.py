@@ -123,6 +123,7 @@ class PartitionCreated(NamedTuple):
     removing_replicas: tuple[int, ...] = ()
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
+    lacking: tuple[int, ...] = ()
 
 
 @distinct
@@ -141,6 +142,7 @@ class PartitionChanged(NamedTuple):
     removing_replicas: tuple[int, ...] | None = None
     elr: tuple[int, ...] | None = None
     last_known_elr: tuple[int, ...] | None = None
+    lacking: tuple[int, ...] | None = None
 
 
 @distinct

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,7 @@ from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.marking import MarkerCodes, marker_batch
 from raylog.actors.replica.partition import Partition, unknown_partition
-from raylog.actors.replica.partition_files import PartitionFiles
+from raylog.actors.replica.partition_files import Checked, PartitionFiles
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
@@ -149,18 +150,18 @@ class ReplicaActor:
         opened = await self._runtime.run_blocking(
             _open_logs, fresh, self._disk, self._runtime.now_ms()
         )
-        for one, (outcome, has_file) in zip(fresh, opened, strict=True):
-            if isinstance(outcome, Log):
+        for one, outcome in zip(fresh, opened, strict=True):
+            if isinstance(outcome, tuple):
                 key = (one.topic_id, one.partition)
-                self._partitions[key] = self._partition(key, one, outcome)
+                self._partitions[key] = self._partition(key, one, outcome[0])
                 self._cleaner.note(self._partitions[key])
-                self._files.opened(one, written=has_file)
+                self._files.opened(one, outcome[1])
         if fresh:
             self._throttler.configure(fresh[-1].config)
         failures = {
             (one.topic_id, one.partition): str(outcome)
-            for one, (outcome, _) in zip(fresh, opened, strict=True)
-            if not isinstance(outcome, Log)
+            for one, outcome in zip(fresh, opened, strict=True)
+            if not isinstance(outcome, tuple)
         }
         return [self._opened(one, failures) for one in asked]
 
@@ -181,9 +182,8 @@ class ReplicaActor:
         if partition is None:
             return OpenedPartition(*key, error=failures[key])
         opened = partition.log
-        return OpenedPartition(
-            *key, opened.log_start_offset, opened.log_end_offset, whole=opened.is_whole
-        )
+        whole = opened.is_whole and not self._files.begun_anew(key)
+        return OpenedPartition(*key, opened.log_start_offset, opened.log_end_offset, whole=whole)
 
     async def lead_partitions(self, leaderships: list[PartitionLeadership]) -> None:
         """Take in committed leadership; older epochs change nothing."""
@@ -195,6 +195,8 @@ class ReplicaActor:
                 partition = self._partitions.get(key)
             if partition is not None:
                 partition.lead(leadership)
+                if self._broker_id in leadership.isr:
+                    self._files.in_sync(key)
                 self._serving.reconsider(partition)
                 self._upkeep.unsettled(partition)
 
@@ -236,7 +238,12 @@ class ReplicaActor:
 
     async def describe(self) -> list[PartitionStatus]:
         """Figures of every partition here."""
-        return [partition.status() for partition in self._partitions.values()]
+        return [
+            replace(partition.status(), whole=False)
+            if self._files.begun_anew(key)
+            else partition.status()
+            for key, partition in self._partitions.items()
+        ]
 
     # ---- links ---------------------------------------------------------------------------
 
@@ -539,21 +546,35 @@ class ReplicaActor:
 
 def _open_logs(
     asked: list[OpenPartition], disk: Disk, now_ms: int
-) -> list[tuple[Log | KafkaError | OSError, bool]]:
-    """Each log, or why it cannot be opened, and whether its directory says whose it is."""
-    return [_open_log(one, disk, now_ms) for one in asked]
+) -> list[tuple[Log, Checked] | KafkaError | OSError]:
+    """Each log with what its directory says, or why it cannot be opened."""
+    opened = [_open_log(one, disk, now_ms) for one in asked]
+    made = {
+        one.directory.rpartition("/")[0]
+        for one, outcome in zip(asked, opened, strict=True)
+        if isinstance(outcome, tuple) and outcome[1].is_made
+    }
+    for parent in made:
+        disk.fsync_dir(parent)  # that one is not there shall mean that it was lost
+    return opened
 
 
 def _open_log(
     one: OpenPartition, disk: Disk, now_ms: int
-) -> tuple[Log | KafkaError | OSError, bool]:
+) -> tuple[Log, Checked] | KafkaError | OSError:
     config = partition_config(one.config).log
     try:
-        has_file = partition_files.check(one, disk)
+        checked = partition_files.check(one, disk)
         opened = Log.open(Path(one.directory), config, disk, now_ms=now_ms)
     except (KafkaError, OSError) as failure:
         log.exception("cannot open %s-%d in %s", one.topic, one.partition, one.directory)
-        return failure, False
+        return failure
+    if checked.wanted.begun_anew:
+        log.error(
+            "%s was lost and begins anew. It follows a replica that has its records; without one "
+            "it stays offline until an unclean election",
+            one.directory,
+        )
     if not opened.is_whole:
         log.error(
             "%s is damaged: it ends at offset %d and had everything below %d. It follows a replica "
@@ -562,7 +583,7 @@ def _open_log(
             opened.log_end_offset,
             opened.held,
         )
-    return opened, has_file
+    return opened, checked
 
 
 def _close_logs(partitions: list[Partition], delete: bool) -> None:

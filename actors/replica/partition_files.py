@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from raylog.actors.ports import OpenPartition, PartitionKey
 from raylog.actors.runtime.base import Runtime
@@ -26,6 +27,17 @@ WRITES_AT_ONCE = 50
 """Files a thread writes before the event loop looks what else changed, or was closed."""
 RETRY_MS = 5_000
 RETRY_MS_MAX = 60_000
+
+
+class Checked(NamedTuple):
+    """A partition's directory before its log is opened."""
+
+    wanted: PartitionFile
+    """What the file should say."""
+    is_made: bool
+    """Whether the directory was not there."""
+    is_written: bool
+    """Whether the file says so."""
 
 
 @dataclass(slots=True)
@@ -49,10 +61,10 @@ class PartitionFiles:
         self._writing: set[PartitionKey] = set()
         self._runs = False
 
-    def opened(self, one: OpenPartition, *, written: bool) -> None:
-        """A log is open whose file was compared by `check`, which says whether it is right."""
-        key, wanted = (one.topic_id, one.partition), _wanted(one)
-        self._kept[key] = _Kept(one.directory, wanted if written else None, wanted)
+    def opened(self, one: OpenPartition, checked: Checked) -> None:
+        """A log is open whose directory was checked."""
+        key, wanted = (one.topic_id, one.partition), checked.wanted
+        self._kept[key] = _Kept(one.directory, wanted if checked.is_written else None, wanted)
         self._see_to(key)
 
     def configured(self, key: PartitionKey, settings: dict[str, str]) -> None:
@@ -60,6 +72,18 @@ class PartitionFiles:
         kept = self._kept[key]
         kept.wanted = replace(kept.wanted, settings=settings)
         self._see_to(key)
+
+    def begun_anew(self, key: PartitionKey) -> bool:
+        """Whether the log lacks what its predecessor had, for all that is known."""
+        kept = self._kept.get(key)
+        return kept is not None and kept.wanted.begun_anew
+
+    def in_sync(self, key: PartitionKey) -> None:
+        """The replica is in sync, or leads because nobody has more: nothing is missed any more."""
+        if self.begun_anew(key):
+            kept = self._kept[key]
+            kept.wanted = replace(kept.wanted, begun_anew=False)
+            self._see_to(key)
 
     def closing(self, key: PartitionKey) -> None:
         """Write the file of a partition no more."""
@@ -108,13 +132,15 @@ class PartitionFiles:
         return failed
 
 
-def check(one: OpenPartition, disk: Disk) -> bool:
+def check(one: OpenPartition, disk: Disk) -> Checked:
     """Before a log is opened: see that its directory is this partition's, and says so. Blocking.
 
-    Whether it says so now; False if that could not be written. Raises KafkaStorageError where the
-    directory is another partition's, or the file of a newer build.
+    Raises KafkaStorageError where the directory is another partition's, or the file of a newer
+    build. A file that cannot be written keeps no log closed.
     """
-    wanted = _wanted(one)
+    is_made = _is_missing(disk, one.directory)
+    lost = is_made and one.was_open
+    wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, lost)
     try:
         disk.mkdir(one.directory)
         found = _found(one, disk)
@@ -122,12 +148,22 @@ def check(one: OpenPartition, disk: Disk) -> bool:
             raise KafkaStorageError(
                 f"{one.directory} holds {found}, expected is {wanted}: directories were mixed up"
             )
+        if found is not None and found.begun_anew:
+            wanted = replace(wanted, begun_anew=True)
         if found != wanted:
             write_partition_file(disk, one.directory, wanted)
     except OSError as failure:
         _tell(one.directory, failure)
-        return False
-    return True
+        return Checked(wanted, is_made, False)
+    return Checked(wanted, is_made, True)
+
+
+def _is_missing(disk: Disk, directory: str) -> bool:
+    try:
+        disk.listdir(directory)
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _found(one: OpenPartition, disk: Disk) -> PartitionFile | None:
@@ -136,10 +172,6 @@ def _found(one: OpenPartition, disk: Disk) -> PartitionFile | None:
     except PartitionFileDamaged as damaged:
         log.warning("%s. It is written anew from the metadata", damaged)
         return None
-
-
-def _wanted(one: OpenPartition) -> PartitionFile:
-    return PartitionFile(one.topic, one.topic_id, one.partition, one.settings)
 
 
 def _write_files(

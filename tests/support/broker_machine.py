@@ -44,7 +44,12 @@ def directory(topic: str, topic_id: TopicId, partition: int) -> str:
 
 
 def opening(
-    topic: str, topic_id: TopicId, partition: int, settings: dict[str, str] | None = None
+    topic: str,
+    topic_id: TopicId,
+    partition: int,
+    settings: dict[str, str] | None = None,
+    *,
+    again: bool = False,
 ) -> OpenPartition:
     """What a process is told of a topic with these settings of its own."""
     own = settings or {}
@@ -55,6 +60,7 @@ def opening(
         directory=directory(topic, topic_id, partition),
         config=CONFIG | own,
         settings=own,
+        was_open=again,
     )
 
 

@@ -6,38 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from raylog.client import EARLIEST, BlockingClient, NewTopic, TopicPartition
+from raylog.client import BlockingClient, NewTopic
 from raylog.testing import EmbeddedBroker
+from tests.support.loss_world import VALUES, contents, read, write
 
-RECORDS = 300
 SETTINGS = {"default.replication.factor": "3", "controller.quorum.auto.join.enable": "false"}
-
-
-def write(bootstrap: str, topic: str) -> None:
-    with BlockingClient(bootstrap) as client, client.producer() as producer:
-        for number in range(RECORDS):
-            producer.send(topic, b"%d" % number, partition=0)
-
-
-def read(bootstrap: str, topic: str) -> list[bytes | None]:
-    values: list[bytes | None] = []
-    with BlockingClient(bootstrap) as client:
-        consumer = client.consumer()
-        consumer.assign({TopicPartition(topic, 0): EARLIEST})
-        for _ in range(50):
-            values += (r.value for group in consumer.poll(200) for r in group.records)
-            if len(values) >= RECORDS:
-                break
-    return values
-
-
-def contents(data: Path, *brokers: int) -> dict[str, bytes]:
-    """Everything that is in partitions' segments of some brokers."""
-    return {
-        str(path.relative_to(data)): path.read_bytes().rstrip(b"\0")
-        for broker_id in brokers
-        for path in (data / f"broker-{broker_id}" / "topics").rglob("*.log")
-    }
 
 
 def two_brokers(data: Path) -> tuple[int, ...]:
@@ -94,4 +67,4 @@ def test_the_only_voter_lost_its_directory_and_nothing_else_is_lost(
     shutil.rmtree(tmp_path / lost, ignore_errors=True)
     shutil.move(tmp_path / "saved", tmp_path / lost)
     with EmbeddedBroker(brokers, data=tmp_path, settings=SETTINGS) as cluster:
-        assert read(cluster.bootstrap, "t") == [b"%d" % number for number in range(RECORDS)]
+        assert read(cluster.bootstrap, "t") == VALUES

@@ -26,7 +26,8 @@ AS_WRITTEN = """{
  "partition": 3,
  "settings": {
   "retention.ms": "5"
- }
+ },
+ "begun_anew": false
 }"""
 
 
@@ -94,6 +95,7 @@ GOOD = json.loads(AS_WRITTEN)
                 {"settings": {"retention.ms": 5}},
                 {"settings": ["retention.ms"]},
                 {"settings": None},
+                {"begun_anew": 0},
             )
         ),
         *(json.dumps({k: v for k, v in GOOD.items() if k != gone}) for gone in GOOD),

@@ -214,7 +214,7 @@ def test_what_a_lost_process_held_goes_to_the_spare_at_once_as_a_new_incarnation
         unrouted((T, 0)),
         ReportLost([(T, 0)]),
         SpawnReplica(R2),
-        OpenPartitions(R1, [opening("t", T, 0)]),
+        OpenPartitions(R1, [opening("t", T, 0, again=True)]),
     ]
     assert broker.machine.pool.slots[R1].restarts == 1
     assert broker.machine.opened(R0, [OpenedPartition(T, 0)]) == []  # too late
@@ -236,7 +236,7 @@ def test_without_a_spare_a_successor_is_started() -> None:
         ReportLost([(T, 0)]),
         SpawnReplica(R1),
     ]
-    assert broker.ready(R1) == [OpenPartitions(R1, [opening("t", T, 0)])]
+    assert broker.ready(R1) == [OpenPartitions(R1, [opening("t", T, 0, again=True)])]
 
 
 def test_a_lost_spare_is_replaced() -> None:
@@ -293,7 +293,7 @@ def test_a_log_whose_disk_failed_leads_no_more_and_is_opened_anew() -> None:
     ]
     assert broker.machine.failed(R0, [(T, 0)]) == []
     assert settled(broker)
-    assert broker.machine.retry() == [OpenPartitions(R0, [opening("t", T, 0)])]
+    assert broker.machine.retry() == [OpenPartitions(R0, [opening("t", T, 0, again=True)])]
     assert broker.machine.failed("another", [(T, 0)]) == []
 
 
@@ -574,7 +574,7 @@ def test_what_no_process_kept_open_is_opened_again() -> None:
     known(broker, "i@old.1", "gone@old.1")
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     assert broker.machine.begin([(R0, [status(0)])]) == [
-        OpenPartitions(R0, [opening("t", T, 1)]),
+        OpenPartitions(R0, [opening("t", T, 1, again=True)]),
         LeadPartitions(R0, [leadership(T, 0, epoch=3, incarnation="i@old.1")]),
         ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
     ]

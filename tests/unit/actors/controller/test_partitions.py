@@ -5,17 +5,20 @@ import pytest
 from raylog.actors.controller.api import (
     AllocateProducerIds,
     AlterPartitions,
+    AlterReassignments,
     ElectLeaders,
     IsrChange,
     IsrOutcome,
     OpenedReplica,
     PartitionsOpened,
     ProducerIdBlock,
+    ReassignPartition,
     ReplicasLost,
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.incarnations import name_of
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     NO_LEADER,
     FeatureChanged,
@@ -121,22 +124,29 @@ def test_a_damaged_log_is_neither_in_sync_nor_eligible(known: bool) -> None:
     if known:
         opened(world, 0, OpenedReplica(topic_id, 0, "a"))
     assert opened(world, 0, OpenedReplica(topic_id, 0, "b", whole=False)) == [
-        PartitionChanged(topic_id, 0, leader=1, isr=(1,), incarnations={0: "b"})
+        PartitionChanged(topic_id, 0, leader=1, isr=(1,), incarnations={0: "b"}, lacking=(0,))
     ]
 
 
 @pytest.mark.parametrize("uses_elr", [False, True])
 def test_the_last_in_sync_does_not_lead_with_a_damaged_log(uses_elr: bool) -> None:
     world = Controlled(brokers=2)
-    if uses_elr:
-        world.carry(Decision([FeatureChanged(ELIGIBLE_LEADERS, 1, 1)], None))
+    world.carry(Decision([FeatureChanged(ELIGIBLE_LEADERS, int(uses_elr), 1)], None))
     topic_id = world.topic("t", (0, 1))
     world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
     opened(world, 0, OpenedReplica(topic_id, 0, "a"))
     assert opened(world, 0, OpenedReplica(topic_id, 0, "b", whole=False)) == [
-        PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), incarnations={0: "b"})
+        PartitionChanged(
+            topic_id,
+            0,
+            leader=NO_LEADER,
+            isr=(),
+            incarnations={0: "b"},
+            last_known_elr=(0,),
+            lacking=(0,),
+        )
     ]
-    assert opened(world, 0, OpenedReplica(topic_id, 0, "c")) == [
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "c", whole=False)) == [
         PartitionChanged(topic_id, 0, incarnations={0: "c"})
     ]
     world.register(0, incarnation="new")
@@ -144,7 +154,68 @@ def test_the_last_in_sync_does_not_lead_with_a_damaged_log(uses_elr: bool) -> No
     state = world.image.topics[topic_id].partitions[0]
     assert (state.leader, state.isr) == (NO_LEADER, ())
     world.carry(world.machine.leaders.elect(ElectLeaders(True, [("t", 0)], 0)))
-    assert world.image.topics[topic_id].partitions[0].leader == 0
+    state = world.image.topics[topic_id].partitions[0]
+    assert (state.leader, state.isr, state.lacking) == (1, (1,), (0,))
+
+
+def without_records(world: Controlled) -> TopicId:
+    """A partition whose last replica in sync, broker 0's, comes back without its records."""
+    topic_id = world.topic("t", (0, 1))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    opened(world, 1, OpenedReplica(topic_id, 0, "f"))
+    opened(world, 0, OpenedReplica(topic_id, 0, "a"))
+    opened(world, 0, OpenedReplica(topic_id, 0, "b", whole=False))
+    return topic_id
+
+
+def test_the_last_in_sync_leads_again_when_it_has_its_records_back() -> None:
+    world = Controlled(brokers=2)
+    topic_id = without_records(world)
+    assert opened(world, 0, OpenedReplica(topic_id, 0, "c")) == [
+        PartitionChanged(
+            topic_id, 0, leader=0, isr=(0,), incarnations={0: "c"}, last_known_elr=(), lacking=()
+        )
+    ]
+
+
+def test_an_unclean_election_takes_who_lacks_records_only_if_nobody_else_is_there() -> None:
+    world = Controlled(brokers=2)
+    topic_id = without_records(world)
+    world.pass_time(10_000, 0)  # broker 1 is silent, and fenced
+    election = ElectLeaders(True, [("t", 0)], 0)
+    (alone,) = world.machine.leaders.elect(election).records
+    assert isinstance(alone, PartitionChanged)
+    assert (alone.leader, alone.lacking) == (0, ())
+    world.beat(1)
+    (other,) = world.machine.leaders.elect(election).records
+    assert isinstance(other, PartitionChanged)
+    assert (other.leader, other.lacking) == (1, None)
+    world.carry(Decision([other], None))
+    state = world.image.topics[topic_id].partitions[0]
+    joined = IsrChange(topic_id, 0, state.leader_epoch, state.partition_epoch, ((1, "f"), (0, "b")))
+    asked = AlterPartitions(1, world.epochs[1], [joined])
+    world.carry(world.machine.alter_partitions(asked))
+    state = world.image.topics[topic_id].partitions[0]
+    assert (state.isr, state.lacking) == ((1, 0), ())
+
+
+def test_a_replica_that_is_taken_away_lacks_nothing_any_more() -> None:
+    world = Controlled(brokers=3)
+    topic_id = without_records(world)
+    world.carry(world.machine.leaders.elect(ElectLeaders(True, [("t", 0)], 0)))
+    asked = AlterReassignments([ReassignPartition("t", 0, (1,))])
+    world.carry(world.machine.reassignments.alter(asked))
+    state = world.image.topics[topic_id].partitions[0]
+    assert (state.replicas, state.lacking) == ((1,), ())
+
+
+def test_an_image_of_a_snapshot_knows_who_lacks_records() -> None:
+    world = Controlled(brokers=2)
+    topic_id = without_records(world)
+    image = MetadataImage()
+    image.apply_update(-1, world.image.offset, world.image.snapshot())
+    assert image == world.image
+    assert image.topics[topic_id].partitions[0].lacking == (0,)
 
 
 def test_a_partition_without_a_leader_is_led_when_one_opens_that_may() -> None:

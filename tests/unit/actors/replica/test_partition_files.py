@@ -3,11 +3,20 @@
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
-from raylog.actors.ports import OpenPartition, TopicConfig, TopicId
+from raylog.actors.ports import (
+    OpenedPartition,
+    OpenPartition,
+    PartitionLeadership,
+    TopicConfig,
+    TopicId,
+)
+from raylog.actors.replica.actor import ReplicaActor
 from raylog.actors.replica.partition_files import RETRY_MS
+from raylog.storage.disk import OsDisk
 from raylog.storage.layout import PARTITION_FILE
 from raylog.storage.partition_file import (
     PartitionFile,
@@ -16,7 +25,7 @@ from raylog.storage.partition_file import (
 )
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import settle
-from tests.support.replica_world import Node, ReplicaWorld
+from tests.support.replica_world import Node, NodeRuntime, ReplicaWorld
 from tests.support.replicas import TOPIC_ID
 
 Story = Callable[[ReplicaWorld], Awaitable[None]]
@@ -228,3 +237,88 @@ def test_a_deleted_partition_leaves_no_file_though_its_settings_just_changed() -
         assert world.disks[1].listdir(ReplicaWorld.directory(1, 0)) == []
 
     play(story)
+
+
+# ---- directories that were lost --------------------------------------------------------------
+
+
+class RealWorld:
+    """One process of replicas on a real disk."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.world = ReplicaWorld(1)
+        self.actor: ReplicaActor | None = None
+
+    async def open(self, *, was_open: bool) -> OpenedPartition:
+        """Open a partition's log in a new process."""
+        runtime = NodeRuntime(self.world, OsDisk())  # type: ignore[arg-type]  # a real disk
+        self.actor = ReplicaActor(
+            runtime,  # type: ignore[arg-type]  # a fake
+            name="replica",
+            cluster_id="c",
+            broker_id=1,
+        )
+        directory = str(self.data / "topics" / "t-0")
+        opening = OpenPartition(TOPIC_ID, "t", 0, directory, self.world.config, was_open=was_open)
+        (outcome,) = await self.actor.open_partitions([opening])
+        assert outcome.error is None
+        return outcome
+
+    async def lead(self, leader: int, *isr: int) -> None:
+        assert self.actor is not None
+        told = PartitionLeadership(TOPIC_ID, 0, leader, 1, 1, (1, 2), isr, {1: "i"})
+        await self.actor.lead_partitions([told])
+        await settle()
+
+    async def whole(self) -> bool:
+        """What the process says of its log."""
+        assert self.actor is not None
+        (status,) = await self.actor.describe()
+        return status.whole
+
+
+def on_disk(story: Callable[[RealWorld], Awaitable[None]], data: Path) -> None:
+    asyncio.run(told(story, data))
+
+
+async def told(story: Callable[[RealWorld], Awaitable[None]], data: Path) -> None:
+    await story(RealWorld(data))
+
+
+def test_a_log_that_was_never_open_here_lacks_nothing(tmp_path: Path) -> None:
+    async def story(world: RealWorld) -> None:
+        assert (await world.open(was_open=False)).whole
+        assert (await world.open(was_open=True)).whole
+        assert await world.whole()
+
+    on_disk(story, tmp_path)
+
+
+def test_an_empty_directory_of_an_older_build_was_not_lost(tmp_path: Path) -> None:
+    async def story(world: RealWorld) -> None:
+        (tmp_path / "topics" / "t-0").mkdir(parents=True)
+        assert (await world.open(was_open=True)).whole
+
+    on_disk(story, tmp_path)
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_log_that_was_lost_lacks_records_until_it_is_in_sync(
+    tmp_path: Path, leader: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for the processes after that which found the directory missing."""
+
+    async def story(world: RealWorld) -> None:
+        for _ in range(2):
+            assert not (await world.open(was_open=True)).whole
+            assert not await world.whole()
+            await world.lead(2, 2)
+            assert not await world.whole()
+        await world.lead(leader, 1, 2)
+        assert await world.whole()
+        assert (await world.open(was_open=True)).whole
+
+    on_disk(story, tmp_path)
+    said = f"{tmp_path / 'topics' / 't-0'} was lost and begins anew."
+    assert len([one for one in caplog.messages if one.startswith(said)]) == 2

@@ -1,0 +1,37 @@
+"""What tests of lost directories have in common: records, and what brokers hold of them."""
+
+from pathlib import Path
+
+from raylog.client import EARLIEST, BlockingClient, TopicPartition
+
+RECORDS = 300
+VALUES = [b"%d" % number for number in range(RECORDS)]
+
+
+def write(bootstrap: str, topic: str) -> None:
+    """Write all records to partition 0."""
+    with BlockingClient(bootstrap) as client, client.producer() as producer:
+        for value in VALUES:
+            producer.send(topic, value, partition=0)
+
+
+def read(bootstrap: str, topic: str) -> list[bytes | None]:
+    """The records of partition 0, as many as were written, or what comes within 10 s."""
+    values: list[bytes | None] = []
+    with BlockingClient(bootstrap) as client:
+        consumer = client.consumer()
+        consumer.assign({TopicPartition(topic, 0): EARLIEST})
+        for _ in range(50):
+            values += (r.value for group in consumer.poll(200) for r in group.records)
+            if len(values) >= RECORDS:
+                break
+    return values
+
+
+def contents(data: Path, *brokers: int) -> dict[str, bytes]:
+    """Everything that is in partitions' segments of some brokers."""
+    return {
+        str(path.relative_to(data)): path.read_bytes().rstrip(b"\0")
+        for broker_id in brokers
+        for path in (data / f"broker-{broker_id}" / "topics").rglob("*.log")
+    }
