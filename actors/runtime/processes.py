@@ -51,6 +51,17 @@ def cores_here() -> int:
     return os.cpu_count() or 1
 
 
+def pid_space() -> str | None:
+    """What two processes share if and only if a pid means the same process to both.
+
+    The boot and, in it, the namespace of pids. None where the system does not tell.
+    """
+    try:
+        return f"{_boot_id()}:{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:
+        return None
+
+
 def descendants(records: Iterable[ProcessRecord]) -> list[ProcessRecord]:
     """All processes below those that still run, the recorded ones not included."""
     children: dict[int, list[int]] = {}

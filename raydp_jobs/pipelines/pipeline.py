@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -53,8 +53,19 @@ class StopAsked(Exception):
 class Pipeline(Closing):
     """A pipeline; at most one query at a time."""
 
-    def __init__(self, spec: PipelineSpec, spark: SparkSession, bootstrap: str) -> None:
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        spark: SparkSession,
+        bootstrap: str,
+        confirm: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`confirm` raises if another run has the pipeline now.
+
+        It is called in each batch, once writers of earlier runs are fenced.
+        """
         self.spec = spec
+        self._confirm = confirm
         self.failure: Exception | None = None
         """Why a batch was not written; Spark tells of it as text only."""
         self.is_stopping = False
@@ -123,6 +134,7 @@ class Pipeline(Closing):
             assert self._sink is not None, "there is a topic to write to"
             wanted = record_columns(records(rows, self.spec.sink))
             parts = [
+                BatchPart([], self._confirm),
                 BatchPart([self.spec.sink.topic], lambda: wanted),
                 BatchPart(of_letters, letters),
             ]
@@ -130,11 +142,19 @@ class Pipeline(Closing):
             return
         landing = Landing(self.spec.sink.path.absolute())
         if self._sink is None:
-            landing.write(rows, source.query_id, batch_id, check=letters)
+
+            def check() -> None:
+                self._confirm()
+                letters()
+
+            landing.write(rows, source.query_id, batch_id, check)
             return
-        is_new = landing.write(rows, source.query_id, batch_id)
-        part = BatchPart(of_letters, partial(letters, is_observed=is_new))
-        self._sink.write_parts([part], source)
+        is_new = landing.write(rows, source.query_id, batch_id, self._confirm)
+        parts = [
+            BatchPart([], self._confirm),
+            BatchPart(of_letters, partial(letters, is_observed=is_new)),
+        ]
+        self._sink.write_parts(parts, source)
 
     def _source(self, spark: SparkSession, batch_id: int) -> BatchSource:
         """What the batch has read."""

@@ -6,21 +6,29 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
-from raylog.actors.runtime.processes import record_of
 from raylog.raydp_jobs.commit import BatchFailed
-from raylog.raydp_jobs.pipelines import state as states
 from raylog.raydp_jobs.pipelines.failures import BatchNotWritten, PipelineFailed, first_line
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
+from raylog.raydp_jobs.pipelines.register import Displaced, HeldRun, RunTopic
+from raylog.raydp_jobs.pipelines.runs import (
+    FAILED,
+    RUNNING,
+    STOPPED,
+    STOPPING,
+    RunState,
+    StopRequest,
+)
 from raylog.raydp_jobs.pipelines.spec import PipelineSpec, SparkPart
-from raylog.raydp_jobs.pipelines.state import RunState, read_state
+from raylog.raydp_jobs.pipelines.state import refuse_older_run
 from raylog.raydp_jobs.session import (
     NoCluster,
     SessionOpen,
@@ -39,6 +47,10 @@ _CONFIGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.ui.showConsoleProgress": "false",
 }
+_TOLD_EVERY_S = 1.0
+"""Batches that end sooner after another are told of with the next beat."""
+_PATIENCE_S = 120.0
+"""How long a batch waits until the run is known to hold the pipeline, brokers being away."""
 _TASKS_PER_CORE = 2
 """After a shuffle; Spark's 200 are as many state stores."""
 
@@ -50,6 +62,13 @@ class Control:
     tell: Callable[[str], None] = lambda _: None
     """Takes progress."""
     _stop: threading.Event = field(default_factory=threading.Event)
+    _give_up: threading.Event = field(default_factory=threading.Event)
+
+    def heard(self, request: StopRequest) -> None:
+        """Do what somebody asked for in the pipeline's topic."""
+        self.stop()
+        if request.is_now:
+            self._give_up.set()
 
     def stop(self) -> None:
         """End after the batch that is being written."""
@@ -59,6 +78,11 @@ class Control:
     def is_stopping(self) -> bool:
         """Whether it shall end."""
         return self._stop.is_set()
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether it shall end without the batch that is being written."""
+        return self._give_up.is_set()
 
     def pause(self) -> None:
         """Wait a moment, or until it shall end."""
@@ -107,33 +131,34 @@ def configs_of(part: SparkPart, cores: int) -> dict[str, str]:
 
 
 class Run:
-    """One run of a pipeline in this process, noted in the checkpoint."""
+    """One run of a pipeline in this process, told of in the pipeline's topic."""
 
-    def __init__(self, spec: PipelineSpec, control: Control) -> None:
+    def __init__(self, spec: PipelineSpec, control: Control, topic: RunTopic) -> None:
         """Raises PipelineFailed if another process runs it."""
-        found = read_state(spec.checkpoint)
-        if found is not None and found.is_running:
-            raise PipelineFailed(f"{spec.name} is running already, as process {found.pid}")
-        this = record_of(spec.name, os.getpid())
-        assert this is not None, "this process runs"
+        refuse_older_run(spec.name, spec.checkpoint)
         self.spec, self.control = spec, control
-        self.state = RunState(
-            spec.name, this.pid, this.started, states.STARTING, round(time.time() * 1000)
-        )
+        self.held = HeldRun(topic, control.heard, control.tell)
         self._seen = ""
         """When the newest trigger began that was looked at."""
-        self._note(self.state)
+        self._told_at = 0.0
+
+    @property
+    def state(self) -> RunState:
+        """What it tells of itself."""
+        return self.held.state
 
     def on(self, spark: SparkSession, bootstrap: str) -> None:
         """Run until it is stopped or, if it is so triggered, has read all.
 
         Raises BadSpec, and what it fails of.
         """
+        self._raise_lost()
         if self.control.is_stopping:
             return
-        with Pipeline(self.spec, spark, bootstrap) as pipeline:
+        confirm = partial(self.held.confirm, _PATIENCE_S)
+        with Pipeline(self.spec, spark, bootstrap, confirm) as pipeline:
             query = pipeline.start()
-            self._note(replace(self.state, state=states.RUNNING))
+            self._note(replace(self.state, state=RUNNING))
             self.control.tell(f"{self.spec.name} runs")
             try:
                 self._watch(pipeline, query)
@@ -146,18 +171,23 @@ class Run:
         """Note how it ended."""
         error = None if failure is None else first_line(failure)
         is_wished = failure is None or isinstance(failure, KeyboardInterrupt)
-        state = states.STOPPED if is_wished else states.FAILED
-        self._note(replace(self.state, state=state, error=error))
+        state = STOPPED if is_wished else FAILED
+        with suppress(Displaced):  # the pipeline's newest run is another
+            self._note(replace(self.state, state=state, error=error))
+        self.held.close()
 
     def _watch(self, pipeline: Pipeline, query: StreamingQuery) -> None:
         """Tell of batches until the query ends. It is stopped between batches."""
         while query.isActive:
             self._look(query)
+            self._raise_lost()
+            if self.control.gives_up:
+                raise KeyboardInterrupt
             if self.control.is_stopping:
                 if not pipeline.is_stopping:
                     pipeline.is_stopping = True
                     self.control.tell("stopping after the batch that is being written")
-                    self._note(replace(self.state, state=states.STOPPING))
+                    self._note(replace(self.state, state=STOPPING))
                 if not query.status["isTriggerActive"]:
                     return
             self.control.pause()
@@ -173,31 +203,41 @@ class Run:
             if "addBatch" not in progress["durationMs"]:
                 continue  # nothing was there to be written
             if known is None or progress["batchId"] > known:
-                self._note(self.state.after(progress))
+                now = time.monotonic()
+                is_due = now - self._told_at >= _TOLD_EVERY_S
+                if is_due:
+                    self._told_at = now
+                state = self.state.after(progress, round(time.time() * 1000))
+                self._note(state, at_once=is_due)
                 self.control.tell(self.state.told())
 
-    def _note(self, state: RunState) -> None:
-        self.state = state
-        state.write(self.spec.checkpoint)
+    def _note(self, state: RunState, *, at_once: bool = True) -> None:
+        self.held.tell(state, at_once=at_once)
+
+    def _raise_lost(self) -> None:
+        """Raise why the run cannot go on, if it cannot."""
+        if self.held.failure is not None:
+            raise self.held.failure
 
 
 @contextmanager
-def noted(spec: PipelineSpec, control: Control) -> Iterator[Run]:
-    """A run; its end is noted, however it comes."""
-    run = Run(spec, control)
-    try:
-        yield run
-    except BaseException as failure:
-        run.end(failure)
-        raise
-    run.end(None)
+def noted(spec: PipelineSpec, control: Control, bootstrap: str) -> Iterator[Run]:
+    """A run; its end is noted, however it comes. Raises PipelineFailed if there is one already."""
+    with RunTopic(bootstrap, spec.name) as topic:
+        run = Run(spec, control, topic)
+        try:
+            yield run
+        except BaseException as failure:
+            run.end(failure)
+            raise
+        run.end(None)
 
 
 def run_pipeline(
     spec: PipelineSpec, spark: SparkSession, bootstrap: str, control: Control | None = None
 ) -> RunState:
     """Run a pipeline on a session until it is stopped; returns what it did."""
-    with noted(spec, control or Control()) as run:
+    with noted(spec, control or Control(), bootstrap) as run:
         run.on(spark, bootstrap)
     return run.state
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import signal
 import sys
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,30 +25,39 @@ from raylog.cli.options import DEFAULT_DATA, Json
 from raylog.cli.others_words import others_words_to
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
-from raylog.cli.status import ago
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from raylog.raydp_jobs.pipelines.register import RunTopic
     from raylog.raydp_jobs.pipelines.running import Control
+    from raylog.raydp_jobs.pipelines.runs import RunState
     from raylog.raydp_jobs.pipelines.spec import PipelineSpec
-    from raylog.raydp_jobs.pipelines.state import RunState, TopicLag
+    from raylog.raydp_jobs.pipelines.state import TopicLag
 
 app = typer.Typer(no_args_is_help=True, help="Run declared pipelines on Spark, exactly once.")
 
 _CLIENT_TIMEOUT_MS = 5_000
-_LOOK_S = 0.1
-_INTERRUPTED_S = 60
+_INTERRUPTED_S = 60.0
 """How long a run that is interrupted in a batch may take to end Spark."""
+_GRACE_MS = 5_000
+"""How long a process that does not answer may take to end after SIGTERM."""
+_NOT_VISIBLE = "Nothing of the batch is visible; the next run writes it"
+SILENT = "silent"
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, as TOML.")]
 BootstrapInstead = Annotated[
     str | None,
-    typer.Option("--bootstrap", "-b", metavar="HOST:PORT", help="Instead of the file's."),
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        metavar="HOST:PORT",
+        help="Brokers of the pipeline's cluster, instead of the file's.",
+    ),
 ]
 DataInstead = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Of `raylog up`, instead of the file's."),
+    typer.Option("--data", metavar="DIR", help="Folder of `raylog up`, instead of the file's."),
 ]
 
 
@@ -64,9 +73,13 @@ def run(
         bool, typer.Option("--verbose", "-v", help="Print what Spark and the sink log, too.")
     ] = False,
 ) -> None:
-    """Run a pipeline until it is stopped: Ctrl-C, or `raylog pipeline stop`.
+    """Run a pipeline until it is stopped.
 
-    It ends after the batch that is being written, when asked twice at once; the next run goes on.
+    Ctrl-C ends it after the batch that is being written, a second one immediately.
+
+    `raylog pipeline stop` does so from any machine. The next run goes on from there.
+
+    Only one run of a pipeline can be active at a time.
     """
     with _failures():
         spec = _load(file)
@@ -86,20 +99,23 @@ def status(
     data: DataInstead = None,
     as_json: Json = False,
 ) -> None:
-    """Show whether a pipeline runs, its last batch, how far it is, and its last error."""
-    from raylog.raydp_jobs.pipelines.state import read_state
+    """Show whether and where a pipeline runs, its last batch, lag and error.
 
+    Works on any machine that reaches the brokers.
+
+    A run on another machine counts as running if it is heard of within 15 seconds.
+    """
     with _failures():
         spec = _load(file)
-        found = read_state(spec.checkpoint)
-        state = None if found is None else found.as_found()
-        lags, failure = _lags(spec, bootstrap, data or spec.data or DEFAULT_DATA)
+        address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
+        found = _found(spec, address)
+        lags, failure = _lags(spec, address)
     if as_json:
-        print_json(_as_json(spec, state, lags, failure))
+        print_json(_as_json(spec, found, lags, failure))
         return
-    typer.echo(_described(spec, state))
-    if state is not None and state.error is not None:
-        typer.echo(f"last error: {state.error}")
+    typer.echo(described(spec.name, found))
+    if found is not None and found.run.error is not None:
+        typer.echo(f"last error: {found.run.error}")
     if failure is not None:
         print_done(f"how far it is, is unknown: {failure}")
     else:
@@ -115,30 +131,25 @@ def stop(
             "--timeout",
             min=0.0,
             metavar="SECONDS",
-            help="How long the batch that is being written may take; then it is given up.",
+            help="How long to wait for the batch that is being written; then give it up.",
         ),
     ] = 60.0,
+    bootstrap: BootstrapInstead = None,
+    data: DataInstead = None,
 ) -> None:
-    """Stop a pipeline after the batch that is being written."""
-    from raylog.actors.runtime.processes import end
-    from raylog.raydp_jobs.pipelines.state import read_state
+    """Stop a pipeline after the batch that is being written, wherever it runs.
+
+    Works on any machine that reaches the brokers.
+    """
+    from raylog.raydp_jobs.pipelines.register import RunTopic
 
     with _failures():
         spec = _load(file)
-        found = read_state(spec.checkpoint)
-        if found is None or not found.is_running:
-            raise CommandFailed(
-                f"{spec.name} is not running", f"See: raylog pipeline status {file}"
-            )
-        with Progress() as progress:
-            progress.tell(f"stopping {spec.name} after the batch that is being written")
-            if not _ended(found, timeout_s):
-                progress.tell("giving the batch up")
-                end([found.process], grace_ms=_INTERRUPTED_S * 1000)
-                raise CommandFailed(
-                    f"the batch did not end within {timeout_s:g} s and was given up",
-                    "Nothing of it is visible; the next run writes it",
-                )
+        address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
+        with Progress() as progress, RunTopic(address, spec.name) as topic:
+            run = _running(topic, f"raylog pipeline status {file}")
+            progress.tell(f"asking {run.place} to stop after the batch that is being written")
+            _stop(topic, run, timeout_s, progress)
         print_done(f"{spec.name} is stopped")
 
 
@@ -153,7 +164,7 @@ def _run(
 
     control = Control(progress.tell)
     _listen(control)
-    with noted(spec, control) as run, contextlib.ExitStack() as stack:
+    with noted(spec, control, bootstrap) as run, contextlib.ExitStack() as stack:
         check_topics(bootstrap, spec)
         if verbose:
             progress.tell("starting Spark")
@@ -179,15 +190,57 @@ def _listen(control: Control) -> None:
     signal.signal(signal.SIGTERM, heard)
 
 
-def _ended(state: RunState, timeout_s: float) -> bool:
-    """Ask a run to end, and wait; returns whether it did."""
-    deadline = time.monotonic() + timeout_s
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(state.pid, signal.SIGTERM)
-    while state.is_running:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_LOOK_S)
+def _running(topic: RunTopic, see: str) -> RunState:
+    """The run that is to be stopped; raises CommandFailed if there is none."""
+    from raylog.raydp_jobs.pipelines.register import look
+    from raylog.raydp_jobs.pipelines.runs import Standing
+
+    run, standing = look(topic)
+    if run is None or standing is not Standing.RUNS:
+        raise CommandFailed(f"{topic.watch.name} is not running", f"See: {see}")
+    return run
+
+
+def _stop(topic: RunTopic, run: RunState, timeout_s: float, progress: Progress) -> None:
+    """Have a run end, and wait for it. Raises CommandFailed unless it was in time and well."""
+    from raylog.raydp_jobs.pipelines.register import ask_to_stop, follow
+    from raylog.raydp_jobs.pipelines.runs import FAILED, Standing
+
+    ask_to_stop(topic, run.run, is_now=False)
+    found = follow(topic, run.run, timeout_s)
+    is_given_up = found is Standing.RUNS
+    if is_given_up:
+        progress.tell("giving the batch up")
+        ask_to_stop(topic, run.run, is_now=True)
+        found = follow(topic, run.run, _INTERRUPTED_S)
+    if found is Standing.RUNS:
+        told = f"{run.name} did not answer within {timeout_s + _INTERRUPTED_S:g} s"
+        if _end_here(run):
+            raise CommandFailed(f"{told} and was ended: {run.place}", _NOT_VISIBLE)
+        raise CommandFailed(told, f"End it where it runs: {run.place}")
+    if is_given_up:
+        raise CommandFailed(
+            f"the batch did not end within {timeout_s:g} s and was given up", _NOT_VISIBLE
+        )
+    if found is Standing.UNKNOWN:
+        raise CommandFailed(
+            f"nothing is heard of {run.name} any more, which ran as {run.place}",
+            "A new run can be started; it fences this one",
+        )
+    last = topic.watch.holder
+    if found is Standing.GONE:
+        raise CommandFailed(f"{run.name} died before it had stopped: {run.place} is gone")
+    if last is not None and last.run == run.run and last.state == FAILED:
+        raise CommandFailed(f"{run.name} failed before it had stopped: {last.error}")
+
+
+def _end_here(run: RunState) -> bool:
+    """End a process that does not answer; False if it is not on this machine."""
+    from raylog.actors.runtime.processes import ProcessRecord, end, pid_space
+
+    if run.place.machine is None or run.place.machine != pid_space():
+        return False
+    end([ProcessRecord(run.name, run.place.pid, run.place.started)], grace_ms=_GRACE_MS)
     return True
 
 
@@ -212,55 +265,91 @@ def _bootstrap(spec: PipelineSpec, asked: str | None, data: Path) -> str:
     return ",".join(record.bootstrap)
 
 
-def _lags(
-    spec: PipelineSpec, bootstrap: str | None, data: Path
-) -> tuple[list[TopicLag], str | None]:
+@dataclass(frozen=True, slots=True)
+class FoundRun:
+    """The newest run of a pipeline."""
+
+    run: RunState
+    state: str
+    """As the run told it; or "died": its process is gone; or "silent": nothing is heard of it."""
+
+
+def _found(spec: PipelineSpec, address: str) -> FoundRun | None:
+    """The newest run, by the pipeline's topic or what an older build has noted; None: none."""
+    from raylog.raydp_jobs.pipelines.register import RunTopic, look
+    from raylog.raydp_jobs.pipelines.runs import Standing
+    from raylog.raydp_jobs.pipelines.state import DIED, older_run
+
+    with RunTopic(address, spec.name) as topic:
+        run, standing = look(topic)
+    if run is None:
+        older = older_run(spec.checkpoint)
+        return None if older is None else FoundRun(older, older.state)
+    others = {Standing.GONE: DIED, Standing.UNKNOWN: SILENT}
+    return FoundRun(run, others.get(standing, run.state))
+
+
+def _lags(spec: PipelineSpec, address: str) -> tuple[list[TopicLag], str | None]:
     """How far each topic is read, or why that is not known."""
     from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
     from raylog.raydp_jobs.pipelines.state import lags
     from raylog.wire.errors import KafkaError
 
     try:
-        address = _bootstrap(spec, bootstrap, data)
         settings = ClientSettings(parse_bootstrap(address), operation_timeout_ms=_CLIENT_TIMEOUT_MS)
         with BlockingClient(address, settings) as client:
             return lags(client, spec), None
-    except CommandFailed as failure:
-        return [], failure.failure.message
     except (ClientError, KafkaError) as failure:
         return [], str(failure)
 
 
-def _described(spec: PipelineSpec, state: RunState | None) -> str:
-    """A run in one line."""
-    if state is None:
-        return f"{spec.name} has not run yet"
-    told = f"{spec.name} {state.state}, process {state.pid}"
-    if state.batch_id is None:
+def described(name: str, found: FoundRun | None) -> str:
+    """A run in one line. Times are of the clock where it runs."""
+    if found is None:
+        return f"{name} has not run yet"
+    run = found.run
+    told = f"{name} {found.state}, {run.place}"
+    if found.state == SILENT:
+        told += f", last heard of at {_clock(run.at_ms)}"
+    if run.batch_id is None:
         return f"{told}, no batch yet"
+    is_there = run.is_live and found.state == run.state
+    when = f"at {_clock(run.batch_at_ms)}"
+    if is_there and run.batch_ago_ms is not None:
+        when = f"{run.batch_ago_ms / 1000:.1f} s ago"
     return (
-        f"{told}: batch {state.batch_id} {ago(state.batch_at_ms)}, {state.batch_rows:,} rows, "
-        f"{state.rows_per_s:,.0f} rows/s; {state.rows:,} rows in this run"
+        f"{told}: batch {run.batch_id} {when}, {run.batch_rows:,} rows, "
+        f"{run.rows_per_s:,.0f} rows/s; {run.rows:,} rows in this run"
     )
 
 
+def _clock(at_ms: int | None) -> str:
+    """A moment as people read it."""
+    if at_ms is None:
+        return "an unknown time"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _as_json(
-    spec: PipelineSpec, state: RunState | None, lags: list[TopicLag], failure: str | None
+    spec: PipelineSpec, found: FoundRun | None, lags: list[TopicLag], failure: str | None
 ) -> dict[str, object]:
-    found: dict[str, object] = {"name": spec.name, "state": None}
-    if state is not None:
-        found |= {
-            "state": state.state,
-            "pid": state.pid,
-            "since_ms": state.since_ms,
-            "batch_id": state.batch_id,
-            "batch_rows": state.batch_rows,
-            "batch_at_ms": state.batch_at_ms,
-            "rows": state.rows,
-            "rows_per_s": state.rows_per_s,
-            "error": state.error,
+    document: dict[str, object] = {"name": spec.name, "state": None}
+    if found is not None:
+        run = found.run
+        document |= {
+            "state": found.state,
+            "host": run.place.host,
+            "pid": run.place.pid,
+            "since_ms": run.since_ms,
+            "told_at_ms": run.at_ms,
+            "batch_id": run.batch_id,
+            "batch_rows": run.batch_rows,
+            "batch_at_ms": run.batch_at_ms,
+            "rows": run.rows,
+            "rows_per_s": run.rows_per_s,
+            "error": run.error,
         }
-    return found | {
+    return document | {
         "lag": {one.topic: one.lag for one in lags} if failure is None else None,
         "failure": failure,
     }

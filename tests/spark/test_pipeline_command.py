@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from itertools import takewhile
@@ -11,6 +12,7 @@ from pathlib import Path
 from raylog.client import BlockingClient, NewTopic
 from tests.spark.conftest import ROOT
 from tests.spark.reading import values
+from tests.support.ray_clusters import wait_until
 
 RAYLOG = [sys.executable, "-m", "raylog.cli", "pipeline"]
 TEXT = """
@@ -52,6 +54,12 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def of_status(file: Path) -> dict[str, object]:
+    """What `raylog pipeline status` says."""
+    found: dict[str, object] = json.loads(call("status", file, "--json").stdout)
+    return found
+
+
 def feed(bootstrap: str, topic: str, *rows: bytes) -> None:
     with BlockingClient(bootstrap) as client, client.producer() as producer:
         for row in rows:
@@ -74,14 +82,24 @@ def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
         told = list(takewhile(lambda line: not line.startswith("batch 0: 2 rows"), lines))
         log = tmp_path / "checkpoint" / "raylog" / "spark.log"
         assert told == [f"starting Spark, whose messages go to {log}\n", f"{name} runs\n"]
-        found = json.loads(call("status", file, "--json").stdout)
-        assert (found["state"], found["batch_id"], found["rows"]) == ("running", 0, 2)
+        wait_until(lambda: of_status(file)["batch_id"] == 0, "the batch to be told")
+        found = of_status(file)
+        assert (found["state"], found["pid"], found["rows"]) == ("running", run.pid, 2)
+        second = call("run", file, "--local")
+        assert f"{name} is running already, as process {run.pid}" in second.stderr
         assert found["lag"] == {f"{name}-in": 0}
         stopped = call("stop", file)
         assert (stopped.returncode, run.wait()) == (0, 0), stopped.stderr
         assert f"{name} is stopped: 2 rows in this run" in "".join(lines)
     written = [json.loads(value) for value in values(raylog, f"{name}-out")]
     assert written == [{"n": 3, "squared": 9}, {"n": 4, "squared": 16}]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as killed:
+        assert killed.stderr is not None
+        for line in iter(killed.stderr.readline, ""):
+            if line == f"{name} runs\n":
+                killed.kill()
+        assert killed.wait() == -signal.SIGKILL
+    assert of_status(file)["state"] == "died"
     feed(raylog, f"{name}-in", b"[]")
     failed = call("run", file, "--local")
     assert failed.returncode == 1

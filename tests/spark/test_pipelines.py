@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,11 @@ import pytest
 from raylog.client import BlockingClient, NewTopic
 from raylog.raydp_jobs.pipelines.failures import BadInput, BatchNotWritten, PipelineFailed
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
+from raylog.raydp_jobs.pipelines.register import Displaced, RunTopic, look
 from raylog.raydp_jobs.pipelines.running import Control, run_pipeline
+from raylog.raydp_jobs.pipelines.runs import Place, RunState, encode, run_key
 from raylog.raydp_jobs.pipelines.spec import AVAILABLE_NOW, BadSpec, PipelineSpec, Transform, load
-from raylog.raydp_jobs.pipelines.state import RunState, lags, read_state
+from raylog.raydp_jobs.pipelines.state import lags
 from raylog.testing import EmbeddedBroker
 from tests.spark.conftest import ROOT
 from tests.spark.reading import read_all, values
@@ -82,6 +85,13 @@ class Bench:
 
     def run(self, spec: PipelineSpec, control: Control | None = None) -> RunState:
         return run_pipeline(spec, self.spark, self.bootstrap, control)
+
+    def newest_run(self, spec: PipelineSpec) -> RunState:
+        """As the pipeline's topic tells."""
+        with RunTopic(self.bootstrap, spec.name) as topic:
+            found, _ = look(topic)
+        assert found is not None
+        return found
 
     def lag(self, spec: PipelineSpec) -> int | None:
         """Of a pipeline of one topic."""
@@ -252,8 +262,7 @@ def test_without_a_topic_for_it_a_bad_record_fails_the_pipeline(bench: Bench, th
     with pytest.raises(BadInput, match=expected):
         bench.run(spec.model_copy(update={"dead_letters": None}))
     assert bench.records(f"{three}-out") == []
-    state = read_state(spec.checkpoint)
-    assert state is not None
+    state = bench.newest_run(spec)
     assert (state.state, "malformed JSON" in (state.error or "")) == ("failed", True)
     bench.run(spec)
     assert bench.rows(f"{three}-out") == [{"n": 1, "t": None}]
@@ -313,6 +322,29 @@ def test_bad_records_behind_a_limit_are_dead_letters(bench: Bench, three: str) -
     bench.run(bench.spec(three, transform={"sql": "SELECT n, t FROM rows LIMIT 1"}))
     assert len(bench.rows(f"{three}-out")) == 1
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
+def test_a_run_that_another_has_displaced_writes_nothing(
+    bench: Bench, three: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It finds out when the batch has its identity, before any row is written."""
+    bench.feed(f"{three}-in", {"n": 1})
+    spec = bench.spec(three)
+    write = Pipeline._write
+
+    def taken_over(pipeline: Pipeline, rows: DataFrame, batch_id: int) -> None:
+        held = bench.newest_run(spec)
+        place = Place("far", 7, "noon", "another")
+        other = replace(held, place=place, run="other", generation=held.generation + 1)
+        with RunTopic(bench.bootstrap, three) as topic:
+            topic.write(run_key(three), encode(other))
+        write(pipeline, rows, batch_id)
+
+    monkeypatch.setattr(Pipeline, "_write", taken_over)
+    with pytest.raises(Displaced, match="was taken over by another run: process 7 on far"):
+        bench.run(spec)
+    assert bench.records(f"{three}-out") == []
+    assert bench.newest_run(spec).run == "other"
 
 
 def test_avro_in_and_out(bench: Bench, three: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +16,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raylog.actors.runtime.processes import record_of
+from raylog.actors.runtime.processes import is_running, record_of
 from raylog.cli.app import app
 from raylog.cli.failures import CommandFailed
-from raylog.client import BlockingClient, NewTopic
-from raylog.raydp_jobs.pipelines.state import RunState, read_state
+from raylog.client import BlockingClient, ClientError, NewTopic
+from raylog.raydp_jobs.pipelines import register
+from raylog.raydp_jobs.pipelines.register import RunTopic, here
+from raylog.raydp_jobs.pipelines.runs import Place, RunState, StopRequest, encode, run_key
 from raylog.testing import EmbeddedBroker
 
 TEXT = """
-name = "counts"
+name = "{}"
 checkpoint = "checkpoint"
 bootstrap = "{}"
 [sources.rows]
@@ -33,8 +37,7 @@ sql = "SELECT value FROM rows"
 [sink]
 topic = "out"
 """
-FAITHFUL = "import signal, sys; print(flush=True); signal.sigwait([signal.SIGTERM])"
-DEAF = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+_numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -47,36 +50,70 @@ def bootstrap() -> Iterator[str]:
 
 @pytest.fixture
 def file(tmp_path: Path, bootstrap: str) -> Path:
-    path = tmp_path / "counts.toml"
-    path.write_text(TEXT.format(bootstrap))
+    name = f"counts-{next(_numbers)}"
+    path = tmp_path / f"{name}.toml"
+    path.write_text(TEXT.format(name, bootstrap))
     return path
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> RunState:
-    """A run of this process that is written down."""
-    return running(os.getpid(), tmp_path / "checkpoint")
-
-
-def running(pid: int, checkpoint: Path) -> RunState:
-    process = record_of("counts", pid)
-    assert process is not None
-    found = RunState("counts", pid, process.started, "running", 1_000)
-    found.write(checkpoint)
-    return found
+def topic(bootstrap: str, file: Path) -> Iterator[RunTopic]:
+    """The pipeline's records; each test has a pipeline of its own."""
+    with RunTopic(bootstrap, file.stem) as topic:
+        topic.prepare()
+        yield topic
 
 
 @pytest.fixture
-def child(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """A process that does with SIGTERM what its code says."""
-    command = [sys.executable, "-c", request.param]
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        assert process.stdout is not None
-        process.stdout.readline()
-        yield process
-        process.kill()
+def run(topic: RunTopic) -> RunState:
+    """A run of this process."""
+    return told(topic)
+
+
+def told(topic: RunTopic, **fields: object) -> RunState:
+    """What a run tells of itself."""
+    state = RunState(topic.watch.name, here(), "running", 1_000, run="r", generation=1, at_ms=9_000)
+    state = replace(state, **fields)  # type: ignore[arg-type]  # of the test's own
+    topic.write(run_key(state.name), encode(state))
+    return state
+
+
+class Elsewhere:
+    """A run on another machine, which beats and does what it is asked for."""
+
+    def __init__(self, bootstrap: str, name: str, *, is_deaf: bool = False) -> None:
+        self.heard: list[StopRequest] = []
+        self._is_deaf = is_deaf
+        self._topic = RunTopic(bootstrap, name)
+        self._topic.prepare()
+        self._ended = threading.Event()
+        self._beat = 0
+        self._tell("running")
+        self._thread = threading.Thread(target=self._live)
+
+    def __enter__(self) -> Elsewhere:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        self._topic.close()
+
+    def _tell(self, state: str) -> None:
+        self._beat += 1
+        place = Place("far", 7, "noon", "another")
+        told(self._topic, place=place, state=state, beat=self._beat)
+
+    def _live(self) -> None:
+        while not self._ended.wait(0.02):
+            asked = self._topic.read().asked_to_stop("r")
+            if asked is not None and asked not in self.heard:
+                self.heard.append(asked)
+            if asked is not None and (asked.is_now or not self._is_deaf):
+                self._tell("stopped")
+                return
+            self._tell("running")
 
 
 def call(*arguments: object) -> str:
@@ -106,10 +143,9 @@ def test_a_topic_that_is_not_there_is_told_before_spark_starts(file: Path) -> No
     assert failure.message == (
         "sink.topic: there is no topic out: create it with `raylog topics create out`"
     )
-    found = read_state(file.parent / "checkpoint")
-    assert found is not None
-    assert (found.state, found.error) == ("failed", failure.message)
-    assert "last error: sink.topic: there is no topic out" in call("pipeline", "status", file)
+    told = call("pipeline", "status", file)
+    assert f"{file.stem} failed, process {os.getpid()} on {socket.gethostname()}" in told
+    assert "last error: sink.topic: there is no topic out" in told
 
 
 def test_without_brokers_it_says_how_to_name_them(file: Path, tmp_path: Path) -> None:
@@ -130,53 +166,138 @@ def test_missing_java_is_told(
     assert "there is no java in JAVA_HOME" in failure.message
 
 
-def test_two_runs_at_once_are_refused(file: Path, state: RunState) -> None:
+def test_two_runs_at_once_are_refused(file: Path, run: RunState) -> None:
     failure = refused("pipeline", "run", file, "--local").failure
-    assert failure.message == f"counts is running already, as process {state.pid}"
-    assert read_state(file.parent / "checkpoint") == state
+    assert failure.message == f"{file.stem} is running already, as {run.place}"
+
+
+def test_a_run_of_an_older_build_is_seen(file: Path) -> None:
+    folder = file.parent / "checkpoint" / "raylog"
+    folder.mkdir(parents=True)
+    noted = {"name": file.stem, "pid": os.getpid(), "started": here().started, "since_ms": 1}
+    (folder / "run.json").write_text(json.dumps({**noted, "state": "running", "rows": 7}))
+    failure = refused("pipeline", "run", file, "--local").failure
+    assert failure.message == (
+        f"{file.stem} is running already, as process {os.getpid()}, of an older build"
+    )
+    (folder / "run.json").write_text(json.dumps({**noted, "state": "running", "started": "x"}))
+    assert f"{file.stem} died, process {os.getpid()}" in call("pipeline", "status", file)
 
 
 def test_status_before_the_first_run(file: Path) -> None:
-    assert "counts has not run yet" in call("pipeline", "status", file)
+    assert f"{file.stem} has not run yet" in call("pipeline", "status", file)
     assert json.loads(call("pipeline", "status", file, "--json"))["state"] is None
 
 
-def test_status_of_a_run(file: Path, state: RunState) -> None:
-    replace(state, batch_id=4, batch_rows=2_000, rows=9_000, rows_per_s=500.0, batch_at_ms=1).write(
-        file.parent / "checkpoint"
-    )
-    told = call("pipeline", "status", file)
-    assert f"counts running, process {state.pid}: batch 4" in told
-    assert "2,000 rows, 500 rows/s; 9,000 rows in this run" in told
+def test_status_of_a_run(file: Path, topic: RunTopic) -> None:
+    told(topic, batch_id=4, batch_rows=2_000, rows=9_000, rows_per_s=500.0, batch_at_ms=6_500)
+    shown = call("pipeline", "status", file)
+    assert f"{file.stem} running, {here()}: batch 4 2.5 s ago, 2,000 rows, 500 rows/s" in shown
+    assert "9,000 rows in this run" in shown
     found = json.loads(call("pipeline", "status", file, "--json"))
     assert (found["state"], found["batch_id"], found["rows_per_s"]) == ("running", 4, 500.0)
+    assert (found["host"], found["pid"]) == (socket.gethostname(), os.getpid())
     assert (found["lag"], found["failure"]) == ({"rows": None}, None)
 
 
-def test_status_without_brokers_tells_the_rest(file: Path, state: RunState) -> None:
-    told = json.loads(call("pipeline", "status", file, "--json", "-b", "127.0.0.1:1"))
-    assert (told["state"], told["lag"]) == ("running", None)
-    assert "127.0.0.1:1" in told["failure"]
+def test_status_of_a_run_that_was_killed_here(file: Path, topic: RunTopic) -> None:
+    told(topic, place=replace(here(), started="before"), batch_id=4, batch_at_ms=86_400_000)
+    shown = call("pipeline", "status", file)
+    assert f"{file.stem} died, {here()}: batch 4 at 1970-01-02 00:00:00 UTC" in shown
 
 
-def test_what_does_not_run_cannot_be_stopped(file: Path, state: RunState) -> None:
-    replace(state, started="another boot").write(file.parent / "checkpoint")
-    assert "counts is not running" in refused("pipeline", "stop", file).failure.message
+def test_status_of_a_run_elsewhere(file: Path, bootstrap: str) -> None:
+    with Elsewhere(bootstrap, file.stem):
+        assert f"{file.stem} running, process 7 on far" in call("pipeline", "status", file)
 
 
-@pytest.mark.parametrize("child", [FAITHFUL], indirect=True)
-def test_stop_waits_for_the_end(file: Path, child: subprocess.Popen[str]) -> None:
-    run = running(child.pid, file.parent / "checkpoint")
-    call("pipeline", "stop", file)
-    assert not run.is_running
-
-
-@pytest.mark.parametrize("child", [DEAF], indirect=True)
-def test_stop_does_not_wait_for_ever(
-    file: Path, child: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+def test_status_of_a_run_elsewhere_that_is_silent(
+    file: Path, topic: RunTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("raylog.cli.pipeline._INTERRUPTED_S", 0)
-    run = running(child.pid, file.parent / "checkpoint")
-    failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
-    assert "did not end within 0.1 s" in failure.message
-    assert not run.is_running
+    told(topic, place=Place("far", 7, "noon", "another"))
+    monkeypatch.setattr(register, "SILENCE_S", 0.1)
+    shown = call("pipeline", "status", file)
+    assert f"{file.stem} silent, process 7 on far, last heard of at 1970-01-01 00:00:09" in shown
+    assert json.loads(call("pipeline", "status", file, "--json"))["state"] == "silent"
+
+
+def test_status_without_brokers_says_so(file: Path) -> None:
+    """A run is known by the brokers alone."""
+    with pytest.raises(ClientError, match=r"127\.0\.0\.1:1"):
+        call("pipeline", "status", file, "--json", "-b", "127.0.0.1:1")
+
+
+def test_what_does_not_run_cannot_be_stopped(file: Path, topic: RunTopic) -> None:
+    assert f"{file.stem} is not running" in refused("pipeline", "stop", file).failure.message
+    told(topic, place=replace(here(), started="before"))
+    assert f"{file.stem} is not running" in refused("pipeline", "stop", file).failure.message
+
+
+def test_stop_is_heard_on_another_machine(file: Path, bootstrap: str) -> None:
+    with Elsewhere(bootstrap, file.stem) as run:
+        call("pipeline", "stop", file)
+        assert run.heard == [StopRequest("r")]
+
+
+def test_stop_gives_a_batch_up(file: Path, bootstrap: str) -> None:
+    with Elsewhere(bootstrap, file.stem, is_deaf=True) as run:
+        failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
+        assert failure.message == "the batch did not end within 0.1 s and was given up"
+        assert run.heard[-1] == StopRequest("r", is_now=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"state": "failed", "error": "no disk"}, "failed before it had stopped: no disk"),
+        ({"place": replace(here(), started="before")}, "died before it had stopped: process"),
+    ],
+)
+def test_a_run_that_ends_otherwise_was_not_stopped(
+    file: Path,
+    run: RunState,
+    bootstrap: str,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, object],
+    says: str,
+) -> None:
+    def ends(topic: RunTopic, *_: object, **__: object) -> None:
+        told(topic, **fields)
+
+    monkeypatch.setattr(register, "ask_to_stop", ends)
+    assert says in refused("pipeline", "stop", file).failure.message
+
+
+def test_stop_does_not_wait_for_a_machine_that_is_gone(
+    file: Path, bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Elsewhere(bootstrap, file.stem, is_deaf=True) as run:
+
+        def dies(*_: object, **__: object) -> None:
+            run._ended.set()
+            monkeypatch.setattr(register, "SILENCE_S", 0.1)
+
+        monkeypatch.setattr(register, "ask_to_stop", dies)
+        failure = refused("pipeline", "stop", file).failure
+        assert f"nothing is heard of {file.stem} any more" in failure.message
+
+
+DEAF = "import signal; signal.signal(15, signal.SIG_IGN); print(flush=True); signal.pause()"
+
+
+def test_a_process_here_that_does_not_answer_is_ended(
+    file: Path, topic: RunTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raylog.cli.pipeline._INTERRUPTED_S", 0.1)
+    monkeypatch.setattr("raylog.cli.pipeline._GRACE_MS", 10)
+    command = [sys.executable, "-c", DEAF]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        record = record_of("", process.pid)
+        assert record is not None
+        place = replace(here(), pid=record.pid, started=record.started)
+        told(topic, place=place)
+        failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
+        assert failure.message == f"{file.stem} did not answer within 0.2 s and was ended: {place}"
+        assert not is_running(record)

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from raylog.actors.runtime.processes import descendants, end, is_running, record_of
+from raylog.actors.runtime.processes import descendants, end, is_running, pid_space, record_of
 
 OBEDIENT = "import time; print('ready', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + OBEDIENT
@@ -18,6 +19,7 @@ PARENT = (
     f"p = subprocess.Popen([sys.executable, '-c', {OBEDIENT!r}]); print(p.pid, flush=True); "
     "time.sleep(60)"
 )
+_SPACE = "from raylog.actors.runtime.processes import pid_space; print(pid_space())"
 
 
 @pytest.fixture
@@ -92,3 +94,18 @@ def test_one_that_waits_to_be_reaped_is_gone(started: list[subprocess.Popen[byte
 
 def test_no_process_of_that_pid() -> None:
     assert record_of("nobody", 2**22 + 1) is None
+
+
+def test_processes_that_see_the_same_pids_have_a_space_in_common() -> None:
+    command = [sys.executable, "-c", _SPACE]
+    seen = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert seen == str(pid_space())
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="spaces of pids are Linux's")
+def test_processes_in_a_container_have_a_space_of_their_own() -> None:
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", _SPACE]
+    seen = subprocess.run(command, capture_output=True, text=True, check=False)
+    if seen.returncode:
+        pytest.skip(f"unshare: {seen.stderr.strip()}")
+    assert seen.stdout.strip() != str(pid_space())

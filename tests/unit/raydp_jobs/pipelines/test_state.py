@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,65 +13,65 @@ from raylog.actors.runtime.processes import record_of
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.client.groups import CommittedOffset
 from raylog.raydp_jobs.marks import Mark
+from raylog.raydp_jobs.pipelines.failures import PipelineFailed
+from raylog.raydp_jobs.pipelines.runs import RunUnreadable
 from raylog.raydp_jobs.pipelines.spec import ParquetSink, PipelineSpec, TopicSource, Transform
 from raylog.raydp_jobs.pipelines.state import (
-    RunState,
     TopicLag,
-    behind,
     lags,
     landed,
-    read_state,
-    state_path,
+    older_run,
+    refuse_older_run,
 )
 from raylog.testing import EmbeddedBroker
 
-PROGRESS: dict[str, Any] = {
-    "batchId": 3,
-    "numInputRows": 50,
-    "durationMs": {"triggerExecution": 500, "addBatch": 400},
-    "sources": [{"endOffset": {"t": {"0": 5}}, "latestOffset": {"t": {"0": 7, "1": 4}}}],
-}
 
-
-@pytest.fixture
-def run() -> RunState:
-    """A run of this very process."""
+def noted(checkpoint: Path, **fields: object) -> None:
+    """What a build that had no topic for runs has noted of this very process."""
     this = record_of("counts", os.getpid())
     assert this is not None
-    return RunState("counts", this.pid, this.started, "running", 1_000)
+    found = {"name": "counts", "pid": this.pid, "started": this.started, "since_ms": 1_000}
+    (checkpoint / "raylog").mkdir(exist_ok=True)
+    (checkpoint / "raylog" / "run.json").write_text(json.dumps({**found, **fields}))
 
 
-def test_a_run_is_written_and_read(run: RunState, tmp_path: Path) -> None:
-    assert read_state(tmp_path) is None
-    run.write(tmp_path)
-    assert read_state(tmp_path) == run
-    assert [path.name for path in state_path(tmp_path).parent.iterdir()] == ["run.json"]
+def test_there_may_be_no_run_of_an_older_build(tmp_path: Path) -> None:
+    assert older_run(tmp_path) is None
+    refuse_older_run("counts", tmp_path)
 
 
-def test_a_run_whose_process_is_another_now_has_died(run: RunState) -> None:
-    assert run.is_running
-    assert run.as_found() == run
-    died = replace(run, started="another boot")
-    assert not died.is_running
-    assert died.as_found().state == "died"
+def test_a_run_of_an_older_build_is_refused_while_its_process_is_there(tmp_path: Path) -> None:
+    noted(tmp_path, state="running", batch_id=4)
+    found = older_run(tmp_path)
+    assert found is not None
+    assert (found.state, found.batch_id) == ("running", 4)
+    with pytest.raises(
+        PipelineFailed, match=f"counts is running already, as process {os.getpid()}"
+    ):
+        refuse_older_run("counts", tmp_path)
+
+
+def test_a_run_of_an_older_build_whose_process_is_another_now_has_died(tmp_path: Path) -> None:
+    noted(tmp_path, state="running", started="another boot")
+    found = older_run(tmp_path)
+    assert found is not None
+    assert found.state == "died"
+    refuse_older_run("counts", tmp_path)
 
 
 @pytest.mark.parametrize("state", ["stopped", "failed"])
-def test_a_run_that_has_told_of_its_end(run: RunState, state: str) -> None:
-    ended = replace(run, state=state)
-    assert not ended.is_running
-    assert ended.as_found() == ended
+def test_a_run_of_an_older_build_that_has_told_of_its_end(tmp_path: Path, state: str) -> None:
+    noted(tmp_path, state=state)
+    found = older_run(tmp_path)
+    assert found is not None
+    assert found.state == state
+    refuse_older_run("counts", tmp_path)
 
 
-def test_a_batch(run: RunState) -> None:
-    found = replace(run, rows=7).after(PROGRESS)
-    assert (found.batch_id, found.batch_rows, found.rows) == (3, 50, 57)
-    assert (found.rows_per_s, found.behind) == (100.0, 6)
-    assert found.told() == "batch 3: 50 rows, 100 rows/s, 6 behind"
-
-
-def test_how_far_behind_is_unknown_if_spark_does_not_tell() -> None:
-    assert behind({"sources": [{"endOffset": None, "latestOffset": None}]}) is None
+def test_a_file_that_is_no_run_is_named(tmp_path: Path) -> None:
+    noted(tmp_path, state="running", version=2)
+    with pytest.raises(RunUnreadable, match=r"run\.json is of version 2, this build knows 0 to 1"):
+        older_run(tmp_path)
 
 
 def test_what_landed_is_what_spark_has_committed(tmp_path: Path) -> None:
