@@ -26,6 +26,7 @@ from raylog.client.accumulator import ProducerIdentity
 from raylog.client.closing import Closing
 from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, Offsets, SourceRange
 from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
+from raylog.raydp_jobs.clusters import Clusters
 from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
 from raylog.raydp_jobs.marks import Job, Mark
@@ -176,27 +177,14 @@ class ExactlyOnceSink(Closing):
         return self._driver.write(batch, run)
 
     def _identified(self, spark: SparkSession, sources: Sequence[SourceRange]) -> list[SourceRange]:
-        """Sources with the clusters that the running query reads them from.
-
-        Outside of a query they are of the sink's own cluster. One whose place in the query cannot
-        be told stays unknown.
-        """
-        bootstraps = kafka_bootstraps(spark)
-        if bootstraps is None:
-            own = self._driver.cluster_id
-            return [
-                replace(one, cluster_id=own) if isinstance(one, KafkaRange) else one
-                for one in sources
-            ]
-        if len(set(bootstraps)) == 1:
-            bootstraps = bootstraps[:1] * len(sources)
-        found: list[SourceRange] = []
-        for number, source in enumerate(sources):
-            bootstrap = bootstraps[number] if len(bootstraps) == len(sources) else None
-            if isinstance(source, KafkaRange) and bootstrap is not None:
-                source = self._driver.clusters.identified(source, bootstrap)
-            found.append(source)
-        return found
+        """Sources with their clusters. Outside of a query they are of the sink's own cluster."""
+        found = identified(spark, sources, self._driver.clusters)
+        if found is not None:
+            return found
+        own = self._driver.cluster_id
+        return [
+            replace(one, cluster_id=own) if isinstance(one, KafkaRange) else one for one in sources
+        ]
 
     def _run(self, identity: ProducerIdentity, selected: DataFrame, topics: Topics) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
@@ -326,6 +314,27 @@ def _rows_per_block(spark: SparkSession, rows: int) -> Iterator[None]:
 def running_query(spark: SparkSession) -> str | None:
     """The id of the query whose `foreachBatch` this thread runs; None outside of one."""
     found: str | None = spark.sparkContext.getLocalProperty(_QUERY_ID)
+    return found
+
+
+def identified(
+    spark: SparkSession, sources: Sequence[SourceRange], clusters: Clusters
+) -> list[SourceRange] | None:
+    """Sources with the clusters that the running query reads them from; None outside of a query.
+
+    One whose place in the query cannot be told stays unknown.
+    """
+    bootstraps = kafka_bootstraps(spark)
+    if bootstraps is None:
+        return None
+    if len(set(bootstraps)) == 1:
+        bootstraps = bootstraps[:1] * len(sources)
+    found: list[SourceRange] = []
+    for number, source in enumerate(sources):
+        bootstrap = bootstraps[number] if len(bootstraps) == len(sources) else None
+        if isinstance(source, KafkaRange) and bootstrap is not None:
+            source = clusters.identified(source, bootstrap)
+        found.append(source)
     return found
 
 

@@ -2,17 +2,27 @@
 
 | path in the folder | contents |
 |---|---|
-| `batch=N/` | the rows of batch N |
+| `batch=N/` | the rows of batch N, and `_manifest.json` |
 | `_writing/` | those of a batch that is not done; readers pass it over by its name |
-| `_query` | whose batches these are |
+| `_query` | the id of the query whose batches these are |
+| `_landed.json` | the manifest of the newest batch: folders of batches may be taken away |
 
-A batch is written beside, then renamed. Any reader of Parquet sees each row once, without knowing
-of batches; `batch` is a column to those that know Hive's folders. Needs a file system that renames
-folders at once and refuses to where there is one: local disks, NFS; not object stores.
+A manifest, as JSON: the `version` of what follows, the number of `rows`, and as `batch` what sinks
+keep of one (`sink_state`): its query and number, and where each source began and ended. Builds that
+wrote no manifests are version 0.
+
+A batch is written beside, its rows are counted in the files that the driver sees, then it is
+renamed. Any reader of Parquet sees each row once, without knowing of batches; `batch` is a column
+to those that know Hive's folders. Needs a file system that all nodes share and that renames folders
+at once and refuses to where there is one: NFS, or a local disk if all run on one machine; not
+object stores.
 """
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import secrets
 import shutil
 from collections.abc import Callable
@@ -20,13 +30,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet  # type: ignore[import-untyped]  # it has no types
+
+from raylog.raydp_jobs.batches import Batch
+from raylog.raydp_jobs.checkpoints import BatchSource
+from raylog.raydp_jobs.continuity import is_written
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed
 from raylog.raydp_jobs.pipelines.spec import BadSpec
+from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch, decode_state, encode_state
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 COLUMN = "batch"
+VERSION = 1
+_MANIFEST = "_manifest.json"
+_TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY})
+
+
+class LandingFailed(PipelineFailed):
+    """A batch has not landed, and is not there."""
 
 
 def check_columns(rows: DataFrame) -> None:
@@ -44,39 +67,165 @@ class Landing:
     def write(
         self,
         rows: DataFrame,
-        query_id: str,
-        batch_id: int,
-        check: Callable[[], object] | None = None,
+        source: BatchSource,
+        made: Callable[[], int | None],
+        check: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Land a batch unless it is there; returns whether it was new. Raises PipelineFailed.
+        """Land a batch unless it is there; returns whether it was new.
 
-        `check` is called once the files are written; if it raises, they do not become the batch.
+        `made` tells, once the rows are written, how many the tasks have made; None: unknown.
+        `check` is called before the files become the batch; they do not if it raises. Raises
+        LandingFailed, SourceMismatch, StateUnreadable.
         """
-        self._claim(query_id)
-        done = self.folder / f"{COLUMN}={batch_id}"
-        if done.exists():
+        if self._has(rows, source):
             return False
         drafts = self.folder / "_writing"
         shutil.rmtree(drafts, ignore_errors=True)  # of a batch that was not done
-        draft = drafts / f"{batch_id}-{secrets.token_hex(4)}"
+        draft = drafts / f"{source.batch_id}-{secrets.token_hex(4)}"
         rows.write.option("compression", "zstd").parquet(f"file://{draft}")
-        if check is not None:
-            check()
-        draft.rename(done)  # fails if somebody else has landed it: the next run finds it there
+        count = self._counted(draft, source, made())
+        check()
+        self._publish(draft, source, count)
         shutil.rmtree(drafts)
         return True
 
-    def _claim(self, query_id: str) -> None:
-        """Refuse a folder of another query: batches of the same number are not the same."""
-        mark = self.folder / "_query"
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not mark.exists():
-            draft = mark.with_name(f"_query-{secrets.token_hex(4)}")
-            draft.write_text(query_id)
-            draft.replace(mark)
-        owner = mark.read_text()
+    def _has(self, rows: DataFrame, source: BatchSource) -> bool:
+        """Whether a batch has landed; raises LandingFailed, SourceMismatch."""
+        is_ours = self._claim(source.query_id)
+        highest, newest = self._highest(), self._newest()
+        if highest is None and newest is None and not is_ours and source.batch_id > 0:
+            raise LandingFailed(
+                f"{self.folder} is empty, and {source.mark} is not the first: is the right file "
+                "system mounted? To have this query land its next batches in an empty folder, put "
+                f"its id there: echo {source.query_id} > {self.folder / '_query'}"
+            )
+        self._own(source.query_id)
+        if highest is not None and (newest is None or newest.mark.batch_id < highest):
+            return self._older_has(highest, rows, source)
+        return is_written(SinkState(1, newest), Batch(source.mark, (), source.sources))
+
+    def _older_has(self, highest: int, rows: DataFrame, source: BatchSource) -> bool:
+        """The same if the newest batch has no manifest: its ends are unknown, its rows are there.
+
+        Raises LandingFailed.
+        """
+        if source.batch_id > highest:
+            return False
+        if source.batch_id < highest:
+            raise LandingFailed(
+                f"{source.mark} comes after batch {highest}, which has landed in {self.folder}: "
+                "the checkpoint is an older copy. Restore the newest one, or begin with another "
+                "folder and checkpoint"
+            )
+        there, found = _rows_of(self._path(highest)), rows.count()
+        if there != found:
+            raise LandingFailed(
+                f"{source.mark} has {found} rows, what has landed under this number in "
+                f"{self.folder} has {there}: the checkpoint is not the one it landed with"
+            )
+        return True
+
+    def _counted(self, draft: Path, source: BatchSource, made: int | None) -> int:
+        """How many rows are in the files of a batch; raises LandingFailed unless all are."""
+        found = _rows_of(draft)
+        if made is not None and made != found:
+            raise LandingFailed(
+                f"{source.mark}: the tasks have written {made} rows, the driver finds {found} in "
+                f"{draft}: sink.path must be on a file system that all nodes share"
+            )
+        return found
+
+    def _publish(self, draft: Path, source: BatchSource, count: int) -> None:
+        """Let the files become the batch, durably."""
+        state = SinkState(batch=WrittenBatch(source.mark, source.sources))
+        document = {"version": VERSION, "rows": count, **json.loads(encode_state(state))}
+        manifest = json.dumps(document)
+        (draft / _MANIFEST).write_text(manifest)
+        for path in [*draft.iterdir(), draft]:
+            _sync(path)
+        try:
+            draft.rename(self._path(source.batch_id))
+        except OSError as failure:
+            if failure.errno not in _TAKEN:
+                raise
+            raise LandingFailed(f"another run has landed {source.mark} meanwhile") from failure
+        self._replace("_landed.json", manifest)
+
+    def _path(self, batch_id: int) -> Path:
+        return self.folder / f"{COLUMN}={batch_id}"
+
+    def _highest(self) -> int | None:
+        """The highest number of a batch that is there."""
+        names = (path.name.partition("=")[2] for path in self.folder.glob(f"{COLUMN}=*"))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def _newest(self) -> WrittenBatch | None:
+        """The newest batch of which there is a manifest."""
+        highest = self._highest()
+        paths = [self.folder / "_landed.json"]
+        if highest is not None:
+            paths.append(self._path(highest) / _MANIFEST)
+        found = [manifest for path in paths if (manifest := _read_manifest(path)) is not None]
+        return max(found, key=lambda each: each.mark.batch_id, default=None)
+
+    def _claim(self, query_id: str) -> bool:
+        """Whether the folder is the query's already; raises LandingFailed if it is another's.
+
+        Batches of the same number are not the same.
+        """
+        owned = self.folder / "_query"
+        if not owned.exists():
+            return False
+        owner = owned.read_text().strip()
         if owner != query_id:
-            raise PipelineFailed(
+            raise LandingFailed(
                 f"{self.folder} holds the rows of another query ({owner}); this one is {query_id}: "
                 "a lost checkpoint begins with another folder"
             )
+        return True
+
+    def _own(self, query_id: str) -> None:
+        """Make the folder the query's."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "_query").exists():
+            self._replace("_query", query_id)
+
+    def _replace(self, name: str, text: str) -> None:
+        """Write a file as a whole, durably."""
+        draft = self.folder / f"{name}-{secrets.token_hex(4)}"
+        draft.write_text(text)
+        _sync(draft)
+        draft.replace(self.folder / name)
+        _sync(self.folder)
+
+
+def _read_manifest(path: Path) -> WrittenBatch | None:
+    """What a manifest says; None if there is none. Raises LandingFailed, StateUnreadable."""
+    try:
+        text = path.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        version = json.loads(text)["version"]
+    except (ValueError, TypeError, KeyError) as failure:
+        raise LandingFailed(f"{path} is damaged: {failure}") from failure
+    if version != VERSION:
+        raise LandingFailed(
+            f"{path} is of version {version}, this build knows 0 (no such file) and {VERSION}: a "
+            "newer build has written it"
+        )
+    return decode_state(text.encode(), 1, str(path)).batch
+
+
+def _rows_of(folder: Path) -> int:
+    """How many rows the Parquet files of a folder hold, by their footers."""
+    return sum(pyarrow.parquet.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are durable."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _NAME = "raylog."
+_MADE = f"{_NAME}made"
 _BLOCK = 1_000
 """Offsets that are told as one: it bounds what the driver gets to know of a batch."""
 _STOPS_EARLY = frozenset({"GlobalLimit", "LocalLimit", "Offset", "Tail"})
@@ -43,6 +44,11 @@ def observed(rows: DataFrame, field: str, is_bad: Column) -> DataFrame:
         functions.count(functions.lit(1)).alias("rows"),
         functions.collect_set(functions.when(is_bad, place)).alias("bad"),
     )
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """`rows` of a transform that tell how many they are."""
+    return rows.observe(_MADE, functions.count(functions.lit(1)).alias("rows"))
 
 
 def reads_all(rows: DataFrame) -> bool:
@@ -71,9 +77,19 @@ class Observer:
         """
         if not self.reads_all:
             return None
+        told = self._told(f"{_NAME}{field}")
+        return None if told is None else bad_ranges(told)
+
+    def made(self) -> int | None:
+        """How many rows the batch has, if they are `counted`; to be asked once they were taken."""
+        told = self._told(_MADE)
+        return None if told is None else int(json.loads(told)["rows"])
+
+    def _told(self, name: str) -> str | None:
+        """An observation of the batch, as JSON."""
         execution: Any = self.query._jsq.streamingQuery().lastExecution()
-        told = execution.observedMetrics().get(f"{_NAME}{field}")
-        return bad_ranges(told.get().json()) if told.isDefined() else None
+        told = execution.observedMetrics().get(name)
+        return str(told.get().json()) if told.isDefined() else None
 
 
 def bad_ranges(told: str) -> Ranges | None:

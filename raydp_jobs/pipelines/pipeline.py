@@ -13,30 +13,33 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from raylog.client import BlockingClient
+from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
 from raylog.client.closing import Closing
 from raylog.raydp_jobs.checkpoints import BatchSource, batch_source
+from raylog.raydp_jobs.clusters import Clusters
 from raylog.raydp_jobs.parts import BatchPart
 from raylog.raydp_jobs.pipelines.dead_letters import dead_letters, refuse
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed, told_as
 from raylog.raydp_jobs.pipelines.landing import Landing, check_columns
-from raylog.raydp_jobs.pipelines.observed import Observer, reads_all
+from raylog.raydp_jobs.pipelines.observed import Observer, counted, reads_all
 from raylog.raydp_jobs.pipelines.output import records
 from raylog.raydp_jobs.pipelines.reading import bad_rows, views
 from raylog.raydp_jobs.pipelines.spec import (
     AVAILABLE_NOW,
     BadSpec,
+    ParquetSink,
     PipelineSpec,
     TopicSink,
     TopicTable,
     Transform,
 )
 from raylog.raydp_jobs.rows import record_columns
-from raylog.raydp_jobs.sink import ExactlyOnceSink, SinkSettings
+from raylog.raydp_jobs.sink import ExactlyOnceSink, SinkSettings, identified, running_query
 from raylog.raydp_jobs.writer import WriterSettings
 from raylog.wire.compression import Codec
 from raylog.wire.errors import UnknownTopicOrPartition
@@ -71,6 +74,7 @@ class Pipeline(Closing):
         self.is_stopping = False
         """Whether no other batch is to begin."""
         self._spark, self._bootstrap = spark, bootstrap
+        self._clusters = Clusters(ClientSettings(parse_bootstrap(bootstrap)))
         self._checkpoint = spec.checkpoint.absolute()
         self._observer: Observer | None = None
         self._is_started = threading.Event()
@@ -90,9 +94,10 @@ class Pipeline(Closing):
             raise BadSpec("transform: it reads none of the sources")
         if isinstance(self.spec.sink, TopicSink):
             records(rows, self.spec.sink)
-        else:
-            check_columns(rows)
         is_all_read = reads_all(rows)
+        if isinstance(self.spec.sink, ParquetSink):
+            check_columns(rows)
+            rows = counted(rows)
         writer = rows.writeStream.foreachBatch(self._process).queryName(self.spec.name)
         writer = writer.outputMode(self.spec.output_mode)
         writer = writer.option("checkpointLocation", f"file://{self._checkpoint}")
@@ -140,27 +145,38 @@ class Pipeline(Closing):
             ]
             self._sink.write_parts(parts, source)
             return
+        is_new = self._land(rows, source, letters)
+        if self._sink is not None:
+            parts = [
+                BatchPart([], self._confirm),
+                BatchPart(of_letters, partial(letters, is_observed=is_new)),
+            ]
+            self._sink.write_parts(parts, source)
+
+    def _land(
+        self, rows: DataFrame, source: BatchSource, letters: Callable[[], DataFrame | None]
+    ) -> bool:
+        """Land a batch; returns whether it was new."""
+        assert isinstance(self.spec.sink, ParquetSink), "the rows go to a folder"
+        assert self._observer is not None, "the query runs"
+        self._confirm()
+
+        def check() -> None:
+            self._confirm()
+            if self._sink is None:
+                letters()  # there must be none
+
         landing = Landing(self.spec.sink.path.absolute())
-        if self._sink is None:
-
-            def check() -> None:
-                self._confirm()
-                letters()
-
-            landing.write(rows, source.query_id, batch_id, check)
-            return
-        is_new = landing.write(rows, source.query_id, batch_id, self._confirm)
-        parts = [
-            BatchPart([], self._confirm),
-            BatchPart(of_letters, partial(letters, is_observed=is_new)),
-        ]
-        self._sink.write_parts(parts, source)
+        return landing.write(rows, source, self._observer.made, check)
 
     def _source(self, spark: SparkSession, batch_id: int) -> BatchSource:
         """What the batch has read."""
-        if self._sink is None:
-            return batch_source(self._read_checkpoint, batch_id)
-        return self._sink.source_of(spark, self._read_checkpoint, batch_id)
+        if self._sink is not None:
+            return self._sink.source_of(spark, self._read_checkpoint, batch_id)
+        source = batch_source(self._read_checkpoint, batch_id, running_query(spark))
+        found = identified(spark, source.sources, self._clusters)
+        assert found is not None, "the query runs"
+        return replace(source, sources=tuple(found))
 
     def _letters(
         self, spark: SparkSession, source: BatchSource, *, is_observed: bool = True

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
-from raylog.raydp_jobs.commit import BatchFailed
+from raylog.raydp_jobs.batches import BatchFailed, SourceMismatch, StateLost
+from raylog.raydp_jobs.checkpoints import NoCheckpoint
 from raylog.raydp_jobs.pipelines.failures import BatchNotWritten, PipelineFailed, first_line
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.register import Displaced, HeldRun, RunTopic
@@ -36,6 +37,7 @@ from raylog.raydp_jobs.session import (
     local_session,
     spark_session,
 )
+from raylog.raydp_jobs.sink_state import StateUnreadable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -247,6 +249,8 @@ def _raise_failure(pipeline: Pipeline, query: StreamingQuery) -> None:
     failure: Exception | None = pipeline.failure
     if failure is None and not pipeline.is_stopping:
         failure = query.exception()
+    if isinstance(failure, NoCheckpoint | SourceMismatch | StateLost | StateUnreadable):
+        raise PipelineFailed(str(failure)) from failure  # the next run would meet it again
     if isinstance(failure, BatchFailed | Py4JError | PySparkException):
         raise BatchNotWritten(first_line(failure)) from failure
     if failure is not None:
