@@ -99,7 +99,11 @@ def is_kafka(line: str) -> bool:
         topics = json.loads(line)
     except ValueError:
         return False
-    return isinstance(topics, dict) and all(isinstance(of, dict) for of in topics.values())
+    return isinstance(topics, dict) and all(
+        isinstance(partitions, dict)
+        and all(partition.isdigit() and isinstance(at, int) for partition, at in partitions.items())
+        for partitions in topics.values()
+    )
 
 
 def kafka_offsets(line: str) -> Offsets:

@@ -54,6 +54,11 @@ def state_of(
 
     `is_registered`: whether the state topic has the sink's registration. `topics` are the sink's.
     """
+    if stored is None and marks.has_state:  # marks of version 1 may be older than that state
+        raise StateLost(
+            "the group's offsets say that the sink has a state, and the state topic has none: was "
+            f"it deleted or made anew? {_RESET}"
+        )
     base = stored or SinkState()
     newer = {
         mark: offsets
@@ -64,11 +69,6 @@ def state_of(
         return _of_first_version(base, newer, marks, topics)
     if stored is not None:
         return stored
-    if marks.has_state:
-        raise StateLost(
-            "the group's offsets say that the sink has a state, and the state topic has none: was "
-            f"it deleted or made anew? {_RESET}"
-        )
     if is_registered:
         return base
     raise StateLost(

@@ -24,7 +24,14 @@ from pyspark.errors import PySparkException
 
 from raylog.client.accumulator import ProducerIdentity
 from raylog.client.closing import Closing
-from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, Offsets, SourceRange
+from raylog.raydp_jobs.batches import (
+    UNKNOWN_CLUSTER,
+    Batch,
+    BatchFailed,
+    KafkaRange,
+    Offsets,
+    SourceRange,
+)
 from raylog.raydp_jobs.checkpoints import BatchSource, ReadText, batch_source
 from raylog.raydp_jobs.clusters import Clusters
 from raylog.raydp_jobs.commit import Event, TaskReport, WriteLost, Written
@@ -90,7 +97,8 @@ class ExactlyOnceSink(Closing):
         Raises NoCheckpoint.
         """
         source = batch_source(read, batch_id, running_query(spark))
-        return replace(source, sources=tuple(self._identified(spark, source.sources)))
+        sources = identified(spark, source.sources, self._driver.clusters)
+        return replace(source, sources=tuple(sources))
 
     def write_batch(self, df: DataFrame, source: BatchSource) -> bool:
         """Write a micro-batch unless it is written; returns whether it was new.
@@ -123,7 +131,8 @@ class ExactlyOnceSink(Closing):
         Raises BatchFailed.
         """
         sources = (KafkaRange(starts or {}, ends or {}),) if starts or ends else ()
-        return self._write(df, mark, self._identified(df.sparkSession, sources))
+        clusters, own = self._driver.clusters, self._driver.cluster_id
+        return self._write(df, mark, identified(df.sparkSession, sources, clusters, own))
 
     def starting_offsets(
         self,
@@ -175,16 +184,6 @@ class ExactlyOnceSink(Closing):
             return run_parts(parts, topics, partial(self._run, identity))
 
         return self._driver.write(batch, run)
-
-    def _identified(self, spark: SparkSession, sources: Sequence[SourceRange]) -> list[SourceRange]:
-        """Sources with their clusters. Outside of a query they are of the sink's own cluster."""
-        found = identified(spark, sources, self._driver.clusters)
-        if found is not None:
-            return found
-        own = self._driver.cluster_id
-        return [
-            replace(one, cluster_id=own) if isinstance(one, KafkaRange) else one for one in sources
-        ]
 
     def _run(self, identity: ProducerIdentity, selected: DataFrame, topics: Topics) -> Event:
         """Let the tasks write once; raises BatchFailed for rows that no run could write."""
@@ -318,23 +317,28 @@ def running_query(spark: SparkSession) -> str | None:
 
 
 def identified(
-    spark: SparkSession, sources: Sequence[SourceRange], clusters: Clusters
-) -> list[SourceRange] | None:
-    """Sources with the clusters that the running query reads them from; None outside of a query.
+    spark: SparkSession,
+    sources: Sequence[SourceRange],
+    clusters: Clusters,
+    otherwise: str = UNKNOWN_CLUSTER,
+) -> list[SourceRange]:
+    """Sources with the clusters that the running query reads them from.
 
-    One whose place in the query cannot be told stays unknown.
+    `otherwise`: of those for which no query tells.
     """
-    bootstraps = kafka_bootstraps(spark)
-    if bootstraps is None:
-        return None
+    bootstraps = kafka_bootstraps(spark) or []
     if len(set(bootstraps)) == 1:
         bootstraps = bootstraps[:1] * len(sources)
+    elif len(bootstraps) != len(sources):
+        bootstraps = [None] * len(sources)
     found: list[SourceRange] = []
-    for number, source in enumerate(sources):
-        bootstrap = bootstraps[number] if len(bootstraps) == len(sources) else None
-        if isinstance(source, KafkaRange) and bootstrap is not None:
-            source = clusters.identified(source, bootstrap)
-        found.append(source)
+    for source, bootstrap in zip(sources, bootstraps, strict=True):
+        if not isinstance(source, KafkaRange):
+            found.append(source)
+        elif bootstrap is None:
+            found.append(replace(source, cluster_id=otherwise))
+        else:
+            found.append(clusters.identified(source, bootstrap))
     return found
 
 

@@ -175,7 +175,6 @@ class Pipeline(Closing):
             return self._sink.source_of(spark, self._read_checkpoint, batch_id)
         source = batch_source(self._read_checkpoint, batch_id, running_query(spark))
         found = identified(spark, source.sources, self._clusters)
-        assert found is not None, "the query runs"
         return replace(source, sources=tuple(found))
 
     def _letters(

@@ -75,6 +75,9 @@ def test_a_pattern_that_matches_nothing_yet_is_a_kafka_source() -> None:
     assert batch_source(files.get, 1).sources[0] == KafkaRange(offsets(10, 6), {})
 
 
-@pytest.mark.parametrize("line", ["-", "7", '{"logOffset":3}', "null", "[]"])
+@pytest.mark.parametrize(
+    "line",
+    ["-", "7", '{"logOffset":3}', "null", "[]", '{"shard":{"position":"x"}}', '{"a":{"0":"1"}}'],
+)
 def test_other_sources_have_no_kafka_offsets(line: str) -> None:
     assert kafka_offsets(line) == {}
