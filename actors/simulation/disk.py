@@ -222,6 +222,7 @@ class SimDisk:
         if self._volume.has(target):
             raise os_error(errno.EEXIST, target)
         self._volume.rename(source, target)
+        self._doubtful.add(source)
 
     def used(self, path: str) -> int:
         """Bytes that were written in a directory and all in it."""
