@@ -148,11 +148,11 @@ class SimLink:
             self.world.note("break", self.number)
             self.break_off()
 
-    def break_off(self, *, lingers: bool = False) -> None:
+    def break_off(self, *, lingers: bool = False, late_s: float | None = None) -> None:
         """The connection breaks: each side learns it in its own time.
 
         With `lingers`, and where the network is like that, what is on its way to the target
-        arrives late, though nobody waits for an answer.
+        arrives late, though nobody waits for an answer: after `late_s`, if that is given.
         """
         if not self._open:
             return
@@ -162,12 +162,16 @@ class SimLink:
         known_s = random.uniform(0.0001, 0.5)
         lingering = self.world.network.lingering
         if lingers or (lingering and random.random() < lingering):
-            late_s = LINGERS_S * random.random() ** 2
+            late_s = LINGERS_S * random.random() ** 2 if late_s is None else late_s
             self._there.stall(late_s)
             known_s += late_s
         else:
             self._there.close()
         loop.call_later(known_s, self._part, context=self._target.process.context)
+
+    def release(self) -> None:
+        """Have what a broken link still carries arrive now."""
+        self._there.release()
 
     def _detach(self) -> None:
         self._open = False

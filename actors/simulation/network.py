@@ -210,6 +210,12 @@ class Lane:
         """Let nothing arrive for a while."""
         self._stalled_s = self._loop.time() + seconds
 
+    def release(self) -> None:
+        """Let arrive now what was stalled."""
+        self._stalled_s = 0.0
+        for _ in range(len(self._due)):
+            self._next()
+
     def close(self) -> None:
         """Nothing more arrives."""
         self._due.clear()

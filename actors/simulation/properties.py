@@ -51,6 +51,7 @@ class Property(StrEnum):
     MARKERS_FORWARD = "epochs of a producer's markers never go back"
     ABORTS_INDEXED = "every replica knows the aborted transactions that its log has"
     TRANSACTIONS_END = "transactions end soon after their timeout, and readers get to the end"
+    HASTE_GOES_UNPUNISHED = "a producer that is alone is not fenced for going on at once"
 
 
 OF_TRANSACTIONS = frozenset(
@@ -66,6 +67,7 @@ OF_TRANSACTIONS = frozenset(
         Property.MARKERS_FORWARD,
         Property.ABORTS_INDEXED,
         Property.TRANSACTIONS_END,
+        Property.HASTE_GOES_UNPUNISHED,
     }
 )
 """Looked at where clients are transactional."""

@@ -10,14 +10,20 @@ from raylog.actors.group.offsets import OffsetStore
 from raylog.actors.group.shard import Shard
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.verifying import Held, Verifying
-from raylog.actors.transaction import ending, starting
+from raylog.actors.transaction import adding, ending, starting
 from raylog.actors.transaction.hosting import TransactionHost
 from raylog.actors.transaction.ids import Ids
 from raylog.actors.transaction.markers import MarkerSender
 from raylog.actors.transaction.shard import TransactionShard
+from raylog.actors.transaction.state import Transaction
 from raylog.actors.transaction.step import TransactionStep
 from raylog.storage.producers import ProducerStates
-from raylog.wire.errors import InvalidProducerEpoch
+from raylog.wire.errors import (
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    KafkaError,
+    ProducerFenced,
+)
 from raylog.wire.records import BatchHeader
 from tests.sim.planting import Plant, replace
 
@@ -113,6 +119,44 @@ def instances_share_an_epoch(stack: ExitStack) -> None:
 def answers_before_it_is_durable(stack: ExitStack) -> None:
     """EndTxn is answered when it is decided, not when that is durable."""
     replace(stack, TransactionStep, "answer", Step.answer_now)
+
+
+# ---- haste -----------------------------------------------------------------------------------
+
+
+@plant
+def fences_who_is_in_haste(stack: ExitStack) -> None:
+    """EndTxn 5 by who goes on while markers are being written is refused for good."""
+
+    def mistaken(found: Transaction) -> KafkaError:
+        return ProducerFenced(f"{found.transactional_id!r} is being completed")
+
+    replace(stack, ending, "completing", mistaken)
+
+
+@plant
+def opens_while_markers_are_written(stack: ExitStack) -> None:
+    """Partitions are added to a transaction while the one before is being completed."""
+    held = Ids.held
+
+    def mistaken(ids: Ids, transactional_id: str, producer_id: int, epoch: int) -> Transaction:
+        try:
+            return held(ids, transactional_id, producer_id, epoch)
+        except ConcurrentTransactions:
+            return ids.find(transactional_id)
+
+    replace(stack, Ids, "held", mistaken)
+    replace(stack, adding, "PREPARED", frozenset())
+
+
+@plant
+def forgets_to_stop_waiting(stack: ExitStack) -> None:
+    """A request that has waited for the end of a transaction in vain is answered twice."""
+
+    def mistaken(ids: Ids, transactional_id: str, asked: Any) -> bool:
+        return asked in ids._parked.get(transactional_id, [])
+
+    replace(stack, Ids, "unpark", mistaken)
 
 
 # ---- leaders ---------------------------------------------------------------------------------

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
-from raylog.actors.names import GROUP, TRANSACTION
+from raylog.actors.names import GROUP, REPLICA, TRANSACTION
+from raylog.actors.ports import TopicId
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.damage import ROLES
 from raylog.actors.simulation.faults import WEIGHTS, Faults
+from raylog.actors.simulation.link import LINGERS_S, SimLink
 from raylog.actors.simulation.world import Resident
 from raylog.actors.transaction.state import State
 
@@ -19,7 +22,17 @@ TRANSACTION_WEIGHTS = {
     "kill_at_failpoint": 6,
     "pause_coordinator": 2,
     "delay_markers": 4,
+    "delay_many_markers": 3,
+    "die_of_late_markers": 3,
+    "lose_decision": 3,
 }
+LATE_S = (0.5, 2.0, 7.0)
+"""How long markers are late one after the other."""
+RENEW_S = 0.05
+LOST_S = 0.03
+"""How long a coordinator lives on that cannot store its decision."""
+LOOK_S = 0.003
+"""How often it is looked whether the moment for a late marker has come."""
 _STORED = (
     State.EMPTY,
     State.ONGOING,
@@ -41,6 +54,10 @@ FAILPOINTS = (
 )
 
 
+Marked = tuple[int, TopicId, int]
+"""A producer, and a partition to which its marker goes."""
+
+
 class Ended(BaseException):
     """The process ends here: nothing that it was about to do happens."""
 
@@ -60,6 +77,9 @@ class TransactionalFaults(Faults):
             "kill_at_failpoint": self._kill_at_failpoint,
             "pause_coordinator": self._pause_coordinator,
             "delay_markers": self._delay_markers,
+            "delay_many_markers": self._delay_many_markers,
+            "die_of_late_markers": self._die_of_late_markers,
+            "lose_decision": self._lose_decision,
         }
 
     def heal(self) -> None:
@@ -104,7 +124,121 @@ class TransactionalFaults(Faults):
             victim.actor.failpoints.clear()
             self._do.tell(f"markers of {victim.machine.name} are late")
             for link in tuple(victim.links):
-                if link.source is victim and link.target_machine != victim.machine.name:
+                if _leads_away(link, victim):
                     link.break_off(lingers=True)
 
         victim.actor.failpoints.set("markers.sent", reached)
+
+    def _delay_many_markers(self) -> None:
+        """Half of all markers are late for some time: they meet later transactions."""
+
+        def reached(victim: Resident) -> None:
+            if (marked := self._sent_away(victim)) and self._random.random() < 0.5:
+                self._meet_the_next(victim, marked)
+
+        self._do.tell("many markers are late")
+        self._for_a_while(reached)
+
+    def _die_of_late_markers(self) -> None:
+        """Coordinators end while their markers are on their way; their successors repeat them."""
+
+        def reached(victim: Resident) -> None:
+            if (marked := self._sent_away(victim)) and self._random.random() < 0.3:
+                self._do.tell(f"markers of {victim.machine.name} outlive it:")
+                self._meet_the_next(victim, marked)
+                self._do.kill(victim)
+                raise Ended
+
+        self._for_a_while(reached)
+
+    def _for_a_while(self, reached: Callable[[Resident], None]) -> None:
+        """Have something befall coordinators that have sent markers, whichever there are."""
+        until_s = self._do.world.loop.time() + self._random.choice(LATE_S)
+
+        def renew() -> None:
+            is_over = self._do.is_over or self._do.world.loop.time() > until_s
+            for one in self._cluster.of_role(TRANSACTION):
+                if is_over:
+                    one.actor.failpoints.clear()
+                else:
+                    one.actor.failpoints.set("markers.sent", partial(reached, one))
+            if not is_over:
+                self._do.later(RENEW_S, renew)
+
+        renew()
+
+    def _lose_decision(self) -> None:
+        """A decision does not get into the log, and neither client nor coordinator asks again."""
+        victim = self._serving_coordinator()
+        if victim is None:
+            return
+
+        def reached() -> None:
+            victim.actor.failpoints.clear()
+            machine = victim.machine
+            self._do.tell(f"a decision is lost on {machine.name}:")
+            logs = [one for one in self._cluster.of_role(REPLICA) if one.machine is machine]
+            for one in logs:
+                self._do.pause(one, 1.0)
+            for one in (*logs, victim):
+                self._do.later(LOST_S, partial(self._do.kill, one))
+            machines = [one.name for one in self._cluster.machines]
+            pairs = [(client, one) for client in self._clients for one in machines]
+            back = [(one, client) for client, one in pairs]
+            self._do.cut(pairs + back, self._random.uniform(1.0, 6.0))
+
+        victim.actor.failpoints.set(f"{State.PREPARE_COMMIT.label}.decided", reached)
+
+    def _serving_coordinator(self) -> Resident | None:
+        """One that has transactional ids, if any has."""
+        found = [
+            one
+            for one in self._cluster.of_role(TRANSACTION)
+            if any(host.is_active and host.shard.ids.transactions for host in one.actor._shards)
+        ]
+        return self._random.choice(found) if found else None
+
+    def _sent_away(self, victim: Resident) -> set[Marked]:
+        """Whose markers are on their way from a coordinator to other machines."""
+        return {
+            (piece.sending.markers.producer_id, piece.topic_id, piece.index)
+            for piece in victim.actor._sender._unanswered
+            if self._cluster.machine_of(piece.leader) is not victim.machine
+        }
+
+    def _meet_the_next(self, victim: Resident, marked: set[Marked]) -> None:
+        """What was just sent arrives once a producer has its next transaction open, or much later.
+
+        The sender hears that its links are broken.
+        """
+        before = self._open_among(marked)
+        links = [one for one in tuple(victim.links) if _leads_away(one, victim)]
+        for link in links:
+            link.break_off(lingers=True, late_s=LINGERS_S)
+        until_s = self._do.world.loop.time() + LINGERS_S
+        moment_s = self._random.choice((0.0, 0.01, 0.05))
+
+        def look() -> None:
+            if self._open_among(marked) - before:
+                for link in links:
+                    self._do.later(moment_s, link.release)
+            elif self._do.world.loop.time() < until_s:
+                self._do.later(LOOK_S, look)
+
+        look()
+
+    def _open_among(self, marked: set[Marked]) -> set[tuple[int, int]]:
+        """Of these producers and partitions the open transactions: producer, first offset."""
+        return {
+            (producer_id, start)
+            for _, replica in self._cluster.replicas()
+            for key, partition in replica._partitions.items()
+            if partition.machine.is_leader
+            for producer_id, *place in marked
+            if key == tuple(place)
+            and (start := partition.log.producers.transaction_start(producer_id)) >= 0
+        }
+
+
+def _leads_away(link: SimLink, victim: Resident) -> bool:
+    return link.source is victim and link.target_machine != victim.machine.name

@@ -52,6 +52,8 @@ class History:
     """All transactions of one simulation."""
 
     sent: list[Sent] = field(default_factory=list)
+    instances: dict[str, set[str]] = field(default_factory=dict)
+    """Who has ever begun to use each transactional id."""
 
     def begin(self, label: str) -> Sent:
         """A transaction that begins."""

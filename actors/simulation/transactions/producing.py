@@ -5,6 +5,9 @@ more, seconds later, as from a connection that everybody thought was gone; and s
 version 1, where transactions share an epoch, what comes late would mean the next transaction: that
 is Kafka's, too (KIP-890 mends it). So there an instance that cannot be sure that nothing is on its
 way takes another epoch before it goes on.
+
+Some instances are in haste: as soon as a transaction is ended they begin the next one, while its
+markers are being written, and abort it, maybe several times.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from raylog.actors.simulation.transactions.history import (
     Sent,
     StableLedger,
 )
-from raylog.actors.simulation.transactions.requests import Coordinators
+from raylog.actors.simulation.transactions.requests import Coordinators, NotSent
 from raylog.wire.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -99,7 +102,7 @@ class BeginAnew(Exception):
 
 
 class Habits(NamedTuple):
-    """How an application behaves, and the network to it; the first four are probabilities."""
+    """How an application behaves, and the network to it; all but the last are probabilities."""
 
     repeats: float
     """That a request comes once more, later."""
@@ -107,6 +110,8 @@ class Habits(NamedTuple):
     """That it comes later only."""
     aborts: float
     dies: float
+    hastens: float
+    dawdles: float
     pause_s: float
     """Longest wait between transactions."""
 
@@ -143,6 +148,10 @@ class TransactionalClient:
         """Partitions of the open transaction, in version 1."""
         self._is_unsure = False
         """Whether something of this epoch may still be on its way."""
+        self._is_any_left = False
+        """Whether a request without an answer may still be."""
+        self._may_be_overtaken = False
+        """Whether an InitProducerId may still be: it would fence this instance."""
 
     @property
     def label(self) -> str:
@@ -156,6 +165,8 @@ class TransactionalClient:
                 await self.begin()
                 while not self.stopping:
                     await self.transact()
+                    while self.random.random() < self.habits.hastens and not self.stopping:
+                        await self.hasten()
                     await self.runtime.sleep(self.random.uniform(0, self.habits.pause_s))
             except BeginAnew as why:
                 self._world.note("begins anew", self.label, str(why))
@@ -189,8 +200,10 @@ class TransactionalClient:
                 raise Abort(type(refused).__name__) from refused
             except _REFUSED:
                 await self._wait()
-            except (*UNANSWERED, *_RETRIABLE):
+            except (*UNANSWERED, *_RETRIABLE) as failure:
                 self._is_unsure = True
+                if isinstance(failure, UNANSWERED) and not isinstance(failure, NotSent):
+                    self._is_any_left = True
                 await self._wait()
             if self.stopping:
                 raise BeginAnew("stops")
@@ -233,11 +246,14 @@ class TransactionalClient:
             producer_id=producer_id,
             producer_epoch=epoch,
         )
+        self.history.instances.setdefault(identity.transactional_id, set()).add(self.label)
+        self._is_any_left = False
         answer = await self.insist(
             lambda: self.coordinators.ask(identity.transactional_id, request, INIT_VERSION),
             patience_s=patience_s,
             repeats=False,
         )
+        self._may_be_overtaken = self._may_be_overtaken or self._is_any_left
         self.holder = (answer.producer_id, answer.producer_epoch)
         self._sequences.clear()
         self._is_unsure = False
@@ -245,6 +261,30 @@ class TransactionalClient:
     async def transact(self) -> None:
         """What is to be done once."""
         await self.write_transaction()
+
+    async def hasten(self) -> None:
+        """Abort a transaction at once of which nothing was written yet; in version 1 it is open."""
+        sent = self.history.begin(self.label)
+        try:
+            if self.identity.version < OWN_EPOCHS:
+                way = self.random.choice(self.ways)
+                await self._add(way.ledger.topic, way.ledger.partition)
+            await self._end(sent, committed=False)
+        except Abort as refused:
+            raise BeginAnew(f"haste: {refused}") from refused
+        except BeginAnew as why:
+            fenced = isinstance(why.__cause__, FENCED) and self._is_alone
+            self.checks.hold(Property.HASTE_GOES_UNPUNISHED, not fenced, self.label, why)
+            raise
+        self.checks.hold(Property.HASTE_GOES_UNPUNISHED, True)
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether nobody else can have raised the epoch: no timeout either, with nothing open."""
+        if self.identity.version < OWN_EPOCHS:
+            return False
+        others = self.history.instances[self.identity.transactional_id] - {self.label}
+        return not others and not self._may_be_overtaken
 
     async def write_transaction(self) -> Sent:
         """One transaction, from its begin to its end."""
@@ -269,7 +309,8 @@ class TransactionalClient:
             count = self.random.choice((1, 1, 2))
             values = [b"%s/%d/%d" % (sent.label.encode(), number, at) for at in range(count)]
             await self.write(sent, way, values)
-            if self.random.random() < 0.02:  # perhaps longer than the transaction may last
+            if self.random.random() < self.habits.dawdles:
+                # Now and then longer than the transaction may last; what comes late meets it.
                 await self._rest(self.random.uniform(0, self.identity.timeout_ms / 700))
 
     async def write(self, sent: Sent, way: Client, values: list[bytes]) -> None:

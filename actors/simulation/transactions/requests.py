@@ -40,6 +40,10 @@ _Request = (
 )
 
 
+class NotSent(PeerLost):
+    """A request has not left: nothing of it is on its way."""
+
+
 class Coordinators:
     """The coordinators of one client's transactional id and group."""
 
@@ -72,13 +76,13 @@ class Coordinators:
         any_broker = self._random.randrange(len(self._cluster.machines))
         broker_id: int = await self._call(any_broker, "coordinator_of", role, key)
         if broker_id < 0:
-            raise PeerLost("no coordinator is known")
+            raise NotSent("no coordinator is known")
         return broker_id
 
     async def _call(self, broker_id: int, method: str, *args: object) -> Any:
         port = self._cluster.port_of(broker_id)
         if port is None:
-            raise PeerLost("nobody listens there")
+            raise NotSent("nobody listens there")
         return await self._runtime.call(port.ref, method, *args, timeout_ms=CALL_TIMEOUT_MS)
 
 

@@ -169,6 +169,8 @@ class TransactionalSimulation(Simulation):
             strays=draw((0.0, 0.02, 0.1)),
             aborts=draw((0.1, 0.4)),
             dies=draw((0.0, 0.02, 0.1)),
+            hastens=draw((0.0, 0.3, 0.7)),
+            dawdles=draw((0.02, 0.02, 0.4)),
             pause_s=pause_s,
         )
 
@@ -222,7 +224,7 @@ class TransactionalSimulation(Simulation):
                 identity,
                 self.stable,
                 930 + number,
-                Habits(0.0, 0.0, 0.0, 0.0, 0.0),
+                Habits(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
             )
             try:
                 await last.begin(SERVED_AGAIN_S)
