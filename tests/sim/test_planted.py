@@ -25,6 +25,7 @@ KNOWN = {
     "ends_whatever_the_epoch": 10,
     "offsets_outlive_an_abort": 0,
     "fences_who_is_in_haste": 5,
+    "forgets_to_stop_waiting": 60,
     "opens_while_markers_are_written": 0,
     "repeats_markers_as_they_were": 186,
     "sends_markers_too_early": 66,
