@@ -197,7 +197,7 @@ _CLUSTER = (
     ConfigKey(
         "controller.quorum.auto.join.enable",
         _T.BOOLEAN,
-        "false",
+        "true",
         "Whether brokers come to vote on metadata by themselves: up to three, and in the place of "
         "their own lost directories.",
     ),

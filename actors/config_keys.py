@@ -6,6 +6,8 @@ take to start; `config_models.py` builds pydantic models from this table where p
 Deviations from Kafka:
 - `broker.heartbeat.interval.ms` 500 (Kafka 2,000) and `broker.session.timeout.ms` 6,000 (9,000):
   a lost broker is noticed sooner.
+- `controller.quorum.auto.join.enable` true (Kafka false): voters are brokers here, and a cluster
+  that has three shall survive the loss of one. Whom somebody removes by hand stays out.
 - `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are left to the system (Kafka
   102,400): a fetch is then one system call.
 - Keys of tiered storage (`remote.*`, `local.retention.*`), of JVM security providers, of ZooKeeper

@@ -328,7 +328,7 @@ class ControllerActor:
                 self._append(self._term, balanced)
                 if not (expired or balanced):
                     break
-            self._let_voters_join()
+            self._grow()
 
     def _check_lease(self) -> None:
         """Ask the voters before the lease ends, if their brokers' heartbeats do not come."""
@@ -520,15 +520,21 @@ class ControllerActor:
         self._append(term, decision.records)
         await self._committed(term, term.machine.image.offset)
 
-    def _let_voters_join(self) -> None:
-        """Begin the next change of the voters where they join by themselves (KIP-853)."""
-        if self._term is None or not self._settings.flag("controller.quorum.auto.join.enable"):
+    def _grow(self) -> None:
+        """Use brokers that have come to stay: for the internal topics, and as voters (KIP-853)."""
+        term, now_ms = self._term, self._session_ms()
+        if term is None:
             return
-        wanted = self._term.machine.voters.wanted(self._term.committed)
+        settled = term.machine.brokers.settled(now_ms)
+        self._append(term, term.machine.grow_internal_topics(now_ms, settled))
+        if not self._settings.flag("controller.quorum.auto.join.enable"):
+            return
+        wanted = term.machine.voters.wanted(term.committed, settled, now_ms)
         if wanted is not None:
-            self._runtime.start(self._change_voters(wanted), "change the voters")
+            self._runtime.start(self._change_voters(term, wanted), "change the voters")
 
-    async def _change_voters(self, wanted: AddVoter | RemoveVoter) -> None:
+    async def _change_voters(self, term: _Term, wanted: AddVoter | RemoveVoter) -> None:
+        log.info("the voters change by themselves: %s", wanted)
         try:
             if isinstance(wanted, AddVoter):
                 await self.add_voter(wanted)
@@ -536,6 +542,7 @@ class ControllerActor:
                 await self.remove_voter(wanted)
         except KafkaError as refused:
             log.info("the voters stay as they are: %s", refused)
+            term.machine.voters.postpone(self._session_ms())
 
     def _following(self, term: _Term) -> Voters:
         """The voters that were heard within the lease."""

@@ -60,6 +60,8 @@ class BrokerControl:
         """Broker id to the metadata it is known to have applied (exclusive)."""
         self._handed_over: dict[int, int] = {}
         """Broker that shuts down to the offset behind which others lead instead."""
+        self._live_since_ms: dict[tuple[int, str], int] = {}
+        """Broker and its directory to when it was seen to be live, and has been ever since."""
 
     def took_over(self, now_ms: int, silent_ms: int = 0) -> None:
         """This controller begins to serve: sessions have run since the one before was heard.
@@ -211,6 +213,24 @@ class BrokerControl:
     def _fenced(self, broker: BrokerRegistration) -> list[Record]:
         gone = list(self._partitions.broker_gone(broker.broker_id))
         return [BrokerFenced(broker.broker_id, broker.broker_epoch), *gone]
+
+    def settled(self, now_ms: int) -> dict[int, str]:
+        """Brokers, with their directories, that have been heard without a pause for a session.
+
+        Asked with every look at the sessions: what is begun by itself is begun with these.
+        """
+        pause_ms = self._session_timeout_ms // 2
+        live = [
+            (one.broker_id, one.directory_id)
+            for one in self._image.live_brokers()
+            if now_ms - self._last_contact_ms.get(one.broker_id, 0) < pause_ms
+        ]
+        self._live_since_ms = {one: self._live_since_ms.get(one, now_ms) for one in live}
+        return {
+            broker_id: directory_id
+            for (broker_id, directory_id), since_ms in self._live_since_ms.items()
+            if now_ms - since_ms >= self._session_timeout_ms + pause_ms
+        }
 
     def unregister(self, broker_id: int) -> Decision[None]:
         """Forget a broker that will not come back; its replicas stay assigned to it."""

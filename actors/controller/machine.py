@@ -7,7 +7,7 @@ of its own over the same image; this one puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from random import Random  # noqa: TID251 - the type; chance is handed in
 
 from raylog.actors.config import BrokerSettings
@@ -27,6 +27,7 @@ from raylog.actors.controller.brokers import BrokerControl
 from raylog.actors.controller.configs import ConfigControl
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.features import FeatureControl
+from raylog.actors.controller.internal_topics import InternalTopicControl
 from raylog.actors.controller.leaders import LeaderControl
 from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.reassignments import ReassignmentControl
@@ -62,6 +63,7 @@ class ControllerMachine:
         self.configs = ConfigControl(self.image, settings)
         self.features = FeatureControl(self.image)
         self.voters = VoterControl(self.image)
+        self.internal_topics = InternalTopicControl(self.image, settings, self.reassignments)
 
     def replay(self, records: Iterable[Record]) -> None:
         """Take records into the state: of the log when loading, or just appended."""
@@ -110,6 +112,18 @@ class ControllerMachine:
         decision = self.configs.alter(asked)
         follows = list(self.partitions.min_isr_changed(decision.records))
         return Decision([*decision.records, *follows], decision.response)
+
+    def grow_internal_topics(self, now_ms: int, settled: Collection[int]) -> list[Record]:
+        """Give internal topics what a cluster that has grown can give them; one step at a time."""
+        if not self.internal_topics.may_grow(settled):
+            return []
+        records = self.internal_topics.grow(now_ms, settled)
+        min_isr = None if records else self.internal_topics.min_isr()
+        if min_isr is not None:
+            records = self.alter_configs(min_isr).records
+        if not records:
+            self.internal_topics.rest(settled)
+        return records
 
     def update_features(self, asked: UpdateFeatures) -> Decision[list[FeatureOutcome]]:
         """Change feature levels, and what follows from them."""

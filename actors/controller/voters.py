@@ -14,11 +14,15 @@ is accepted only if a majority of it follows this controller: else nothing would
 more, this change included.
 
 The controller is no voter itself: the voter on its own node is removed like any other.
+
+Brokers come to vote by themselves (`wanted`) until there are three, once they have been live for a
+while: one that comes and goes is not taken. After a change that failed nothing is tried for a
+while either. Whom somebody has removed by hand stays out until he is added by hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from raylog.actors.controller.api import AddVoter, RemoveVoter
 from raylog.actors.controller.decision import Decision
@@ -37,6 +41,8 @@ VOTERS_MAX = 5
 VOTERS_WANTED = 3
 """Where they join by themselves (controller.quorum.auto.join.enable)."""
 JOIN_TIMEOUT_MS = 10_000
+WANTED_AGAIN_MS = 30_000
+"""Between a change that failed and the next one that nobody asked for."""
 
 
 class VoterControl:
@@ -47,6 +53,8 @@ class VoterControl:
         self._joining: Voter | None = None
         self._changed_below = 0
         """Where the metadata ends with the last change (exclusive)."""
+        self._wanted_from_ms = 0
+        """Before that nothing is changed that nobody asked for."""
 
     def begin_joining(self, asked: AddVoter, committed: int) -> None:
         """Accept an add: the copy is to be brought level. `joined` or `gave_up` follows.
@@ -74,12 +82,14 @@ class VoterControl:
         """The copy is level: let it vote. `following` are the voters that follow the controller."""
         assert self._joining is not None, "a copy is brought level before it votes"
         joining, self._joining = self._joining, None
-        return self._changed((*self._image.voters, joining), {*following, joining})
+        kept_out = tuple(one for one in self._image.kept_out if one != joining[0])
+        voters = (*self._image.voters, joining)
+        return self._changed(voters, kept_out, {*following, joining})
 
     def remove(
         self, asked: RemoveVoter, committed: int, following: Collection[Voter]
     ) -> Decision[None]:
-        """Take the vote from a copy.
+        """Take the vote from a copy; its broker stays out if the copy was not lost.
 
         Raises VoterNotFound, for the last voter too, RequestTimedOut while another change is under
         way, InvalidRequest if too few of those that stay follow.
@@ -91,21 +101,32 @@ class VoterControl:
             raise VoterNotFound(
                 f"Cannot remove voter {_name(voter)} from the set of voters {_names(voters)}"
             )
-        return self._changed(tuple(one for one in voters if one != voter), following)
+        broker = self._image.brokers.get(asked.broker_id)
+        is_lost = broker is not None and broker.directory_id != asked.directory_id
+        kept_out = {*self._image.kept_out, *(() if is_lost else (asked.broker_id,))}
+        left = tuple(one for one in voters if one != voter)
+        return self._changed(left, tuple(sorted(kept_out)), following)
 
-    def wanted(self, committed: int) -> AddVoter | RemoveVoter | None:
+    def postpone(self, now_ms: int) -> None:
+        """A change that nobody asked for has failed: the next one has time."""
+        self._wanted_from_ms = now_ms + WANTED_AGAIN_MS
+
+    def wanted(
+        self, committed: int, settled: Mapping[int, str], now_ms: int
+    ) -> AddVoter | RemoveVoter | None:
         """The next change where voters join by themselves; None while one is under way.
 
         A voter leaves whose broker lives in another directory. There are to be three voters:
-        two are added where there are three brokers for it, for of two none may be lost.
+        two are added where there are three brokers for it, for of two none may be lost. `settled`
+        are brokers that have been live for a while, with their directories.
         """
-        if self._is_changing(committed):
+        if self._is_changing(committed) or now_ms < self._wanted_from_ms:
             return None
-        live = {one.broker_id: one.directory_id for one in self._image.live_brokers()}
+        live = dict(settled)
         for broker_id, directory_id in self._image.voters:
             if len(self._image.voters) > 1 and live.get(broker_id, directory_id) != directory_id:
                 return RemoveVoter(broker_id, directory_id)
-        for broker_id, _ in self._image.voters:
+        for broker_id in (*(one for one, _ in self._image.voters), *self._image.kept_out):
             live.pop(broker_id, None)
         voters = len(self._image.voters)
         if voters < VOTERS_WANTED <= voters + len(live):
@@ -113,7 +134,9 @@ class VoterControl:
             return AddVoter(first, live[first], JOIN_TIMEOUT_MS)
         return None
 
-    def _changed(self, voters: Voters, following: Collection[Voter]) -> Decision[None]:
+    def _changed(
+        self, voters: Voters, kept_out: tuple[int, ...], following: Collection[Voter]
+    ) -> Decision[None]:
         present = sum(one in following for one in voters)
         if present * 2 <= len(voters):
             raise InvalidRequest(
@@ -121,7 +144,7 @@ class VoterControl:
                 "no majority: the metadata could not be changed any more."
             )
         self._changed_below = self._image.offset + 1
-        return Decision([VotersChanged(voters)], None)
+        return Decision([VotersChanged(voters, kept_out)], None)
 
     def _is_changing(self, committed: int) -> bool:
         return self._joining is not None or self._changed_below > committed

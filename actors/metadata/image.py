@@ -134,6 +134,8 @@ class MetadataImage:
     cluster_id: str = ""
     metadata_id: str = ""
     voters: Voters = ()
+    kept_out: tuple[int, ...] = ()
+    """Brokers that do not come to vote by themselves."""
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
     topics: dict[TopicId, Topic] = field(default_factory=dict)
     topic_ids: dict[str, TopicId] = field(default_factory=dict)
@@ -214,7 +216,7 @@ class MetadataImage:
         records: list[Record] = [LeaderChanged(self.controller_epoch, self.controller)]
         if self.cluster_id:
             records.append(ClusterNamed(self.cluster_id, self.metadata_id))
-        records.append(VotersChanged(self.voters))
+        records.append(VotersChanged(self.voters, self.kept_out))
         for broker in self.brokers.values():
             records.extend(_broker_records(broker))
         for topic in self.topics.values():
@@ -279,7 +281,7 @@ def _cluster_named(image: MetadataImage, record: ClusterNamed) -> None:
 
 
 def _voters_changed(image: MetadataImage, record: VotersChanged) -> None:
-    image.voters = record.voters
+    image.voters, image.kept_out = record.voters, record.kept_out
 
 
 def _broker_registered(image: MetadataImage, record: BrokerRegistered) -> None:

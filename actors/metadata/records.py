@@ -48,6 +48,8 @@ class VotersChanged(NamedTuple):
     """The brokers that hold the metadata log, each with the directory it holds it in."""
 
     voters: Voters
+    kept_out: tuple[int, ...] = ()
+    """Brokers that somebody has taken the vote from: they do not come to vote by themselves."""
 
 
 @distinct

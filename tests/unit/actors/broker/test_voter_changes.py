@@ -76,7 +76,7 @@ def test_a_cluster_grows_from_one_voter_to_three(tmp_path: Path, seed: int) -> N
         await cluster.create("alone", at=0, replicas=1)
         await cluster.stop()
         cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], next(seeds)), tmp_path)
-        await cluster.start(3)
+        await cluster.start(3, controller_quorum_auto_join_enable="false")
         assert await voters(cluster) == [0]
         assert [cluster.broker(one)._votes for one in range(3)] == [True, False, False]
         await add(cluster, 1)
@@ -162,25 +162,25 @@ def test_who_is_away_does_not_join_and_who_was_removed_does_not_disturb(tmp_path
     play(story, tmp_path, 2)
 
 
-def test_voters_join_by_themselves_where_that_is_wanted(tmp_path: Path) -> None:
+def test_voters_join_by_themselves(tmp_path: Path) -> None:
     async def main() -> None:
         cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], 1), tmp_path)
         await cluster.start(1)
         await cluster.stop()
         cluster = VotingBrokers(VirtualWorld(lambda role: ROLES[role], 2), tmp_path)
-        await cluster.start(3, controller_quorum_auto_join_enable="true")
+        await cluster.start(3)
 
         def three_vote() -> bool:
             return all(cluster.broker(one)._votes for one in range(3))
 
-        await cluster.until(three_vote)
+        await cluster.until(three_vote, 30)
         path, lost = cluster.broker(1)._path, directory(cluster, 1)
         cluster.lose(1)
         shutil.rmtree(path)
         await cluster.runtime.sleep(10)
         await cluster.come_back(1)
         await cluster.until(lambda: cluster.broker(1)._state == "running", 30)
-        await cluster.until(three_vote)
+        await cluster.until(three_vote, 30)
         assert directory(cluster, 1) != lost
         assert sorted(await voters(cluster)) == [0, 1, 2]
         await cluster.stop()

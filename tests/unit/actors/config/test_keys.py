@@ -14,6 +14,7 @@ _ROWS = [
 _DEVIATIONS = {
     "broker.heartbeat.interval.ms": "500",
     "broker.session.timeout.ms": "6000",
+    "controller.quorum.auto.join.enable": "true",
     "group.coordinator.rebalance.protocols": "classic,consumer",
     "internal.segment.bytes": "",
     "log.flush.interval.ms": "9223372036854775807",

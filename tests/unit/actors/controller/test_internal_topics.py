@@ -1,10 +1,24 @@
-"""What the internal topics are made like."""
+"""What the internal topics are made like, and how they grow with the cluster."""
+
+from collections import Counter
 
 import pytest
 
-from raylog.actors.config import BrokerSettings
-from raylog.actors.controller.api import CreateTopics, NewTopic
-from raylog.actors.controller.internal_topics import internal_topic
+from raylog.actors.config import BrokerSettings, ResourceType
+from raylog.actors.controller.api import (
+    AlterReassignments,
+    CreateTopics,
+    NewTopic,
+    ReassignPartition,
+)
+from raylog.actors.controller.internal_topics import (
+    GROWN_AGAIN_MS,
+    GROWN_AT_ONCE,
+    InternalTopicControl,
+    internal_topic,
+)
+from raylog.actors.metadata.image import PartitionState
+from raylog.actors.metadata.records import ConfigChanged, PartitionChanged, Record
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from tests.support.controllers import Controlled
 
@@ -50,3 +64,182 @@ def test_one_broker_is_enough(name: str) -> None:
 def test_no_other_topic_is_internal() -> None:
     with pytest.raises(AssertionError, match="t is no internal topic"):
         internal_topic("t", BrokerSettings(), 1)
+
+
+# ---- growing ---------------------------------------------------------------------------------
+
+
+class Growing(Controlled):
+    """Brokers that come to a cluster with an internal topic of one replica."""
+
+    def __init__(self, name: str = OFFSETS_TOPIC, partitions: int = 25, **settings: str) -> None:
+        count = f"{'offsets.topic' if name == OFFSETS_TOPIC else 'transaction.state.log'}"
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        super().__init__(1, {f"{count}.num.partitions": str(partitions), **given})
+        asked = internal_topic(name, BrokerSettings(given), 1)
+        asked = asked._replace(num_partitions=partitions)
+        self.carry(self.machine.topics.create(CreateTopics([asked])))
+        self.name = name
+
+    def join(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.register(broker_id)
+            self.beat(broker_id)
+
+    def grow(self, *alive: int, seconds: int = 10) -> list[Record]:
+        """What is begun within a time in which these brokers live; replayed."""
+        begun = []
+        for _ in range(2 * seconds):
+            self.pass_time(500, *alive)
+            settled = self.machine.brokers.settled(self.now_ms)
+            records = self.machine.grow_internal_topics(self.now_ms, settled)
+            self.machine.replay(records)
+            begun += records
+        return begun
+
+    def states(self) -> list[PartitionState]:
+        topic = self.image.topic(self.name)
+        assert topic is not None
+        return topic.partitions
+
+    def copied(self) -> None:
+        """All replicas that are being added are in sync."""
+        topic = self.image.topic(self.name)
+        assert topic is not None
+        for index, state in enumerate(topic.partitions):
+            if state.is_reassigned:
+                change = self.machine.partitions.change(
+                    (topic.topic_id, index),
+                    state,
+                    self.machine.partitions.rules().of(topic.topic_id),
+                )
+                change.isr = state.replicas
+                record = change.record()
+                assert record is not None
+                self.machine.replay([record])
+
+    def factors(self) -> list[int]:
+        return [len(state.replicas) for state in self.states()]
+
+
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_internal_topics_get_their_replicas_when_there_are_brokers_for_it(name: str) -> None:
+    world = Growing(name)
+    assert world.grow(0) == []
+    world.join(1, 2)
+    for step in (GROWN_AT_ONCE, GROWN_AT_ONCE, 5):
+        begun = world.grow(0, 1, 2)
+        assert len(begun) == step
+        assert world.grow(0, 1, 2) == []  # until these have what they were given
+        world.copied()
+    assert world.factors() == [3] * 25
+    assert all(len(state.isr) == 3 and not state.is_reassigned for state in world.states())
+    first = Counter(state.replicas[0] for state in world.states())
+    assert sorted(first.values()) == [8, 8, 9]  # who leads is spread, too
+    assert all(isinstance(one, ConfigChanged) for one in world.grow(0, 1, 2))
+    assert world.grow(0, 1, 2, seconds=60) == []
+
+
+def test_two_brokers_are_better_than_one_and_three_than_two() -> None:
+    world = Growing(partitions=3)
+    world.join(1)
+    world.grow(0, 1)
+    world.copied()
+    assert world.factors() == [2, 2, 2]
+    world.join(2)
+    world.grow(0, 1, 2)
+    world.copied()
+    assert world.factors() == [3, 3, 3]
+    world.join(3)
+    assert world.grow(0, 1, 2, 3, seconds=60) == []
+
+
+def test_replicas_go_to_the_brokers_that_have_the_fewest() -> None:
+    world = Growing(partitions=20)
+    world.join(1, 2, 3, 4)
+    for _ in range(2):
+        world.grow(0, 1, 2, 3, 4)
+        world.copied()
+    held = Counter(one for state in world.states() for one in state.replicas)
+    assert held == {0: 20, 1: 10, 2: 10, 3: 10, 4: 10}
+
+
+@pytest.mark.parametrize(("wanted", "factor"), [("1", 1), ("2", 2), ("3", 3)])
+def test_as_many_as_are_configured_and_no_more(wanted: str, factor: int) -> None:
+    world = Growing(partitions=2, offsets_topic_replication_factor=wanted)
+    world.join(1, 2, 3)
+    world.grow(0, 1, 2, 3)
+    world.copied()
+    assert world.factors() == [factor] * 2
+
+
+def test_a_broker_that_comes_and_goes_is_given_nothing() -> None:
+    world = Growing()
+    for _ in range(5):
+        world.join(1)
+        assert world.grow(0, 1, seconds=4) == []
+        assert not [one for one in world.grow(0, seconds=8) if isinstance(one, PartitionChanged)]
+        world.expire()
+    world.join(1)
+    assert len(world.grow(0, 1)) == GROWN_AT_ONCE
+
+
+def test_one_that_goes_while_it_is_given_replicas_holds_up_the_others_no_longer_than_it_lives() -> (
+    None
+):
+    world = Growing(partitions=12)
+    world.join(1, 2)
+    assert len(world.grow(0, 1, 2)) == GROWN_AT_ONCE
+    world.pass_time(10_000, 0, 1)
+    assert len(world.grow(0, 1)) == 2
+    assert all(state.adding_replicas for state in world.states())
+
+
+def test_what_somebody_has_called_off_is_left_alone_for_a_while() -> None:
+    world = Growing(partitions=1)
+    world.join(1, 2)
+    world.grow(0, 1, 2)
+    cancel = AlterReassignments([ReassignPartition(OFFSETS_TOPIC, 0, None)])
+    world.carry(world.machine.reassignments.alter(cancel))
+    assert world.factors() == [1]
+    assert world.grow(0, 1, 2, seconds=60) == []
+    world.pass_time(GROWN_AGAIN_MS, 0, 1, 2)
+    world.carry(world.machine.topics.create(CreateTopics([NewTopic("news", 1, 1)])))
+    assert len(world.grow(0, 1, 2)) == 1
+
+
+def test_nothing_is_taken_away_and_no_other_topic_is_touched() -> None:
+    world = Growing(partitions=2, offsets_topic_replication_factor="1")
+    world.topic("t", (0,))
+    world.join(1, 2)
+    asked = AlterReassignments([ReassignPartition(OFFSETS_TOPIC, 0, (0, 1, 2))])
+    world.carry(world.machine.reassignments.alter(asked))
+    world.copied()
+    assert world.grow(0, 1, 2, seconds=60) == []
+    assert world.factors() == [3, 1]
+
+
+def test_the_transactions_topic_asks_for_more_in_sync_when_it_has_them() -> None:
+    world = Growing(TRANSACTIONS_TOPIC, partitions=2)
+
+    def min_isr() -> str:
+        return world.image.configs_of(ResourceType.TOPIC, TRANSACTIONS_TOPIC)["min.insync.replicas"]
+
+    world.join(1, 2)
+    world.grow(0, 1, 2)
+    assert min_isr() == "1"
+    world.copied()
+    assert [one.value for one in world.grow(0, 1, 2) if isinstance(one, ConfigChanged)] == ["2"]
+    assert min_isr() == "2"
+    lower = ConfigChanged(ResourceType.TOPIC, TRANSACTIONS_TOPIC, "min.insync.replicas", "1")
+    world.machine.replay([lower])
+    world.pass_time(10_000, 0)  # in an emergency, which two brokers' loss is
+    assert not [one for one in world.grow(0) if isinstance(one, ConfigChanged)]
+    assert min_isr() == "1"
+
+
+def test_nothing_is_looked_at_while_nothing_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Growing(partitions=2, offsets_topic_replication_factor="1")
+    world.grow(0)
+    monkeypatch.setattr(InternalTopicControl, "grow", None)
+    assert world.grow(0, seconds=60) == []

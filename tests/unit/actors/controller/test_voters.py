@@ -3,7 +3,8 @@
 import pytest
 
 from raylog.actors.controller.api import AddVoter, RemoveVoter
-from raylog.actors.controller.voters import VOTERS_MAX
+from raylog.actors.controller.voters import VOTERS_MAX, WANTED_AGAIN_MS
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Voters, VotersChanged
 from raylog.wire.errors import (
     DuplicateVoter,
@@ -142,26 +143,103 @@ def test_a_lost_voter_is_removed_and_its_brokers_new_directory_added() -> None:
     assert quorum.image.voters == (*named(0, 1), (2, "new"))
 
 
+def settle(quorum: Quorum, *alive: int) -> None:
+    """Let these brokers be live for longer than a session."""
+    for _ in range(20):
+        quorum.machine.brokers.settled(quorum.now_ms)
+        quorum.pass_time(500, *alive)
+
+
+def wanted(quorum: Quorum, committed: int = 1_000) -> AddVoter | RemoveVoter | None:
+    settled = quorum.machine.brokers.settled(quorum.now_ms)
+    return quorum.voters.wanted(committed, settled, quorum.now_ms)
+
+
 def test_voters_that_join_by_themselves_become_three() -> None:
-    assert Quorum(0, brokers=2).voters.wanted(1_000) is None
+    two = Quorum(0, brokers=2)
+    settle(two, 0, 1)
+    assert wanted(two) is None
     quorum = Quorum(0, brokers=4)
+    settle(quorum, 0, 1, 2, 3)
     for joining in (1, 2):
-        wanted = quorum.voters.wanted(1_000)
-        assert wanted == AddVoter(joining, f"d{joining}", 10_000)
-        quorum.begin(wanted)
-        assert quorum.voters.wanted(1_000) is None
+        asked = wanted(quorum)
+        assert asked == AddVoter(joining, f"d{joining}", 10_000)
+        quorum.begin(asked)
+        assert wanted(quorum) is None
         quorum.joined(0, 1)
-        assert quorum.voters.wanted(quorum.image.offset - 1) is None
-    assert quorum.voters.wanted(1_000) is None
+        assert wanted(quorum, quorum.image.offset - 1) is None
+    assert wanted(quorum) is None
+
+
+def test_a_broker_that_comes_and_goes_does_not_join() -> None:
+    quorum = Quorum(0, brokers=2)
+    settle(quorum, 0, 1)
+    quorum.register(2)
+    for _ in range(5):
+        quorum.beat(2)
+        quorum.pass_time(4_000, 0, 1, 2)
+        assert wanted(quorum) is None
+        quorum.pass_time(8_000, 0, 1)
+        assert wanted(quorum) is None
+    quorum.beat(2)
+    settle(quorum, 0, 1, 2)
+    assert wanted(quorum) == AddVoter(1, "d1", 10_000)
+
+
+def test_another_directory_of_a_broker_has_to_be_there_for_a_while_too() -> None:
+    quorum = Quorum(0, 1, 2, brokers=3)
+    settle(quorum, 0, 1, 2)
+    quorum.pass_time(10_000, 0, 1)
+    quorum.register(2, directory_id="new", incarnation="later")
+    quorum.beat(2)
+    assert wanted(quorum) is None
+    settle(quorum, 0, 1, 2)
+    assert wanted(quorum) == remove(2)
+
+
+def test_after_a_change_that_failed_nothing_changes_for_a_while() -> None:
+    quorum = Quorum(0, brokers=3)
+    settle(quorum, 0, 1, 2)
+    asked = wanted(quorum)
+    assert isinstance(asked, AddVoter)
+    quorum.begin(asked)
+    quorum.voters.gave_up()
+    quorum.voters.postpone(quorum.now_ms)
+    assert wanted(quorum) is None
+    quorum.pass_time(WANTED_AGAIN_MS - 1, 0, 1, 2)
+    assert wanted(quorum) is None
+    quorum.pass_time(1, 0, 1, 2)
+    assert wanted(quorum) == asked
+
+
+def test_whom_somebody_has_removed_stays_out_until_somebody_adds_him() -> None:
+    quorum = Quorum(0, 1, 2, brokers=3)
+    quorum.remove(remove(2), 0, 1)
+    assert quorum.image.kept_out == (2,)
+    settle(quorum, 0, 1, 2)
+    assert wanted(quorum) is None
+    again = MetadataImage()
+    again.apply_update(-1, quorum.image.offset, quorum.image.snapshot())
+    assert again.kept_out == (2,)
+    quorum.register(3)
+    quorum.beat(3)
+    settle(quorum, 0, 1, 2, 3)
+    assert wanted(quorum) == AddVoter(3, "d3", 10_000)
+    quorum.begin(add(2))
+    quorum.joined(0, 1)
+    assert quorum.image.voters == named(0, 1, 2)
+    assert not quorum.image.kept_out
 
 
 def test_a_lost_voter_is_replaced_when_its_broker_is_back() -> None:
     quorum = Quorum(0, 1, 2, brokers=3)
     quorum.pass_time(10_000, 0, 1)
-    assert quorum.voters.wanted(1_000) is None
+    assert wanted(quorum) is None
     quorum.register(2, directory_id="new", incarnation="later")
     quorum.beat(2)
-    wanted = quorum.voters.wanted(1_000)
-    assert wanted == remove(2)
-    quorum.remove(wanted, 0, 1)
-    assert quorum.voters.wanted(1_000) == AddVoter(2, "new", 10_000)
+    settle(quorum, 0, 1, 2)
+    asked = wanted(quorum)
+    assert asked == remove(2)
+    quorum.remove(asked, 0, 1)
+    assert quorum.image.kept_out == ()  # nobody has taken the vote from its broker
+    assert wanted(quorum) == AddVoter(2, "new", 10_000)
