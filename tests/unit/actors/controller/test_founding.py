@@ -225,11 +225,16 @@ def test_why_a_controller_does_not_serve_is_told() -> None:
     async def story(world: World) -> None:
         await world.down(1)
         await world.start_controller()
-        with pytest.raises(NotController, match="does not serve: it has not won an epoch yet"):
-            await world.runtime.call(NAME, "follow", Follow(9, 0, 0), timeout_ms=TIMEOUT_MS)
-        await asyncio.sleep(0.01)
-        with pytest.raises(NotController, match="does not serve: no voter has any metadata, and"):
-            await world.runtime.call(NAME, "follow", Follow(9, 0, 0), timeout_ms=TIMEOUT_MS)
+        asked = Follow(9, 0, 0)
+        told: list[str] = []
+        while len(told) < 2:
+            with pytest.raises(NotController) as refused:
+                await world.runtime.call(NAME, "follow", asked, timeout_ms=TIMEOUT_MS)
+            if str(refused.value) not in told:
+                told.append(str(refused.value))
+            await asyncio.sleep(0)
+        assert "does not serve: it has not won an epoch yet" in told[0]
+        assert "does not serve: no voter has any metadata, and broker 1 has not said" in told[1]
 
     scenario_of(story, 2)
 
