@@ -13,14 +13,23 @@ from raylog.client.admin import Resource, ResourceType
 from raylog.client.groups import CommittedOffset
 from raylog.client.partitioner import partition_of_key
 from raylog.raydp_jobs.batches import Batch, KafkaRange, OtherRange, SourceMismatch, StateLost
-from raylog.raydp_jobs.commit import CommitOffsets, Effect, End, Event, Write
+from raylog.raydp_jobs.commit import (
+    CommitOffsets,
+    Effect,
+    End,
+    Event,
+    Write,
+    WriteLost,
+    WriteState,
+)
 from raylog.raydp_jobs.driver import SinkDriver, SinkSettings, look_up_state, name_of
 from raylog.raydp_jobs.marks import Job, Mark
 from raylog.raydp_jobs.state_topic import PARTITIONS, STATE_TOPIC, BadStateTopic
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import TransactionalIdNotFound
+from tests.spark.conftest import VERSIONS
 from tests.spark.driving import Driver, driving, expected
-from tests.spark.reading import values
+from tests.spark.reading import read_all, values
 from tests.support.ray_clusters import wait_until
 
 WIDE = 5_000
@@ -384,6 +393,44 @@ def test_a_state_is_found_when_its_topic_has_got_more_partitions(
             assert later.write(later.batch(batch_id)) is (batch_id == 1)
     with driving(bootstrap, moved, states) as later:
         assert not later.write(later.batch(1))
+
+
+@pytest.mark.parametrize(
+    "bootstrap", [one for one in VERSIONS if one[1] == 2], ids=lambda one: one[0], indirect=True
+)
+def test_a_state_survives_compaction(
+    bootstrap: str, client: BlockingClient, topic: str, states: str
+) -> None:
+    """The marker of a transaction whose state is kept stays, or that would look undecided."""
+    configs = {
+        "cleanup.policy": "compact",
+        "internal.segment.bytes": "2000",
+        "min.cleanable.dirty.ratio": "0.0",
+        "delete.retention.ms": "0",
+        "flush.messages": "1",
+    }
+    client.create_topics([NewTopic(states, 1, configs=configs), NewTopic(f"{topic}-in", 1)])
+    lost: set[int] = set()
+
+    def lose(effect: Effect) -> Event | None:
+        """The first transaction of each batch is aborted when its state is written."""
+        if isinstance(effect, WriteState) and effect.state.sequence not in lost:
+            lost.add(effect.state.sequence)
+            return WriteLost("an executor is gone")
+        return None
+
+    with driving(bootstrap, topic, states) as driver:
+        driver.after = lose
+        for batch_id in range(12):
+            assert driver.write(driver.batch(batch_id), rows=0)
+
+    def records() -> int:
+        return len(read_all(bootstrap, states, read_committed=False)[0])
+
+    wait_until(lambda: records() < 12, "compaction", 120)
+    with driving(bootstrap, topic, states) as later:
+        assert not later.write(later.batch(11))
+        assert later.write(later.batch(12), rows=0)
 
 
 def test_the_order_of_topics_is_not_the_sinks_identity(
