@@ -179,14 +179,15 @@ class StateTopic:
             await self.core.partitions_of([self.name])
 
     async def _read(self) -> None:
-        """Read on in the sink's own partition, and in all if it has nothing there."""
+        """Read on where the sink has records, and in all partitions if it has none."""
         await self.core.refresh([self.name])
         topic = self.core.cluster.topic(self.name)
         if topic.topic_id != self._topic_id:  # it is another one under the same name
             self._scans.clear()
             self._topic_id = topic.topic_id
         own = await self.partition()
-        await self._read_on({own.partition, *self._scans})
+        known = {partition for partition, scan in self._scans.items() if scan.is_known}
+        await self._read_on({own.partition, *known})
         if not any(scan.is_known for scan in self._scans.values()):
             await self._read_on(topic.partitions)
 
