@@ -36,7 +36,7 @@ KNOWN = {
 
 @pytest.mark.timeout(36_000 if EVERY else 120)
 @pytest.mark.parametrize("name", sorted(ALL if EVERY else KNOWN))
-def test_a_planted_mistake_is_found(name: str) -> None:
+def test_a_planted_mistake_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan(kind=Kind.TRANSACTIONS if name in TRANSACTION_PLANTS else Kind.PLAIN)
     around = KNOWN.get(name, 0)
     seeds = [around, *range(SEEDS_MAX)] if EVERY else range(around, around + 40)
