@@ -15,7 +15,6 @@ from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
-from raylog.client.groups import GroupAdmin
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
@@ -42,9 +41,8 @@ from raylog.raydp_jobs.commit import (
     WriteState,
     Written,
 )
-from raylog.raydp_jobs.continuity import state_of
 from raylog.raydp_jobs.coordinator import Transactions
-from raylog.raydp_jobs.marks import group_marks
+from raylog.raydp_jobs.lookup import name_of
 from raylog.raydp_jobs.partition_run import PartitionRun
 from raylog.raydp_jobs.permits import PermitDesk
 from raylog.raydp_jobs.protocol import choose_protocol
@@ -269,11 +267,6 @@ class SinkDriver:
         return int(self._io.now_ms())
 
 
-def name_of(sink_id: str) -> str:
-    """The transactional id and the group of a sink."""
-    return f"raylog-sink-{sink_id}"
-
-
 def ends_of(state: SinkState, cluster_id: str = UNKNOWN_CLUSTER) -> dict[TopicPartition, int]:
     """Where sources are written up to, of one cluster or of all.
 
@@ -287,33 +280,6 @@ def ends_of(state: SinkState, cluster_id: str = UNKNOWN_CLUSTER) -> dict[TopicPa
             raise ValueError(f"{key} is read of several clusters: say which by source_bootstrap")
         found[key] = end
     return found
-
-
-def look_up_state(
-    client: ClientSettings,
-    sink_id: str,
-    topics: Sequence[str],
-    *,
-    state_topic: str = STATE_TOPIC,
-) -> SinkState | None:
-    """What a sink has written to its topics, while it runs or not; nobody is fenced.
-
-    None: nothing is known.
-    """
-    io = BlockingIo()
-    core = Core(io, client)
-    try:
-        stored = run_blocking(StateTopic(core, state_topic, sink_id).look())
-        offsets = run_blocking(GroupAdmin(core).group_offsets(name_of(sink_id)))
-        marks = group_marks(offsets)
-        try:
-            found = state_of(stored, is_registered=True, marks=marks, topics=topics)
-        except StateLost:
-            return None
-        return None if found == SinkState() else found
-    finally:
-        core.close()
-        io.close()
 
 
 def _told(event: Event) -> str:

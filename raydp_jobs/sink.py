@@ -343,7 +343,12 @@ def identified(
 
 
 def kafka_bootstraps(spark: SparkSession) -> list[str | None] | None:
-    """The bootstrap of each source of the running query, None for one that is not Kafka.
+    """The bootstrap of each source of the running query, as `source_options`."""
+    return source_options(spark, _BOOTSTRAP)
+
+
+def source_options(spark: SparkSession, option: str) -> list[str | None] | None:
+    """An option of each source of the running query, None for one that is not Kafka.
 
     In the order of the checkpoint's lines; None outside of a query.
     """
@@ -362,7 +367,7 @@ def kafka_bootstraps(spark: SparkSession) -> list[str | None] | None:
         if not leaf.isStreaming():
             continue  # a table that is joined
         is_relation = leaf.getClass().getName() == _STREAMING_RELATION
-        found.append(leaf.extraOptions().get(_BOOTSTRAP) if is_relation else None)
+        found.append(leaf.extraOptions().get(option) if is_relation else None)
     return found
 
 

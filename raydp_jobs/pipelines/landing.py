@@ -7,9 +7,7 @@
 | `_query` | the id of the query whose batches these are |
 | `_landed.json` | the manifest of the newest batch: folders of batches may be taken away |
 
-A manifest, as JSON: the `version` of what follows, the number of `rows`, and as `batch` what sinks
-keep of one (`sink_state`): its query and number, and where each source began and ended. Builds that
-wrote no manifests are version 0.
+What manifests say: `manifests`.
 
 A batch is written beside, its rows are counted in the files that the driver sees, then it is
 renamed. Any reader of Parquet sees each row once, without knowing of batches; `batch` is a column
@@ -21,7 +19,6 @@ object stores.
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import shutil
@@ -35,21 +32,23 @@ import pyarrow.parquet  # type: ignore[import-untyped]  # it has no types
 from raylog.raydp_jobs.batches import Batch
 from raylog.raydp_jobs.checkpoints import BatchSource
 from raylog.raydp_jobs.continuity import is_written
-from raylog.raydp_jobs.pipelines.failures import PipelineFailed
+from raylog.raydp_jobs.pipelines.manifests import (
+    COLUMN,
+    MANIFEST,
+    NEWEST,
+    LandingFailed,
+    batch_folder,
+    encode_manifest,
+    highest_batch,
+    newest_landed,
+)
 from raylog.raydp_jobs.pipelines.spec import BadSpec
-from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch, decode_state, encode_state
+from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-COLUMN = "batch"
-VERSION = 1
-_MANIFEST = "_manifest.json"
 _TAKEN = frozenset({errno.EEXIST, errno.ENOTEMPTY})
-
-
-class LandingFailed(PipelineFailed):
-    """A batch has not landed, and is not there."""
 
 
 def check_columns(rows: DataFrame) -> None:
@@ -92,7 +91,7 @@ class Landing:
     def _has(self, rows: DataFrame, source: BatchSource) -> bool:
         """Whether a batch has landed; raises LandingFailed, SourceMismatch."""
         is_ours = self._claim(source.query_id)
-        highest, newest = self._highest(), self._newest()
+        highest, newest = highest_batch(self.folder), newest_landed(self.folder)
         if highest is None and newest is None and not is_ours and source.batch_id > 0:
             raise LandingFailed(
                 f"{self.folder} is empty, and {source.mark} is not the first: is the right file "
@@ -117,7 +116,7 @@ class Landing:
                 "the checkpoint is an older copy. Restore the newest one, or begin with another "
                 "folder and checkpoint"
             )
-        there, found = _rows_of(self._path(highest)), rows.count()
+        there, found = _rows_of(batch_folder(self.folder, highest)), rows.count()
         if there != found:
             raise LandingFailed(
                 f"{source.mark} has {found} rows, what has landed under this number in "
@@ -137,36 +136,17 @@ class Landing:
 
     def _publish(self, draft: Path, source: BatchSource, count: int) -> None:
         """Let the files become the batch, durably."""
-        state = SinkState(batch=WrittenBatch(source.mark, source.sources))
-        document = {"version": VERSION, "rows": count, **json.loads(encode_state(state))}
-        manifest = json.dumps(document)
-        (draft / _MANIFEST).write_text(manifest)
+        manifest = encode_manifest(WrittenBatch(source.mark, source.sources), count)
+        (draft / MANIFEST).write_text(manifest)
         for path in [*draft.iterdir(), draft]:
             _sync(path)
         try:
-            draft.rename(self._path(source.batch_id))
+            draft.rename(batch_folder(self.folder, source.batch_id))
         except OSError as failure:
             if failure.errno not in _TAKEN:
                 raise
             raise LandingFailed(f"another run has landed {source.mark} meanwhile") from failure
-        self._replace("_landed.json", manifest)
-
-    def _path(self, batch_id: int) -> Path:
-        return self.folder / f"{COLUMN}={batch_id}"
-
-    def _highest(self) -> int | None:
-        """The highest number of a batch that is there."""
-        names = (path.name.partition("=")[2] for path in self.folder.glob(f"{COLUMN}=*"))
-        return max((int(name) for name in names if name.isdigit()), default=None)
-
-    def _newest(self) -> WrittenBatch | None:
-        """The newest batch of which there is a manifest."""
-        highest = self._highest()
-        paths = [self.folder / "_landed.json"]
-        if highest is not None:
-            paths.append(self._path(highest) / _MANIFEST)
-        found = [manifest for path in paths if (manifest := _read_manifest(path)) is not None]
-        return max(found, key=lambda each: each.mark.batch_id, default=None)
+        self._replace(NEWEST, manifest)
 
     def _claim(self, query_id: str) -> bool:
         """Whether the folder is the query's already; raises LandingFailed if it is another's.
@@ -197,24 +177,6 @@ class Landing:
         _sync(draft)
         draft.replace(self.folder / name)
         _sync(self.folder)
-
-
-def _read_manifest(path: Path) -> WrittenBatch | None:
-    """What a manifest says; None if there is none. Raises LandingFailed, StateUnreadable."""
-    try:
-        text = path.read_text()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        version = json.loads(text)["version"]
-    except (ValueError, TypeError, KeyError) as failure:
-        raise LandingFailed(f"{path} is damaged: {failure}") from failure
-    if version != VERSION:
-        raise LandingFailed(
-            f"{path} is of version {version}, this build knows 0 (no such file) and {VERSION}: a "
-            "newer build has written it"
-        )
-    return decode_state(text.encode(), 1, str(path)).batch
 
 
 def _rows_of(folder: Path) -> int:

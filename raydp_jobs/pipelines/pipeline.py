@@ -18,31 +18,36 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from raylog.client import BlockingClient, ClientSettings, parse_bootstrap
+from raylog.client import ClientSettings, parse_bootstrap
 from raylog.client.closing import Closing
 from raylog.raydp_jobs.checkpoints import BatchSource, batch_source
 from raylog.raydp_jobs.clusters import Clusters
 from raylog.raydp_jobs.parts import BatchPart
 from raylog.raydp_jobs.pipelines.dead_letters import dead_letters, refuse
-from raylog.raydp_jobs.pipelines.failures import PipelineFailed, told_as
+from raylog.raydp_jobs.pipelines.failures import told_as
 from raylog.raydp_jobs.pipelines.landing import Landing, check_columns
 from raylog.raydp_jobs.pipelines.observed import Observer, counted, reads_all
 from raylog.raydp_jobs.pipelines.output import records
-from raylog.raydp_jobs.pipelines.reading import bad_rows, views
+from raylog.raydp_jobs.pipelines.reading import SOURCE, bad_rows, ranges_of, views
 from raylog.raydp_jobs.pipelines.spec import (
     AVAILABLE_NOW,
     BadSpec,
     ParquetSink,
     PipelineSpec,
     TopicSink,
-    TopicTable,
     Transform,
 )
+from raylog.raydp_jobs.pipelines.topics import check_topics
 from raylog.raydp_jobs.rows import record_columns
-from raylog.raydp_jobs.sink import ExactlyOnceSink, SinkSettings, identified, running_query
+from raylog.raydp_jobs.sink import (
+    ExactlyOnceSink,
+    SinkSettings,
+    identified,
+    running_query,
+    source_options,
+)
 from raylog.raydp_jobs.writer import WriterSettings
 from raylog.wire.compression import Codec
-from raylog.wire.errors import UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,7 +191,8 @@ class Pipeline(Closing):
         """
         assert self._observer is not None, "the query runs"
         told = self._observer.bad if is_observed else lambda _: None
-        bad = bad_rows(spark, self._bootstrap, self.spec, source.starts, source.ends, told)
+        ranges = ranges_of(source_options(spark, SOURCE) or [], source.sources, self.spec)
+        bad = bad_rows(spark, self._bootstrap, self.spec, ranges, told)
         if bad is None:
             return None
         if self.spec.dead_letters is None:
@@ -222,31 +228,6 @@ def transformed(
         kind = type(found).__name__
         raise BadSpec(f"transform.function: expected a DataFrame from {name}, found {kind}")
     return found
-
-
-def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
-    """Raise PipelineFailed for a topic that is not there, naming who means it."""
-    fields = {
-        **{topic: f"sources.{name}" for name, one in spec.sources.items() for topic in one.topics},
-        **{
-            table.topic: f"tables.{name}"
-            for name, table in spec.tables.items()
-            if isinstance(table, TopicTable)
-        },
-    }
-    if spec.sink_topic is not None:
-        fields[spec.sink_topic] = "sink.topic"
-    if spec.dead_letters is not None:
-        fields[spec.dead_letters] = "dead_letters"
-    with BlockingClient(bootstrap) as client:
-        for topic, field in fields.items():
-            try:
-                client.describe_topic(topic)
-            except UnknownTopicOrPartition as failure:
-                raise PipelineFailed(
-                    f"{field}: there is no topic {topic}: create it with "
-                    f"`raylog topics create {topic}`"
-                ) from failure
 
 
 def _import(name: str) -> ModuleType:

@@ -14,14 +14,14 @@ The view of a topic has the columns of its values, then those of the record:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.offsets import EARLIEST
-from raylog.raydp_jobs.checkpoints import Offsets
+from raylog.raydp_jobs.batches import KafkaRange, Offsets, SourceRange
 from raylog.raydp_jobs.pipelines.failures import told_as
 from raylog.raydp_jobs.pipelines.formats import REASON, RECORD, decoded
 from raylog.raydp_jobs.pipelines.observed import Ranges, observed
@@ -36,6 +36,8 @@ from raylog.raydp_jobs.pipelines.spec import (
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+SOURCE = "raylog.source"
+"""An option that says which source a stream is; Spark and Kafka pass it over."""
 EVENT_TIME = "event_time"
 KEY, TOMBSTONE = "_key", "_tombstone"
 _FROM_RECORD = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -58,25 +60,49 @@ def views(spark: SparkSession, bootstrap: str, spec: PipelineSpec) -> dict[str, 
     return found
 
 
+def ranges_of(
+    names: Sequence[str | None], sources: Sequence[SourceRange], spec: PipelineSpec
+) -> dict[str, KafkaRange]:
+    """What a batch has read of each source.
+
+    `names` are those of the query's streams, in the order of `sources`, which has one twice that is
+    used twice. Where they do not fit, topics decide.
+    """
+    ranges = [source for source in sources if isinstance(source, KafkaRange)]
+    if len(names) == len(ranges) and None not in names:
+        return {str(name): found for name, found in zip(names, ranges, strict=True)}
+    return {
+        name: KafkaRange(
+            {
+                key: at
+                for one in ranges
+                for key, at in one.starts.items()
+                if source.reads(key.topic)
+            },
+            {key: at for one in ranges for key, at in one.ends.items() if source.reads(key.topic)},
+        )
+        for name, source in spec.sources.items()
+    }
+
+
 def bad_rows(
     spark: SparkSession,
     bootstrap: str,
     spec: PipelineSpec,
-    starts: Offsets,
-    ends: Offsets,
+    ranges: Mapping[str, KafkaRange],
     told: Callable[[str], Ranges | None],
 ) -> DataFrame | None:
-    """The records between offsets that do not parse, with `_reason`; None if there are none.
+    """The records of a batch that do not parse, with `_reason`; None if there are none.
 
     Starts that are not told are those of new partitions: their beginnings. `told` says where to
     look, by the field of a source; None: everywhere.
     """
     found: DataFrame | None = None
     for name, source in spec.sources.items():
-        if not _may_fail(source):
+        if not _may_fail(source) or name not in ranges:
             continue
-        begins = {key: starts.get(key, EARLIEST) for key in ends if key.topic in source.topics}
-        left = _narrowed(begins, ends, told(f"sources.{name}"))
+        field = f"sources.{name}"
+        left = _narrowed(ranges[name].starts, ranges[name].ends, told(field))
         if not left:
             continue
         options = {
@@ -84,8 +110,7 @@ def bad_rows(
             "startingOffsets": _offsets_json({key: start for key, (start, _) in left.items()}),
             "endingOffsets": _offsets_json({key: end for key, (_, end) in left.items()}),
         }
-        reader = spark.read.format("kafka").options(**_common(bootstrap), **options)
-        field = f"sources.{name}"
+        reader = spark.read.format("kafka").options(**_stream(bootstrap, source), **options)
         rows = parsed(reader.load(), source, field)
         rows = observed(rows, field, _is_bad()).where(_is_bad())
         rows = rows.select("_value", *_METADATA, REASON)
@@ -103,8 +128,9 @@ def _is_bad() -> Column:
     return functions.col(REASON).isNotNull()
 
 
-def _narrowed(begins: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
+def _narrowed(starts: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
     """The parts of a batch that have to be looked at; EARLIEST may be where a part begins."""
+    begins = {key: starts.get(key, EARLIEST) for key in ends}
     whole = {key: (begin, ends[key]) for key, begin in begins.items() if begin != ends[key]}
     if bad is None:
         return whole
@@ -117,7 +143,11 @@ def _narrowed(begins: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
 
 def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSource) -> DataFrame:
     """The rows of a stream that parse."""
-    options: dict[str, Any] = {"subscribe": ",".join(source.topics)}
+    options: dict[str, Any] = {SOURCE: name}
+    if source.pattern is not None:
+        options["subscribePattern"] = source.pattern
+    else:
+        options["subscribe"] = ",".join(source.topics)
     if isinstance(source.starting, int):
         options["startingTimestamp"] = source.starting
         options["startingOffsetsByTimestampStrategy"] = "latest"
@@ -125,7 +155,8 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
         options["startingOffsets"] = source.starting
     if source.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = source.max_offsets_per_trigger
-    stream = spark.readStream.format("kafka").options(**_common(bootstrap), **options).load()
+    reader = spark.readStream.format("kafka").options(**_stream(bootstrap, source), **options)
+    stream = reader.load()
     field = f"sources.{name}"
     rows = parsed(stream, source, field)
     if _may_fail(source):
@@ -165,7 +196,8 @@ def parsed(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Data
 def _topic_table(spark: SparkSession, bootstrap: str, table: TopicTable, field: str) -> DataFrame:
     """The newest value of each key of a partition, as compaction keeps it; no value: no row."""
     options = {"subscribe": table.topic, "startingOffsets": "earliest"}
-    rows = spark.read.format("kafka").options(**_common(bootstrap), **options).load()
+    reader = spark.read.format("kafka").options(**_common(bootstrap, table), **options)
+    rows = reader.load()
     newest = rows.groupBy("partition", "key").agg(
         functions.max_by(functions.struct(*_FROM_RECORD), "offset").alias("newest")
     )
@@ -197,13 +229,20 @@ def _file_table(spark: SparkSession, table: FileTable, field: str) -> DataFrame:
         return reader.load(f"file://{table.path.absolute()}")
 
 
-def _common(bootstrap: str) -> dict[str, str]:
-    """Options of all readers."""
+def _common(bootstrap: str, of: TopicSource | TopicTable) -> dict[str, str]:
+    """Options of all readers; `bootstrap` is the pipeline's."""
     return {
-        "kafka.bootstrap.servers": bootstrap,
+        **{f"kafka.{name}": value for name, value in of.kafka.items()},
+        "kafka.bootstrap.servers": of.bootstrap or bootstrap,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": "true",
     }
+
+
+def _stream(bootstrap: str, source: TopicSource) -> dict[str, str]:
+    """Options of readers of a stream, the second time as well."""
+    is_strict = "true" if source.fail_on_data_loss else "false"
+    return {**_common(bootstrap, source), "failOnDataLoss": is_strict}
 
 
 def _by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[int]]:

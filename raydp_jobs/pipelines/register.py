@@ -67,7 +67,16 @@ _REPLICATION_FACTOR_MAX = 3
 _TIMEOUT_MS = 10_000
 """How long one word may take until the topic has it."""
 _POLL_MS = 200
+_HELD: set[str] = set()
+"""The runs of this process."""
+
+Tell = Callable[[str], object]
+"""Takes progress."""
 _PAUSE_S = 0.5
+
+
+def _ignore(_: str) -> None:
+    """Nobody is told."""
 
 
 class AlreadyRuns(PipelineFailed):
@@ -177,37 +186,44 @@ def here() -> Place:
     return Place(socket.gethostname(), this.pid, this.started, pid_space())
 
 
-def look(topic: RunTopic) -> tuple[RunState | None, Standing]:
+def look(topic: RunTopic, tell: Tell = _ignore) -> tuple[RunState | None, Standing]:
     """The newest run, and whether it runs; nothing is made or written."""
     if not topic.exists():
         return None, Standing.ENDED
     topic.read()
-    found = standing(topic)
+    found = standing(topic, tell)
     return topic.watch.holder, found
 
 
-def standing(topic: RunTopic, silence_s: float | None = None) -> Standing:
+def standing(topic: RunTopic, tell: Tell = _ignore, silence_s: float | None = None) -> Standing:
     """Whether the pipeline runs; waits for a sign of life where that is on another machine.
 
-    UNKNOWN: there was none for `silence_s`, `SILENCE_S` unless told.
+    UNKNOWN: there was none for `silence_s`, `SILENCE_S` unless told. `tell` hears of the wait.
     """
     deadline = time.monotonic() + (SILENCE_S if silence_s is None else silence_s)
     first = topic.watch.holder
+    is_told = False
     while True:
         holder = topic.watch.holder
-        found = topic.watch.standing(pid_space(), holder is not None and _is_there(holder.place))
-        if found is not Standing.UNKNOWN:
+        found = topic.watch.standing(pid_space(), holder is not None and _is_there(holder))
+        if found is not Standing.UNKNOWN or holder is None:
             return found
         if holder != first:
             return Standing.RUNS
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             return Standing.UNKNOWN
+        if not is_told:
+            tell(f"waiting to hear of {topic.watch.name}, last run as {holder.place}")
+            is_told = True
         topic.read_more(min(left_s * 1000, _POLL_MS))
 
 
-def _is_there(place: Place) -> bool:
-    return is_running(ProcessRecord("", place.pid, place.started))
+def _is_there(run: RunState) -> bool:
+    """Whether a run's process is there; of this process, whether the run is."""
+    place = run.place
+    is_process = is_running(ProcessRecord("", place.pid, place.started))
+    return is_process and (place.pid != os.getpid() or run.run in _HELD)
 
 
 class HeldRun(Closing):
@@ -217,7 +233,7 @@ class HeldRun(Closing):
         self,
         topic: RunTopic,
         heard: Callable[[StopRequest], object],
-        tell: Callable[[str], object] = lambda _: None,
+        tell: Tell = _ignore,
         silence_s: float | None = None,
     ) -> None:
         """Take the pipeline; raises AlreadyRuns, PipelineFailed.
@@ -232,6 +248,7 @@ class HeldRun(Closing):
         self._beat = 0
         topic.prepare()
         self.state = self._claimed(tell, silence_s)
+        _HELD.add(self.state.run)
         self._thread = threading.Thread(target=self._beats, name="pipeline's beats", daemon=True)
         self._thread.start()
 
@@ -272,15 +289,15 @@ class HeldRun(Closing):
 
     def close(self) -> None:
         """Tell no more."""
+        _HELD.discard(self.state.run)
         self._ended.set()
         self._thread.join()
 
-    def _claimed(self, tell: Callable[[str], object], silence_s: float | None) -> RunState:
+    def _claimed(self, tell: Tell, silence_s: float | None) -> RunState:
         """Take the pipeline unless it runs."""
-        name, holder = self._topic.watch.name, self._topic.read().holder
-        if holder is not None and self._topic.watch.standing(None, False) is Standing.UNKNOWN:
-            tell(f"looking whether {name} still runs as {holder.place}")
-        found = standing(self._topic, silence_s)
+        name = self._topic.watch.name
+        self._topic.read()
+        found = standing(self._topic, tell, silence_s)
         holder = self._topic.watch.holder
         if found is Standing.RUNS and holder is not None:
             raise AlreadyRuns(f"{name} is running already, as {holder.place}")
@@ -333,7 +350,7 @@ def follow(topic: RunTopic, run: str, timeout_s: float) -> Standing:
         holder = topic.read_more(_POLL_MS).holder
         if holder is None or holder.run != run:
             return Standing.ENDED
-        found = topic.watch.standing(pid_space(), _is_there(holder.place))
+        found = topic.watch.standing(pid_space(), _is_there(holder))
         if found in (Standing.ENDED, Standing.GONE):
             return found
         now = time.monotonic()

@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -28,6 +29,16 @@ AVAILABLE_NOW = "available-now"
 """The trigger of a pipeline that ends when it has read what there was."""
 _DURATION = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 _VALUE_SHOWN = 60
+_NOT_KAFKA = {
+    "bootstrap.servers": "it is the source's field bootstrap",
+    "isolation.level": "sources are read with read_committed",
+    "auto.offset.reset": "it is the source's field starting",
+    "enable.auto.commit": "offsets are in the checkpoint",
+    "key.deserializer": "keys are bytes",
+    "value.deserializer": "it is the source's field format",
+    "interceptor.classes": "Spark does not allow it",
+}
+"""Consumers' settings that a source has fields for, or that are not open to choice."""
 _LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 """Lowest and highest level of codecs that have levels, as Kafka's producers take them (KIP-390)."""
 
@@ -63,9 +74,51 @@ def _starting(start: str | int) -> str | int:
     return start
 
 
+def _kafka(found: object) -> object:
+    """Settings by their dotted names: a bare `kafka.fetch.max.bytes` is several tables in TOML."""
+    if not isinstance(found, Mapping):
+        return found
+    return {name: _setting(name, value) for name, value in _dotted(found, "")}
+
+
+def _dotted(found: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Values of nested tables by their dotted names."""
+    for name, value in found.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _setting(name: str, value: object) -> str:
+    """A consumer's setting as Kafka reads it."""
+    refused = _NOT_KAFKA.get(name)
+    if refused is not None:
+        raise ValueError(f"{name}: not expected here: {refused}")
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+        case _:
+            raise ValueError(f"{name}: expected text, a number or a boolean, found {value!r}")
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as failure:
+        raise ValueError(f"expected a regular expression: {failure}") from None
+    return text
+
+
 Duration = Annotated[str, AfterValidator(_duration)]
 Trigger = Annotated[str, AfterValidator(_trigger)]
 Starting = Annotated[str | int, AfterValidator(_starting)]
+KafkaSettings = Annotated[dict[str, str], BeforeValidator(_kafka)]
+"""Of Kafka's consumers, by their names."""
+Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
+"""Of whole names of topics."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)]
 """Of pipelines and topics."""
 ViewName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*$")]
@@ -98,10 +151,23 @@ class _Encoded(_Model):
         return self
 
 
-class TopicSource(_Encoded):
+class _OfCluster(_Encoded):
+    """Where records come from, and how they are read."""
+
+    bootstrap: str | None = None
+    """host:port of brokers of another cluster; None: the pipeline's own."""
+    kafka: KafkaSettings = {}
+    """Settings of Kafka's consumers, such as security.protocol."""
+
+
+class TopicSource(_OfCluster):
     """Topics that are read as a stream."""
 
-    topics: list[Name] = Field(min_length=1)
+    topics: list[Name] = []
+    pattern: Pattern | None = None
+    """Of names of topics, instead of `topics`; those that are made later are read as well."""
+    fail_on_data_loss: bool = True
+    """Whether records that are gone before they were read stop the pipeline."""
     starting: Starting = "earliest"
     """Where a new query begins; an old one goes on where it was."""
     max_offsets_per_trigger: int | None = Field(None, ge=1)
@@ -112,6 +178,18 @@ class TopicSource(_Encoded):
     tombstones: Literal["pass", "drop", "refuse"] = "pass"
     """Records without a value: rows of nulls, no rows, or records that do not parse."""
 
+    def reads(self, topic: str) -> bool:
+        """Whether a topic of the source's cluster is one of its."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
+    @model_validator(mode="after")
+    def _check_topics(self) -> Self:
+        if bool(self.topics) == (self.pattern is not None):
+            raise ValueError("expected one of topics, pattern")
+        return self
+
     @model_validator(mode="after")
     def _check_time(self) -> Self:
         if self.watermark is not None and self.event_time is None:
@@ -119,7 +197,7 @@ class TopicSource(_Encoded):
         return self
 
 
-class TopicTable(_Encoded):
+class TopicTable(_OfCluster):
     """A compacted topic, read anew for each batch: the newest value of each key."""
 
     topic: Name
@@ -242,7 +320,8 @@ class PipelineSpec(_Model):
     name: Name
     """The sink's id as well: of one pipeline at a time on a cluster."""
     bootstrap: str | None = None
-    """host:port of brokers; None: those of the cluster that runs on `data`."""
+    """host:port of brokers that are written to, and read from unless a source says otherwise;
+    None: those of the cluster that runs on `data`."""
     data: FilePath | None = None
     """The folder of `raylog up --data`."""
     checkpoint: FilePath
@@ -262,21 +341,19 @@ class PipelineSpec(_Model):
         twice = self.sources.keys() & self.tables.keys()
         if twice:
             raise ValueError(f"tables: {', '.join(sorted(twice))} is a source, too")
-        of_topic: dict[str, str] = {}
+        of_topic: dict[tuple[str | None, str], str] = {}
         for name, source in self.sources.items():
             for topic in source.topics:
-                if topic in of_topic:
+                other = of_topic.setdefault((source.bootstrap, topic), name)
+                if other != name:
                     raise ValueError(
-                        f"sources.{name}.topics: {topic} is read by {of_topic[topic]}, too: "
+                        f"sources.{name}.topics: {topic} is read by {other}, too: "
                         "use that view twice"
                     )
-                of_topic[topic] = name
-        for field, written in (
-            ("sink.topic", self.sink_topic),
-            ("dead_letters", self.dead_letters),
-        ):
-            if written in of_topic:
-                raise ValueError(f"{field}: {written} is read by {of_topic[written]}")
+        for field, written in self.written().items():
+            for name, source in self.sources.items():
+                if source.bootstrap is None and source.reads(written):
+                    raise ValueError(f"{field}: {written} is read by {name}")
         if self.dead_letters is not None and self.dead_letters == self.sink_topic:
             raise ValueError(f"dead_letters: {self.dead_letters} is the sink's topic")
         return self
@@ -292,14 +369,14 @@ class PipelineSpec(_Model):
         """None: rows land in a folder."""
         return self.sink.topic if isinstance(self.sink, TopicSink) else None
 
-    @property
-    def source_topics(self) -> list[str]:
-        """All topics that are read as streams."""
-        return [topic for source in self.sources.values() for topic in source.topics]
+    def written(self) -> dict[str, str]:
+        """All topics that are written to, by the field that says so."""
+        found = {"sink.topic": self.sink_topic, "dead_letters": self.dead_letters}
+        return {field: topic for field, topic in found.items() if topic is not None}
 
     def written_topics(self) -> list[str]:
-        """All topics that are written to; the first carries the sink's mark."""
-        return [topic for topic in (self.sink_topic, self.dead_letters) if topic is not None]
+        """All topics that are written to."""
+        return list(self.written().values())
 
 
 def load(path: Path) -> PipelineSpec:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from raylog.raydp_jobs.pipelines.running import Control
     from raylog.raydp_jobs.pipelines.runs import RunState
     from raylog.raydp_jobs.pipelines.spec import PipelineSpec
-    from raylog.raydp_jobs.pipelines.state import TopicLag
+    from raylog.raydp_jobs.pipelines.topics import TopicLag
 
 app = typer.Typer(no_args_is_help=True, help="Run declared pipelines on Spark, exactly once.")
 
@@ -108,7 +108,8 @@ def status(
     with _failures():
         spec = _load(file)
         address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
-        found = _found(spec, address)
+        with Progress() as progress:
+            found = _found(spec, address, progress)
         lags, failure = _lags(spec, address)
     if as_json:
         print_json(_as_json(spec, found, lags, failure))
@@ -119,7 +120,8 @@ def status(
     if failure is not None:
         print_done(f"how far it is, is unknown: {failure}")
     else:
-        print_table("sources", ["topic", "lag#"], [(one.topic, one.lag) for one in lags])
+        rows = [(one.source, one.topic, one.lag) for one in lags]
+        print_table("sources", ["source", "topic", "lag#"], rows)
 
 
 @app.command(name="stop")
@@ -147,7 +149,7 @@ def stop(
         spec = _load(file)
         address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
         with Progress() as progress, RunTopic(address, spec.name) as topic:
-            run = _running(topic, f"raylog pipeline status {file}")
+            run = _running(topic, f"raylog pipeline status {file}", progress)
             progress.tell(f"asking {run.place} to stop after the batch that is being written")
             _stop(topic, run, timeout_s, progress)
         print_done(f"{spec.name} is stopped")
@@ -158,9 +160,9 @@ def _run(
 ) -> None:
     """Run with a session of its own: on the cluster of a folder, or here."""
     _need_spark()
-    from raylog.raydp_jobs.pipelines.pipeline import check_topics
     from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
     from raylog.raydp_jobs.pipelines.state import spark_log
+    from raylog.raydp_jobs.pipelines.topics import check_topics
 
     control = Control(progress.tell)
     _listen(control)
@@ -190,12 +192,12 @@ def _listen(control: Control) -> None:
     signal.signal(signal.SIGTERM, heard)
 
 
-def _running(topic: RunTopic, see: str) -> RunState:
+def _running(topic: RunTopic, see: str, progress: Progress) -> RunState:
     """The run that is to be stopped; raises CommandFailed if there is none."""
     from raylog.raydp_jobs.pipelines.register import look
     from raylog.raydp_jobs.pipelines.runs import Standing
 
-    run, standing = look(topic)
+    run, standing = look(topic, progress.tell)
     if run is None or standing is not Standing.RUNS:
         raise CommandFailed(f"{topic.watch.name} is not running", f"See: {see}")
     return run
@@ -274,14 +276,14 @@ class FoundRun:
     """As the run told it; or "died": its process is gone; or "silent": nothing is heard of it."""
 
 
-def _found(spec: PipelineSpec, address: str) -> FoundRun | None:
+def _found(spec: PipelineSpec, address: str, progress: Progress) -> FoundRun | None:
     """The newest run, by the pipeline's topic or what an older build has noted; None: none."""
     from raylog.raydp_jobs.pipelines.register import RunTopic, look
     from raylog.raydp_jobs.pipelines.runs import Standing
     from raylog.raydp_jobs.pipelines.state import DIED, older_run
 
     with RunTopic(address, spec.name) as topic:
-        run, standing = look(topic)
+        run, standing = look(topic, progress.tell)
     if run is None:
         older = older_run(spec.checkpoint)
         return None if older is None else FoundRun(older, older.state)
@@ -291,15 +293,15 @@ def _found(spec: PipelineSpec, address: str) -> FoundRun | None:
 
 def _lags(spec: PipelineSpec, address: str) -> tuple[list[TopicLag], str | None]:
     """How far each topic is read, or why that is not known."""
-    from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
-    from raylog.raydp_jobs.pipelines.state import lags
+    from raylog.client import ClientError
+    from raylog.raydp_jobs.batches import BatchFailed
+    from raylog.raydp_jobs.pipelines.failures import PipelineFailed
+    from raylog.raydp_jobs.pipelines.topics import lags
     from raylog.wire.errors import KafkaError
 
     try:
-        settings = ClientSettings(parse_bootstrap(address), operation_timeout_ms=_CLIENT_TIMEOUT_MS)
-        with BlockingClient(address, settings) as client:
-            return lags(client, spec), None
-    except (ClientError, KafkaError) as failure:
+        return lags(address, spec, _CLIENT_TIMEOUT_MS), None
+    except (ClientError, KafkaError, BatchFailed, PipelineFailed) as failure:
         return [], str(failure)
 
 
@@ -350,9 +352,15 @@ def _as_json(
             "error": run.error,
         }
     return document | {
-        "lag": {one.topic: one.lag for one in lags} if failure is None else None,
+        "lag": {_label(spec, one): one.lag for one in lags} if failure is None else None,
         "failure": failure,
     }
+
+
+def _label(spec: PipelineSpec, lag: TopicLag) -> str:
+    """A topic; of another cluster with its source, since its name may be there twice."""
+    is_own = spec.sources[lag.source].bootstrap is None
+    return lag.topic if is_own else f"{lag.source}:{lag.topic}"
 
 
 def _need_spark() -> None:

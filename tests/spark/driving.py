@@ -26,7 +26,7 @@ from raylog.raydp_jobs.commit import (
     Written,
 )
 from raylog.raydp_jobs.coordinator import Transactions, add_partition
-from raylog.raydp_jobs.driver import name_of
+from raylog.raydp_jobs.lookup import name_of
 from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.protocol import choose_protocol
 from raylog.raydp_jobs.sink_state import SinkState

@@ -14,7 +14,7 @@ import pytest
 from raylog.client import BlockingClient, TopicPartition
 from raylog.client.io import run_blocking
 from raylog.raydp_jobs.batches import Batch, KafkaRange, SourceMismatch
-from raylog.raydp_jobs.driver import look_up_state, name_of
+from raylog.raydp_jobs.lookup import look_up_state, name_of
 from raylog.raydp_jobs.marks import Mark
 from raylog.testing import EmbeddedBroker
 from tests.spark.driving import Driver, driving

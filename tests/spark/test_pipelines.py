@@ -22,7 +22,7 @@ from raylog.raydp_jobs.pipelines.register import Displaced, RunTopic, look
 from raylog.raydp_jobs.pipelines.running import Control, run_pipeline
 from raylog.raydp_jobs.pipelines.runs import Place, RunState, encode, run_key
 from raylog.raydp_jobs.pipelines.spec import AVAILABLE_NOW, BadSpec, PipelineSpec, Transform, load
-from raylog.raydp_jobs.pipelines.state import lags
+from raylog.raydp_jobs.pipelines.topics import lags
 from raylog.testing import EmbeddedBroker
 from tests.spark.conftest import ROOT
 from tests.spark.reading import read_all, values
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from raylog.client import Record
 
+TIMEOUT_MS = 30_000
 EXAMPLES = ROOT / "docs" / "examples" / "pipelines"
 INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
@@ -95,8 +96,7 @@ class Bench:
 
     def lag(self, spec: PipelineSpec) -> int | None:
         """Of a pipeline of one topic."""
-        with BlockingClient(self.bootstrap) as client:
-            (found,) = lags(client, spec)
+        (found,) = lags(self.bootstrap, spec, TIMEOUT_MS)
         return found.lag
 
     def records(self, topic: str) -> list[Record]:
@@ -322,6 +322,72 @@ def test_bad_records_behind_a_limit_are_dead_letters(bench: Bench, three: str) -
     bench.run(bench.spec(three, transform={"sql": "SELECT n, t FROM rows LIMIT 1"}))
     assert len(bench.rows(f"{three}-out")) == 1
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
+
+
+@pytest.fixture(scope="module")
+def far(own_broker: str) -> Iterator[str]:
+    """Another cluster."""
+    with EmbeddedBroker() as broker:
+        assert broker.bootstrap != own_broker
+        yield broker.bootstrap
+
+
+def test_a_topic_is_mirrored_from_another_cluster(bench: Bench, far: str) -> None:
+    """The example; what is committed there counts for the next run."""
+    there = Bench(bench.spark, far, bench.folder)
+    for one in (bench, there):
+        one.create("customers", partitions=1)
+    there.feed("customers", {"n": 1}, key=b"a")
+    there.feed_record("customers", None, key=b"a")
+    spec = bench.example("mirror")
+    source = spec.sources["customers"].model_copy(update={"bootstrap": far})
+    spec = spec.model_copy(update={"sources": {"customers": source}})
+    bench.run(spec)
+    there.feed_record("customers", b"again", key=b"a")
+    bench.run(spec)
+    assert [(one.key, one.value) for one in bench.records("customers")] == [
+        (b"a", b'{"n": 1}'),
+        (b"a", None),
+        (b"a", b"again"),
+    ]
+    assert [one.timestamp for one in bench.records("customers")] == [
+        one.timestamp for one in there.records("customers")
+    ]
+    assert bench.lag(spec) == 0
+
+
+def test_sources_of_two_clusters_have_their_own_dead_letters(
+    bench: Bench, far: str, three: str
+) -> None:
+    """Topics of the same name, at other offsets; one of them by a pattern."""
+    there = Bench(bench.spark, far, bench.folder)
+    there.create(f"{three}-in", partitions=2)
+    bench.feed(f"{three}-in", {"n": 1}, {"n": 2}, b"near", key=b"k")
+    there.feed(f"{three}-in", {"n": 3}, b"far", key=b"k")
+    near = {"format": "json", "schema": "n INT NOT NULL, t STRING"}
+    spec = bench.spec(
+        three,
+        sources={
+            "near": {**near, "topics": [f"{three}-in"]},
+            "far": {
+                **near,
+                "pattern": f"{three}-i.*",
+                "bootstrap": far,
+                "fail_on_data_loss": False,
+                "kafka": {"fetch.max.bytes": 1_000_000},
+            },
+        },
+        transform={"sql": "SELECT n, t FROM far UNION ALL SELECT n, t FROM near"},
+    )
+    bench.run(spec)
+    assert [row["n"] for row in bench.rows(f"{three}-out")] == [1, 2, 3]
+    told = {
+        one.value: headers_of(one)["__raylog.errors.offset"]
+        for one in bench.records(f"{three}-bad")
+    }
+    assert told == {b"near": "2", b"far": "1"}
+    found = lags(bench.bootstrap, spec, TIMEOUT_MS)
+    assert [(one.source, one.lag) for one in found] == [("near", 0), ("far", 0)]
 
 
 def test_a_run_that_another_has_displaced_writes_nothing(

@@ -22,7 +22,8 @@ from raylog.raydp_jobs.commit import (
     WriteLost,
     WriteState,
 )
-from raylog.raydp_jobs.driver import SinkDriver, SinkSettings, look_up_state, name_of
+from raylog.raydp_jobs.driver import SinkDriver, SinkSettings
+from raylog.raydp_jobs.lookup import look_up_state, name_of
 from raylog.raydp_jobs.marks import Job, Mark
 from raylog.raydp_jobs.state_topic import PARTITIONS, STATE_TOPIC, BadStateTopic
 from raylog.testing import EmbeddedBroker

@@ -57,8 +57,9 @@ def file(tmp_path: Path, bootstrap: str) -> Path:
 
 
 @pytest.fixture
-def topic(bootstrap: str, file: Path) -> Iterator[RunTopic]:
-    """The pipeline's records; each test has a pipeline of its own."""
+def topic(bootstrap: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunTopic]:
+    """The pipeline's records; each test has a pipeline of its own, with a run `r`."""
+    monkeypatch.setattr(register, "_HELD", {"r"})
     with RunTopic(bootstrap, file.stem) as topic:
         topic.prepare()
         yield topic
@@ -301,3 +302,27 @@ def test_a_process_here_that_does_not_answer_is_ended(
         failure = refused("pipeline", "stop", file, "--timeout", "0.1").failure
         assert failure.message == f"{file.stem} did not answer within 0.2 s and was ended: {place}"
         assert not is_running(record)
+
+
+LIGHT = """
+import sys
+for name in ("pyspark", "pyarrow", "numpy", "ray", "fastavro"):
+    sys.modules[name] = None
+from raylog.cli.app import app
+app(sys.argv[1:], standalone_mode=False)
+"""
+
+
+def test_status_and_stop_need_nothing_that_only_runs_need(file: Path, topic: RunTopic) -> None:
+    """So they work on machines where Spark is not installed."""
+    told(topic, state="stopped")
+
+    def light(command: str, *options: str) -> subprocess.CompletedProcess[str]:
+        arguments = ["pipeline", command, str(file), *options]
+        python = [sys.executable, "-c", LIGHT, *arguments]
+        return subprocess.run(python, capture_output=True, text=True, check=False)
+
+    status = light("status", "--json")
+    assert status.returncode == 0, status.stderr
+    assert json.loads(status.stdout)["state"] == "stopped"
+    assert f"CommandFailed: {file.stem} is not running" in light("stop").stderr

@@ -14,7 +14,8 @@ import pytest
 from raylog.client.cluster import TopicPartition
 from raylog.raydp_jobs.batches import KafkaRange, SourceMismatch
 from raylog.raydp_jobs.checkpoints import BatchSource
-from raylog.raydp_jobs.pipelines.landing import Landing, LandingFailed
+from raylog.raydp_jobs.pipelines.landing import Landing
+from raylog.raydp_jobs.pipelines.manifests import LandingFailed
 from raylog.raydp_jobs.sink_state import StateUnreadable
 
 KEY = TopicPartition("in", 0)

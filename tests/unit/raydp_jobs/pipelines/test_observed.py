@@ -32,11 +32,11 @@ def test_a_job_that_has_seen_nothing_tells_nothing() -> None:
 
 
 def test_what_is_read_again_lies_within_the_batch() -> None:
-    begins, ends = {A: 1_500, B: EARLIEST, C: 7}, {A: 9_000, B: 500, C: 900}
+    starts, ends = {A: 1_500, C: 7}, {A: 9_000, B: 500, C: 900}
     bad = {A: (1_000, 4_000), B: (0, 1_000)}
-    assert _narrowed(begins, ends, bad) == {A: (1_500, 4_000), B: (EARLIEST, 500)}
+    assert _narrowed(starts, ends, bad) == {A: (1_500, 4_000), B: (EARLIEST, 500)}
 
 
 def test_everything_is_read_again_where_nothing_is_told() -> None:
-    begins, ends = {A: 5, B: EARLIEST, C: 7}, {A: 9, B: 500, C: 7}
-    assert _narrowed(begins, ends, None) == {A: (5, 9), B: (EARLIEST, 500)}
+    starts, ends = {A: 5, C: 7}, {A: 9, B: 500, C: 7}
+    assert _narrowed(starts, ends, None) == {A: (5, 9), B: (EARLIEST, 500)}

@@ -146,6 +146,15 @@ def test_a_run_that_was_killed_here_is_displaced_at_once(
         assert run.state.generation == 2
 
 
+def test_a_run_of_this_process_that_could_not_tell_its_end_is_displaced(
+    open_topic: Callable[[], RunTopic],
+) -> None:
+    with HeldRun(open_topic(), ignored) as ended:
+        assert ended.state.is_live
+    with HeldRun(open_topic(), ignored, silence_s=3_600) as run:
+        assert run.state.generation == 2
+
+
 def test_a_beat_of_a_run_that_was_displaced_changes_nothing(
     open_topic: Callable[[], RunTopic], other: RunTopic
 ) -> None:

@@ -51,7 +51,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["counts", "paid-orders", "landing"])
+@pytest.mark.parametrize("name", ["counts", "paid-orders", "landing", "mirror"])
 def test_the_examples_load(name: str) -> None:
     spec = load(EXAMPLES / f"{name}.toml")
     assert spec.bootstrap == "127.0.0.1:9092"
@@ -64,7 +64,6 @@ def test_defaults_and_paths_that_begin_at_the_file(file: Path, tmp_path: Path) -
     assert (spec.trigger, spec.output_mode, spec.bootstrap) == ("1 second", "append", None)
     assert spec.sources["views"].starting == "earliest"
     assert spec.written_topics() == ["out", "bad"]
-    assert spec.source_topics == ["views"]
 
 
 def test_paths_in_tables_and_sinks_begin_at_the_file_too(tmp_path: Path) -> None:
@@ -117,7 +116,38 @@ def test_a_table_of_a_topic(tmp_path: Path) -> None:
         ('name = "counts"', "name = 7", "name: Input should be a valid string, found 7"),
         ("dead_letters", "dead_leters", "dead_leters: there is no such field"),
         ("[sources.views]", "[sources.1st]", "sources.1st.[key]: String should match"),
-        ('topics = ["views"]', "topics = []", "sources.views.topics: List should have at least 1"),
+        ('topics = ["views"]', "topics = []", "sources.views: expected one of topics, pattern"),
+        ('topics = ["views"]', "", "sources.views: expected one of topics, pattern"),
+        ("format", 'pattern = "v.*"\nformat', "sources.views: expected one of topics, pattern"),
+        (
+            'topics = ["views"]',
+            'pattern = "v("',
+            "sources.views.pattern: expected a regular expression",
+        ),
+        ('topics = ["views"]', 'pattern = ".*"', "sink.topic: out is read by views"),
+        ('topics = ["views"]', 'pattern = "v|bad"', "dead_letters: bad is read by views"),
+        ("format", "fail_on_data_loss = 1\nformat", "views.fail_on_data_loss: Input should be a"),
+        ("format", "bootstrap = 9092\nformat", "sources.views.bootstrap: Input should be a valid"),
+        (
+            "format",
+            'kafka = "x"\nformat',
+            "sources.views.kafka: Input should be a valid dictionary",
+        ),
+        (
+            "format",
+            'kafka."isolation.level" = "read_uncommitted"\nformat',
+            "sources.views.kafka: isolation.level: not expected here: sources are read with",
+        ),
+        (
+            "format",
+            'kafka.bootstrap.servers = "a:1"\nformat',
+            "sources.views.kafka: bootstrap.servers: not expected here: it is the source's field",
+        ),
+        (
+            "format",
+            "kafka.fetch.max.bytes = [1]\nformat",
+            "sources.views.kafka: fetch.max.bytes: expected text, a number or a boolean, found [1]",
+        ),
         ('"json"', '"xml"', "sources.views.format: Input should be 'json', 'avro', 'text'"),
         ('"json"', '"text"', "sources.views: schema: not expected with format 'text'"),
         ('schema = "page STRING"', "", "sources.views: schema: expected with format 'json'"),
@@ -165,6 +195,40 @@ def test_a_mistake_is_named_with_its_field(tmp_path: Path, old: str, new: str, s
         load(path)
     assert str(raised.value).startswith(f"{path}: ")
     assert says in str(raised.value)
+
+
+def test_settings_of_kafka_are_what_kafka_reads(tmp_path: Path) -> None:
+    """Quoted or bare, as text or not."""
+    lines = """kafka.security.protocol = "SSL"
+        kafka."fetch.max.bytes" = 1_048_576
+        kafka.check.crcs = false
+        format"""
+    spec = load(written(tmp_path, WHOLE.replace("format", lines, 1)))
+    assert spec.sources["views"].kafka == {
+        "security.protocol": "SSL",
+        "fetch.max.bytes": "1048576",
+        "check.crcs": "false",
+    }
+
+
+def test_topics_of_another_cluster_may_have_any_name(tmp_path: Path) -> None:
+    """That of the sink, or of another source."""
+    other = '[sources.b]\ntopics = ["views"]\nformat = "text"\nbootstrap = "far:9092"\n[sink]'
+    text = WHOLE.replace("[sink]", other).replace('topic = "out"', 'topic = "mirrored"')
+    text = text.replace('format = "text"', 'format = "text"\npattern = "mirrored|bad"')
+    text = text.replace('topics = ["views"]\nformat = "text"', 'format = "text"')
+    spec = load(written(tmp_path, text))
+    assert spec.sources["b"].reads("mirrored")
+    twice = WHOLE.replace("[sink]", other)
+    assert load(written(tmp_path, twice)).sources.keys() == {"views", "b"}
+
+
+def test_tables_may_be_on_another_cluster(tmp_path: Path) -> None:
+    table = '[tables.t]\ntopic = "t"\nformat = "text"\nbootstrap = "far:9092"\n[sink]'
+    table = table.replace("[sink]", 'kafka.client.id = "t"\n[sink]')
+    found = load(written(tmp_path, WHOLE.replace("[sink]", table))).tables["t"]
+    assert isinstance(found, TopicTable)
+    assert (found.bootstrap, found.kafka) == ("far:9092", {"client.id": "t"})
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -1,0 +1,196 @@
+"""The topics of a pipeline on their clusters: whether they are there, and how far they are read.
+
+Sources and tables may be on other clusters than the pipeline's own. One whose `kafka` settings want
+encryption or credentials can be read by Spark, and cannot be asked from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylog.client import (
+    LATEST,
+    BlockingClient,
+    ClientError,
+    ClientSettings,
+    TopicPartition,
+    parse_bootstrap,
+)
+from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, same_cluster
+from raylog.raydp_jobs.checkpoints import batch_source
+from raylog.raydp_jobs.lookup import look_up_state
+from raylog.raydp_jobs.pipelines.failures import PipelineFailed
+from raylog.raydp_jobs.pipelines.manifests import newest_landed
+from raylog.raydp_jobs.pipelines.register import TOPIC
+from raylog.raydp_jobs.pipelines.spec import ParquetSink, PipelineSpec, TopicSource, TopicTable
+from raylog.raydp_jobs.sink_state import Position, SinkState
+from raylog.raydp_jobs.state_topic import STATE_TOPIC
+from raylog.wire.errors import KafkaError, UnknownTopicOrPartition
+
+
+def can_be_asked(of: TopicSource | TopicTable) -> bool:
+    """Whether its cluster talks to clients without encryption and credentials."""
+    return of.kafka.get("security.protocol", "PLAINTEXT") == "PLAINTEXT"
+
+
+# -- before it runs -------------------------------------------------------------------------------
+
+
+def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
+    """Raise PipelineFailed for a topic that is not there, or that is read and written to."""
+    with BlockingClient(bootstrap) as client:
+        for field, topic in spec.written().items():
+            _check_topic(client, field, topic, None)
+        own = client.metadata([]).cluster_id
+    for field, of in _read_fields(spec):
+        if not can_be_asked(of):
+            continue
+        with BlockingClient(of.bootstrap or bootstrap) as client:
+            for topic in [of.topic] if isinstance(of, TopicTable) else of.topics:
+                _check_topic(client, field, topic, of.bootstrap)
+            is_own = of.bootstrap is None or client.metadata([]).cluster_id == own
+        if is_own and isinstance(of, TopicSource):
+            _refuse_circle(spec, field, of)
+
+
+def _read_fields(spec: PipelineSpec) -> Iterator[tuple[str, TopicSource | TopicTable]]:
+    """All that is read of topics, by the fields that say so."""
+    for name, source in spec.sources.items():
+        yield f"sources.{name}", source
+    for name, table in spec.tables.items():
+        if isinstance(table, TopicTable):
+            yield f"tables.{name}", table
+
+
+def _check_topic(client: BlockingClient, field: str, topic: str, bootstrap: str | None) -> None:
+    try:
+        client.describe_topic(topic)
+    except UnknownTopicOrPartition as failure:
+        where, option = "", ""
+        if bootstrap is not None:
+            where, option = f" on {bootstrap}", f" --bootstrap {bootstrap}"
+        raise PipelineFailed(
+            f"{field}: there is no topic {topic}{where}: create it with "
+            f"`raylog topics create {topic}{option}`"
+        ) from failure
+
+
+def _refuse_circle(spec: PipelineSpec, field: str, source: TopicSource) -> None:
+    """Raise PipelineFailed for a source that reads what the pipeline writes."""
+    for written in [*spec.written_topics(), STATE_TOPIC, TOPIC]:
+        if source.reads(written):
+            told = "topics" if source.pattern is None else f"pattern: {source.pattern!r}"
+            raise PipelineFailed(
+                f"{field}.{told}: includes {written}, which the pipeline writes to"
+            )
+
+
+# -- how far it is --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLag:
+    """How far a source's topic is read."""
+
+    source: str
+    topic: str
+    lag: int | None
+    """Records and markers that are not in the output; None: nothing is committed, or unknown."""
+
+
+def lags(bootstrap: str, spec: PipelineSpec, timeout_ms: int) -> list[TopicLag]:
+    """By source and topic. What counts is what is committed with the output.
+
+    A source whose own cluster cannot be asked has no lags. Raises ClientError, KafkaError.
+    """
+    written = _written(bootstrap, spec, timeout_ms)
+    found: list[TopicLag] = []
+    for name, source in spec.sources.items():
+        if not can_be_asked(source):
+            found += _unknown(name, source)
+            continue
+        try:
+            found += _lags_of(source.bootstrap or bootstrap, name, source, written, timeout_ms)
+        except (ClientError, KafkaError):
+            if source.bootstrap is None:
+                raise
+            found += _unknown(name, source)
+    return found
+
+
+def _unknown(name: str, source: TopicSource) -> list[TopicLag]:
+    return [TopicLag(name, topic, None) for topic in source.topics or [str(source.pattern)]]
+
+
+def _lags_of(
+    address: str,
+    name: str,
+    source: TopicSource,
+    written: Mapping[Position, int],
+    timeout_ms: int,
+) -> list[TopicLag]:
+    """Of one source; a pattern's topics are those that are there now."""
+    with _client(address, timeout_ms) as client:
+        view = client.metadata(source.topics or None)
+        topics = source.topics or sorted(
+            topic.name
+            for topic in view.topics.values()
+            if not topic.is_internal and source.reads(topic.name)
+        )
+        keys = [
+            TopicPartition(topic, partition)
+            for topic in topics
+            for partition in view.topic(topic).partitions
+        ]
+        ends = client.list_offsets(dict.fromkeys(keys, LATEST), read_committed=True)
+    cluster_id = view.cluster_id or UNKNOWN_CLUSTER
+    committed = {key: at for (of, key), at in written.items() if same_cluster(of, cluster_id)}
+    return [
+        TopicLag(name, topic, _lag(topic, {key: at.offset for key, at in ends.items()}, committed))
+        for topic in topics
+    ]
+
+
+def _lag(
+    topic: str, ends: Mapping[TopicPartition, int], committed: Mapping[TopicPartition, int]
+) -> int | None:
+    known = [key for key in ends if key.topic == topic and key in committed]
+    return sum(max(0, ends[key] - committed[key]) for key in known) if known else None
+
+
+def _written(bootstrap: str, spec: PipelineSpec, timeout_ms: int) -> Mapping[Position, int]:
+    """Up to where each partition is written; of topics by what the sink has committed.
+
+    Rows that land in a folder without dead letters have no transaction: manifests count, or, where
+    there are none, Spark's commits.
+    """
+    topics = spec.written_topics()
+    if topics:
+        state = look_up_state(_settings(bootstrap, timeout_ms), spec.name, topics)
+        return {} if state is None else state.ends()
+    assert isinstance(spec.sink, ParquetSink), "what does not go to topics lands"
+    newest = newest_landed(spec.sink.path)
+    if newest is not None:
+        return SinkState(batch=newest).ends()
+    return {(UNKNOWN_CLUSTER, key): end for key, end in done(spec.checkpoint).items()}
+
+
+def done(checkpoint: Path) -> Mapping[TopicPartition, int]:
+    """Where the last batch ended that Spark knows to be done."""
+
+    def read(name: str) -> str | None:
+        path = checkpoint / name
+        return path.read_text() if path.exists() else None
+
+    numbers = [int(path.name) for path in checkpoint.glob("commits/*") if path.name.isdigit()]
+    return batch_source(read, max(numbers)).ends if numbers else {}
+
+
+def _settings(address: str, timeout_ms: int) -> ClientSettings:
+    return ClientSettings(parse_bootstrap(address), operation_timeout_ms=timeout_ms)
+
+
+def _client(address: str, timeout_ms: int) -> BlockingClient:
+    return BlockingClient(address, _settings(address, timeout_ms))
