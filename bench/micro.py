@@ -45,7 +45,14 @@ from raylog.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from raylog.wire.records import Record, check_produced, decode_batch, encode_batch, read_header
+from raylog.wire.records import (
+    Record,
+    check_produced,
+    decode_batch,
+    encode_batch,
+    read_header,
+    validate_records,
+)
 
 NOW_MS = 1_700_000_000_000
 ROUNDS = 5
@@ -140,6 +147,7 @@ def record_cases() -> Iterator[Case]:
             partial(check_produced, batch),
             len(batch),
         )
+    yield from walk_cases()
     for codec in Codec:
         batch = batch_of(64 << 10, 256, codec)
         records = decode_batch(batch)
@@ -153,6 +161,25 @@ def record_cases() -> Iterator[Case]:
             partial(encode_batch, records, codec=codec),
             64 << 10,
         )
+
+
+def walk_cases() -> Iterator[Case]:
+    """What a gateway looks at in every produced record."""
+    rng = random.Random(1)
+    sizes = {"100 B": [100] * 650, "50 to 150 B": [rng.randint(50, 150) for _ in range(650)]}
+    sizes["1 KiB"] = [1024] * 64
+    for name, chosen in sizes.items():
+        records = [
+            Record(n, NOW_MS + n // 20, None, rng.randbytes(size // 2) + bytes(size // 2), [])
+            for n, size in enumerate(chosen)
+        ]
+        for codec in Codec:
+            batch = encode_batch(records, codec=codec)
+            yield Case(
+                f"walk {len(records)} records of {name}, {codec.name.lower()}",
+                partial(validate_records, batch, read_header(batch)),
+                sum(chosen),
+            )
 
 
 class Appender:

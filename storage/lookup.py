@@ -1,11 +1,12 @@
 """Lookups by timestamp (KIP-79, KIP-734)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from raylog.storage.files import SegmentFiles
 from raylog.storage.segment import Segment
-from raylog.wire.records import BatchHeader, Record, iter_records
+from raylog.wire.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from raylog.wire.records import NO_TIMESTAMP, BatchHeader, Record, check_crc, iter_records
 
 
 class TimestampOffset(NamedTuple):
@@ -62,14 +63,13 @@ def _max_from(
     """The same, looking from the batch that holds `offset`."""
     start = files.position_of(segment, offset)
     best: TimestampOffset | None = None
+    latest = NO_TIMESTAMP - 1  # of times before that nothing is known
     for position, header, _ in files.batches(segment, start, check=False):
-        if best is not None and header.max_timestamp <= best.timestamp:
+        if header.max_timestamp <= latest:
             continue
         for record in _records(files, segment, position, header):
-            if record.offset >= start_offset and (
-                best is None or record.timestamp > best.timestamp
-            ):
-                best = _found(record, header)
+            if record.offset >= start_offset and record.timestamp > latest:
+                best, latest = _found(record, header), record.timestamp
         if best is not None and best.timestamp == segment.max_timestamp:
             break
     return best
@@ -77,8 +77,17 @@ def _max_from(
 
 def _records(
     files: SegmentFiles, segment: Segment, position: int, header: BatchHeader
-) -> Iterable[Record]:
-    return iter_records(files.bytes_at(segment, position, header.size))
+) -> Iterator[Record]:
+    """The records of a batch; those that can be read, where older builds let others pass.
+
+    CORRUPT_MESSAGE if the disk has changed it.
+    """
+    batch = files.bytes_at(segment, position, header.size)
+    check_crc(batch, header)
+    try:
+        yield from iter_records(batch)
+    except (CorruptMessage, InvalidRecord, MessageTooLarge):
+        return
 
 
 def _found(record: Record, header: BatchHeader) -> TimestampOffset:

@@ -2,7 +2,17 @@
 
 Compressed data comes from strangers: every decompressor stops at `max_bytes` of output and
 allocates in step with what it has produced, so that a small batch cannot claim much memory.
-Exactly one compressed frame is expected; a cut frame or bytes behind it are CORRUPT_MESSAGE.
+
+What is read is what Apache Kafka's brokers and consumers read:
+
+| codec | several frames | bytes behind the last |
+|---|---|---|
+| gzip | are one after the other | are ignored |
+| snappy | are one after the other | up to three are ignored |
+| lz4 | only the first counts | are ignored |
+| zstd | are one after the other | are CORRUPT_MESSAGE |
+
+A frame that is cut is CORRUPT_MESSAGE.
 """
 
 import struct
@@ -16,6 +26,9 @@ import zstandard
 
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import CorruptMessage, MessageTooLarge
+
+_FRAMES_MAX = 64
+"""In one batch: writers make one."""
 
 
 class Codec(IntEnum):
@@ -53,6 +66,7 @@ def _copy_bounded(data: memoryview, max_bytes: int) -> bytes:
 
 # -- gzip ------------------------------------------------------------------------------------
 
+_GZIP_MAGIC = b"\x1f\x8b"
 _GZIP_WINDOW = 31  # zlib's number for a 32 KiB window inside gzip's header and trailer
 
 
@@ -62,16 +76,24 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _gunzip(data: memoryview, max_bytes: int) -> bytes:
-    inflater = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        content = inflater.decompress(data, max_bytes + 1)
-    except zlib.error as error:
-        raise CorruptMessage(f"gzip: {error}") from error
-    if len(content) > max_bytes:
-        raise _too_large(max_bytes)
-    if not inflater.eof or inflater.unused_data:
-        raise CorruptMessage(_not_one_frame("gzip", data))
-    return content
+    parts = []
+    left = max_bytes
+    rest: Buffer = data
+    for _ in range(_FRAMES_MAX):
+        inflater = zlib.decompressobj(_GZIP_WINDOW)
+        try:
+            parts.append(inflater.decompress(rest, left + 1))
+        except zlib.error as error:
+            raise CorruptMessage(f"gzip: {error}") from error
+        left -= len(parts[-1])
+        if left < 0:
+            raise _too_large(max_bytes)
+        if not inflater.eof:
+            raise CorruptMessage(_cut("gzip", data))
+        rest = inflater.unused_data
+        if rest[: len(_GZIP_MAGIC)] != _GZIP_MAGIC:
+            return b"".join(parts)
+    raise _too_many("gzip")
 
 
 # -- snappy ----------------------------------------------------------------------------------
@@ -109,18 +131,21 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
 
 
 def _xerial_chunks(data: memoryview) -> list[memoryview]:
-    """The raw snappy chunks behind the header."""
+    """The raw snappy chunks behind each header."""
     chunks = []
     position = len(_XERIAL_HEADER)
     while position + _CHUNK_LENGTH.size <= len(data):
+        if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            continue
         (length,) = _CHUNK_LENGTH.unpack_from(data, position)
         position += _CHUNK_LENGTH.size
         if not 0 < length <= len(data) - position:
             raise CorruptMessage(f"snappy: chunk of {length} bytes, {len(data) - position} left")
         chunks.append(data[position : position + length])
         position += length
-    if position != len(data):
-        raise CorruptMessage(f"snappy: cut after {len(data)} bytes")
+    if not chunks and position != len(data):
+        raise CorruptMessage(_cut("snappy", data))
     return chunks
 
 
@@ -156,8 +181,8 @@ def _unlz4(data: memoryview, max_bytes: int) -> bytes:
         if not (finished or part or read):
             break
         parts.append(part)
-    if not finished or position != len(data):
-        raise CorruptMessage(_not_one_frame("lz4", data))
+    if not finished:
+        raise CorruptMessage(_cut("lz4", data))
     return b"".join(parts)
 
 
@@ -174,32 +199,45 @@ def _zstd(data: Buffer, level: int | None) -> bytes:
 
 
 def _unzstd(data: memoryview, max_bytes: int) -> bytes:
-    # The stream reader takes a cut frame for a short one, so the frame's end is found first.
-    if _zstd_frame_end(data) != len(data):
-        raise CorruptMessage(_not_one_frame("zstd", data))
-    reader = zstandard.ZstdDecompressor().stream_reader(data)
-    parts = []
+    # The stream reader takes a cut frame for a short one, so the frames' ends are found first.
+    parts: list[bytes] = []
+    left = max_bytes
+    begin = 0
+    for _ in range(_FRAMES_MAX):
+        end = _zstd_frame_end(data, begin)
+        left -= _unzstd_frame(data[begin:end], left, parts)
+        if left < 0:
+            raise _too_large(max_bytes)
+        if end == len(data):
+            return b"".join(parts)
+        begin = end
+    raise _too_many("zstd")
+
+
+def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
+    """Add to `parts` what a frame holds; how many bytes, at most one more than allowed."""
+    reader = zstandard.ZstdDecompressor().stream_reader(frame)
     size = 0
     try:
-        while part := reader.read(min(max_bytes - size + 1, _step_bytes(data))):
+        while part := reader.read(min(max_bytes - size + 1, _step_bytes(frame))):
             size += len(part)
-            if size > max_bytes:
-                raise _too_large(max_bytes)
             parts.append(part)
+            if size > max_bytes:
+                break
     except zstandard.ZstdError as error:
         raise CorruptMessage(f"zstd: {error}") from error
-    return b"".join(parts)
+    return size
 
 
-def _zstd_frame_end(data: memoryview) -> int:
-    """Where the first frame ends by its block headers (RFC 8878, 3.1.1)."""
-    if data[:4] != _ZSTD_MAGIC:
-        raise CorruptMessage("zstd: no frame at the start")
+def _zstd_frame_end(data: memoryview, begin: int) -> int:
+    """Where the frame at `begin` ends by its block headers (RFC 8878, 3.1.1)."""
+    if data[begin : begin + 4] != _ZSTD_MAGIC:
+        raise CorruptMessage(f"zstd: no frame at byte {begin}")
     try:
-        descriptor = data[4]
+        descriptor = data[begin + 4]
         single_segment = descriptor >> 5 & 1
         size_flag = descriptor >> 6
-        position = 5 + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
+        position = begin + 5 + _ZSTD_DICTIONARY_BYTES[descriptor & 3]
         position += (
             (_ZSTD_SIZE_BYTES[size_flag] or 1)
             if single_segment
@@ -211,9 +249,11 @@ def _zstd_frame_end(data: memoryview) -> int:
             is_last = block & 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_RUN_LENGTH else block >> 3)
     except IndexError:
-        raise CorruptMessage(_not_one_frame("zstd", data)) from None
-    has_checksum = descriptor >> 2 & 1
-    return position + 4 * has_checksum
+        raise CorruptMessage(_cut("zstd", data)) from None
+    position += 4 * (descriptor >> 2 & 1)  # the checksum, if there is one
+    if position > len(data):
+        raise CorruptMessage(_cut("zstd", data))
+    return position
 
 
 # -- shared ----------------------------------------------------------------------------------
@@ -228,8 +268,12 @@ def _too_large(max_bytes: int) -> MessageTooLarge:
     return MessageTooLarge(f"batch holds more than {max_bytes} bytes when decompressed")
 
 
-def _not_one_frame(name: str, data: memoryview) -> str:
-    return f"{name}: expected one whole frame in {len(data)} bytes"
+def _too_many(name: str) -> CorruptMessage:
+    return CorruptMessage(f"{name}: more than {_FRAMES_MAX} frames in one batch")
+
+
+def _cut(name: str, data: memoryview) -> str:
+    return f"{name}: the frame is cut at {len(data)} bytes"
 
 
 _COMPRESSORS: dict[Codec, Callable[[Buffer, int | None], bytes]] = {

@@ -12,10 +12,6 @@ from typing import NamedTuple
 from raylog.wire.errors import DecodeError, InvalidRecord
 from raylog.wire.varint import TABLE, TABLE_SIZE, encode_varint, read_long
 
-RUN_MIN = 4
-RUN_PAUSE = 64
-"""Records of mixed sizes have short runs of equals by chance, which do not pay."""
-
 RECORD_BYTES_MIN = 7
 """Bytes of the smallest record: null key, null value, no headers."""
 
@@ -89,64 +85,6 @@ def _decode_records(
         yield _new(Record, (offset, timestamp, key, value, headers))
     if position != len(body):
         raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
-
-
-def check_lengths(body: bytes, count: int) -> None:
-    """INVALID_RECORD unless the lengths of exactly `count` records lead to the end of `body`.
-
-    Records of one size in a row, as a producer of fixed-size events sends them, are stepped over
-    together.
-    """
-    try:
-        position = _position_behind(body, count)
-    except (IndexError, DecodeError) as error:
-        raise InvalidRecord(f"fewer than {count} whole records: {error}") from error
-    if position != len(body):
-        raise InvalidRecord(f"{len(body) - position} bytes behind {count} records")
-
-
-def _position_behind(body: bytes, count: int) -> int:
-    """Where `count` records end. A short run of equals costs a pause in the search for runs."""
-    position = step = 0
-    left = search_from = count
-    while left:
-        before = step
-        first = body[position]
-        if first < 128:
-            step = 1 + (first >> 1)
-        elif (second := body[position + 1]) < 128:
-            step = 2 + ((first & 0x7F | second << 7) >> 1)
-        else:
-            z_size, behind = read_long(body, position + 1, first)
-            step = behind - position + (z_size >> 1)
-        if step == before and left <= search_from:
-            run = _run_of_equals(body, position, step, left)
-            position += run * step
-            left -= run
-            if run < RUN_MIN:
-                search_from = left - RUN_PAUSE
-        else:
-            position += step
-            left -= 1
-    return position
-
-
-def _run_of_equals(body: bytes, position: int, step: int, left: int) -> int:
-    """How many records from `position` on, at most `left`, surely have the same length `step`.
-
-    Those whose length is written with the same bytes as the first one's, of which it counts itself.
-    """
-    end = position + step * left
-    run = left
-    at = position
-    while run:
-        byte = body[at]
-        found = body[at : min(end, at + step * run) : step]
-        run = len(found) - len(found.lstrip(bytes((byte,))))
-        if byte < 128:
-            return run
-        at += 1
-    return run
 
 
 def decode_headers(

@@ -12,8 +12,8 @@ base offset and leader epoch are patched without touching it. Attributes: bits 0
 3 timestamp type (1 = log append time), 4 transactional, 5 control, 6 delete horizon (KIP-534).
 Timestamps are milliseconds since the epoch.
 
-The broker checks a produced batch by its header and CRC (`check_produced`) and stores it as it
-is. `validate_records` walks the records where a topic's rules need that.
+The broker checks a produced batch by its header and CRC (`check_produced`), then its records
+(`validate_records`), and stores it as it is, but for the largest timestamp if that is wrong.
 """
 
 import struct
@@ -35,8 +35,9 @@ from raylog.wire.errors import (
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
 )
-from raylog.wire.record import RECORD_BYTES_MIN, check_lengths, decode_records, encode_records
+from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
 from raylog.wire.record import Record as Record
+from raylog.wire.walk import ANY_NUMBER, walk
 
 BATCH_OVERHEAD = 61
 """Bytes of a batch before its records."""
@@ -48,6 +49,10 @@ DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
 """Default bound of what one batch may hold when decompressed."""
 
 NO_TIMESTAMP = -1
+TIMESTAMP_MAX = 2**63 - 1
+ANY_TIME = 2**65
+"""Beyond all that base timestamps and differences to them can add up to."""
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -79,6 +84,7 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 """Of a batch's attributes; properties of BatchHeader, where each call counts."""
 _CODECS = tuple(Codec)
+_REFUSED_NAMED = 10_000
 _REFUSED_SHOWN = 3  # in the text that goes with the whole batch, as Apache Kafka does
 
 
@@ -224,6 +230,11 @@ def set_log_append_time(buf: bytearray | memoryview, timestamp_ms: int) -> None:
     """Make `timestamp_ms` the time of every record of the one batch in `buf`."""
     (attributes,) = _ATTRIBUTES.unpack_from(buf, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(buf, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
+    set_max_timestamp(buf, timestamp_ms)
+
+
+def set_max_timestamp(buf: bytearray | memoryview, timestamp_ms: int) -> None:
+    """Patch the largest timestamp, and the CRC, of the one batch in `buf`."""
     _TIMESTAMP.pack_into(buf, _MAX_TIMESTAMP_AT, timestamp_ms)
     _CRC.pack_into(buf, _CRC_AT, _crc_of(memoryview(buf)[_ATTRIBUTES_AT:]))
 
@@ -305,45 +316,50 @@ def _check_producer(header: BatchHeader) -> None:
         )
 
 
-def check_timestamps(header: BatchHeader, earliest_ms: int, latest_ms: int) -> None:
-    """INVALID_TIMESTAMP if the batch's first or greatest time is out of [earliest, latest]."""
-    for timestamp in (header.base_timestamp, header.max_timestamp):
-        if timestamp != NO_TIMESTAMP and not earliest_ms <= timestamp <= latest_ms:
-            raise InvalidTimestamp(f"{timestamp} is outside [{earliest_ms}, {latest_ms}]")
+class Validated(NamedTuple):
+    """What a walk over the records of a produced batch found."""
 
-
-def check_record_count(buf: Buffer, header: BatchHeader) -> None:
-    """INVALID_RECORD if an uncompressed batch holds more or fewer records than its header says.
-
-    Follows the lengths only, at about 0.15 µs a record; a compressed batch passes unseen.
-    """
-    if not header.attributes & _CODEC_BITS:
-        check_lengths(bytes(memoryview(buf)[BATCH_OVERHEAD : header.size]), header.record_count)
+    body: bytes
+    """The records, decompressed."""
+    max_timestamp: int
+    """What the header must say, which clients may have wrong; -1 where no record has a time."""
 
 
 def validate_records(
     buf: Buffer,
     header: BatchHeader,
     *,
-    needs_keys: bool,
-    earliest_ms: int,
-    latest_ms: int,
+    needs_keys: bool = False,
+    earliest_ms: int = -ANY_TIME,
+    latest_ms: int = ANY_TIME,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
-) -> None:
-    """Walk the records of a batch that passed `check_produced`, as Apache Kafka always does.
+    patience: int = ANY_NUMBER,
+) -> Validated | None:
+    """Walk the records of a batch that passed `check_produced`, as Apache Kafka does.
 
-    INVALID_RECORD for a malformed record, more or fewer than the header says or an offset delta
-    out of line; MESSAGE_TOO_LARGE beyond `max_bytes` decompressed; else as `refuse_records`.
+    INVALID_RECORD for what `walk` refuses and for a body that is not compressed as declared;
+    MESSAGE_TOO_LARGE beyond `max_bytes` decompressed; else as `refuse_records`. None where `walk`
+    loses its patience, or records to be refused are more than that.
     """
-
-    def in_line() -> Iterator[Record]:
-        records = _records(memoryview(buf), header, max_bytes)
-        for expected, record in enumerate(records, header.base_offset):
-            if record.offset != expected:
-                raise InvalidRecord(f"record at offset {record.offset}, expected {expected}")
-            yield record
-
-    refuse_records(in_line(), needs_keys=needs_keys, earliest_ms=earliest_ms, latest_ms=latest_ms)
+    try:
+        body = body_of(memoryview(buf), header, max_bytes)
+    except CorruptMessage as garbage:
+        raise InvalidRecord(str(garbage)) from garbage
+    count, base = header.record_count, header.base_timestamp
+    walked = walk(body, count, patience=patience)
+    if walked is None:
+        return None
+    earliest, latest = base + walked.earliest, base + walked.latest
+    if earliest < earliest_ms or latest > latest_ms or (needs_keys and walked.has_null_key):
+        if count > patience:
+            return None
+        refuse_records(
+            decode_records(body, count, header.base_offset, base),
+            needs_keys=needs_keys,
+            earliest_ms=earliest_ms,
+            latest_ms=latest_ms,
+        )
+    return Validated(body, max(latest, NO_TIMESTAMP))
 
 
 def refuse_records(
@@ -357,16 +373,20 @@ def refuse_records(
 
     INVALID_RECORD for null keys where the topic is compacted (`needs_keys`), INVALID_TIMESTAMP
     for times outside [`earliest_ms`, `latest_ms`], even beside null keys, as Apache Kafka answers.
-    The error names every refused record in its `record_errors` (KIP-467).
+    The error names refused records in its `record_errors` (KIP-467), all that a usual batch has.
     """
     refused: list[tuple[int, str]] = []
     kind: type[KafkaError] = InvalidRecord
     for offset, timestamp, key, _, _ in records:
         if key is None and needs_keys:
-            refused.append((offset, "a compacted topic does not accept a record without a key"))
+            why = "a compacted topic does not accept a record without a key"
         elif not earliest_ms <= timestamp <= latest_ms and timestamp != NO_TIMESTAMP:
             kind = InvalidTimestamp
-            refused.append((offset, f"{timestamp} is outside [{earliest_ms}, {latest_ms}]"))
+            why = f"{timestamp} is outside [{earliest_ms}, {latest_ms}]"
+        else:
+            continue
+        if len(refused) < _REFUSED_NAMED:
+            refused.append((offset, why))
     if refused:
         raise refusal_of(kind, refused)
 
@@ -481,17 +501,8 @@ def encode_like(header: BatchHeader, records: Sequence[Record], level: int | Non
     return assemble(header, compress(header.codec, body, level))
 
 
-def reencode(
-    buf: Buffer,
-    codec: Codec,
-    level: int | None = None,
-    *,
-    max_bytes: int = DECOMPRESSED_BYTES_MAX,
-) -> bytes:
-    """The one batch in `buf`, checked, with its records compressed by `codec`."""
-    header = read_header(buf)
-    check_crc(buf, header)
-    body = body_of(memoryview(buf), header, max_bytes)
+def compressed(header: BatchHeader, body: bytes, codec: Codec, level: int | None = None) -> bytes:
+    """The batch of `header` with its records, which are `body`, compressed by another codec."""
     return assemble(header.with_codec(codec), compress(codec, body, level))
 
 

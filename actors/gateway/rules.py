@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from raylog.actors.config import BrokerConfigs, BrokerSettings, ResourceType, resolve_topic
@@ -13,15 +14,19 @@ from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import Runtime
 from raylog.wire.compression import Codec
-from raylog.wire.errors import InvalidTimestamp, MessageTooLarge
+from raylog.wire.errors import MessageTooLarge
 from raylog.wire.records import (
+    ANY_TIME,
+    DECOMPRESSED_BYTES_MAX,
+    TIMESTAMP_MAX,
     BatchHeader,
-    check_record_count,
-    check_timestamps,
-    reencode,
+    Validated,
+    compressed,
     refuse_records,
+    set_max_timestamp,
     validate_records,
 )
+from raylog.wire.walk import ANY_NUMBER
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.cluster import ClusterView
@@ -39,12 +44,15 @@ _LEVEL_KEYS = {
     Codec.ZSTD: ("compression.zstd.level", "3"),
 }
 """Each codec's key, and the value that stands for the codec's own default."""
-LIGHT_RECORDS_MAX = 500
-LIGHT_BYTES_MAX = 64 << 10
-"""A batch within both is walked or compressed anew in about a millisecond."""
-LIGHT_COMPRESSED_BYTES_MAX = 1 << 10
-"""Of a compressed batch: it may hold a thousand times as much."""
-_ANY_TIME = 2**63 - 1
+LIGHT_RECORDS_MAX = 1_000
+"""So many records are walked one by one, or refused by name, in less than a millisecond."""
+LIGHT_BODY_BYTES_MAX = 256 << 10
+"""As much is decompressed in half a millisecond, and copied or walked in less."""
+LIGHT_COMPRESSING_BYTES_MAX = 1 << 10
+"""Of a batch that is to be compressed anew; it may hold a thousand times as much."""
+LARGE_BODY_BYTES = 4 << 20
+"""Of batches that hold more, one at a time is decompressed: bombs cost the memory of one."""
+_one_large = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,60 +70,111 @@ class TopicRules:
     """Of the codec; None is its default."""
     compacted: bool
     interceptors: TopicInterceptors | None
-    keeps_bytes: bool
-    """Whether batches are stored as they come, so that a look at them is all it takes."""
 
-    def is_light(self, header: BatchHeader) -> bool:
-        """Whether `admit` is quick enough for the event loop."""
-        if self.keeps_bytes:
-            return True
-        if self.interceptors is not None:
-            return False
-        if self.codec is not None and self.codec != header.codec:
-            return header.size <= LIGHT_COMPRESSED_BYTES_MAX
-        bytes_max = LIGHT_COMPRESSED_BYTES_MAX if header.codec else LIGHT_BYTES_MAX
-        walked = self.compacted and header.record_count > LIGHT_RECORDS_MAX
-        return not walked and (not self.compacted or header.size <= bytes_max)
+    def admit_at_once(
+        self, batch: memoryview, header: BatchHeader, now_ms: int
+    ) -> memoryview | None:
+        """Check a produced batch where that takes a moment; returns it as it is to be stored.
 
-    def admit(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview:
-        """Check a produced batch; returns it as it is to be stored.
-
-        Raises MessageTooLarge, InvalidTimestamp, InvalidRecord. Interceptors are not called.
+        None where it is to be done beside the event loop (`admit_aside`). A largest timestamp that
+        is wrong is patched in place. Raises MessageTooLarge, InvalidTimestamp, InvalidRecord.
         """
         self._check_size(header.size)
-        earliest, latest = self._times(now_ms)
-        if self.compacted:
-            validate_records(batch, header, needs_keys=True, earliest_ms=earliest, latest_ms=latest)
-        else:
-            check_record_count(batch, header)
-            self._check_times(batch, header, earliest, latest)
-        if self.codec is None or self.codec == header.codec:
-            return batch
-        return self._stored(reencode(batch, self.codec, self.level))
+        compresses = self.codec not in (None, Codec.NONE, header.codec)
+        if self.interceptors is not None or (
+            compresses and header.size > LIGHT_COMPRESSING_BYTES_MAX
+        ):
+            return None
+        bytes_max = LIGHT_BODY_BYTES_MAX if header.codec else header.size
+        try:
+            found = self._validated(batch, header, now_ms, bytes_max, LIGHT_RECORDS_MAX)
+        except MessageTooLarge:
+            return None
+        return None if found is None else self._stored(batch, header, found)
 
     async def admit_aside(
-        self, runtime: Runtime, batch: memoryview, header: BatchHeader, now_ms: int
+        self,
+        runtime: Runtime,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        takes_long: bool,
     ) -> memoryview:
-        """The same beside the event loop, interceptors included. Raises InterceptorFailed too."""
-        if self.interceptors is None:
-            if self.is_light(header):
-                return self.admit(batch, header, now_ms)
-            return await runtime.run_blocking(self.admit, batch, header, now_ms)
-        self._check_size(header.size)
-        return await self.interceptors.run(partial(self._intercepted, batch, header, now_ms))
+        """The same, however long it takes, interceptors included. Raises InterceptorFailed too.
+
+        With `takes_long`, `admit_at_once` has left it to be done here.
+        """
+        if not takes_long:
+            admitted = self.admit_at_once(batch, header, now_ms)
+            if admitted is not None:
+                return admitted
+        if self.interceptors is not None:
+            return await self.interceptors.run(partial(self._intercepted, batch, header, now_ms))
+        return await runtime.run_blocking(self._admitted, batch, header, now_ms)
+
+    def _admitted(self, batch: memoryview, header: BatchHeader, now_ms: int) -> memoryview:
+        return self._stored(batch, header, self._walked(batch, header, now_ms))
 
     def _intercepted(
         self, batch: memoryview, header: BatchHeader, now_ms: int, chain: Chain
     ) -> memoryview:
+        found = self._walked(batch, header, None)
         records, changed = chain.produced(batch, header)
         earliest, latest = self._times(now_ms)
         refuse_records(records, needs_keys=self.compacted, earliest_ms=earliest, latest_ms=latest)
+        if not changed:
+            return self._stored(batch, header, found)
         codec = header.codec if self.codec is None else self.codec
-        if not changed and codec == header.codec:
-            return batch
-        return self._stored(encoded(header.with_codec(codec), records, self.level))
+        right = header.with_codec(codec)._replace(max_timestamp=found.max_timestamp)
+        return self._fitting(encoded(right, records, self.level))
 
-    def _stored(self, batch: bytes) -> memoryview:
+    def _walked(self, batch: memoryview, header: BatchHeader, now_ms: int | None) -> Validated:
+        """Walk the records, however many; without a time for what all topics demand of them."""
+        if not header.codec:
+            found = self._validated(batch, header, now_ms, header.size)
+        else:
+            try:
+                found = self._validated(batch, header, now_ms, LARGE_BODY_BYTES)
+            except MessageTooLarge:
+                with _one_large:
+                    found = self._validated(batch, header, now_ms, DECOMPRESSED_BYTES_MAX)
+        assert found is not None, "patience has no end here"
+        return found
+
+    def _validated(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int | None,
+        bytes_max: int,
+        patience: int = ANY_NUMBER,
+    ) -> Validated | None:
+        if now_ms is None:
+            return validate_records(batch, header, max_bytes=bytes_max, patience=patience)
+        earliest, latest = self._times(now_ms)
+        return validate_records(
+            batch,
+            header,
+            needs_keys=self.compacted,
+            earliest_ms=earliest,
+            latest_ms=latest,
+            max_bytes=bytes_max,
+            patience=patience,
+        )
+
+    def _stored(self, batch: memoryview, header: BatchHeader, found: Validated) -> memoryview:
+        """A batch as it is stored, with the records that were found in it."""
+        differs = self.create_time and header.max_timestamp != found.max_timestamp
+        if self.codec is None or self.codec == header.codec:
+            if differs:
+                set_max_timestamp(batch, found.max_timestamp)
+            return batch
+        if differs:
+            header = header._replace(max_timestamp=found.max_timestamp)
+        return self._fitting(compressed(header, found.body, self.codec, self.level))
+
+    def _fitting(self, batch: bytes) -> memoryview:
         """Writable, since the replica patches offsets in; MESSAGE_TOO_LARGE if it has grown so."""
         self._check_size(len(batch))
         return memoryview(bytearray(batch))
@@ -130,22 +189,8 @@ class TopicRules:
     def _times(self, now_ms: int) -> tuple[int, int]:
         """Earliest and latest time a record may have."""
         if self.create_time:
-            return now_ms - self.before_max_ms, now_ms + self.after_max_ms
-        return -_ANY_TIME, _ANY_TIME
-
-    def _check_times(
-        self, batch: memoryview, header: BatchHeader, earliest: int, latest: int
-    ) -> None:
-        """Look at the header; only to name the records that are wrong, if few, at each of them."""
-        try:
-            check_timestamps(header, earliest, latest)
-        except InvalidTimestamp:
-            is_small = header.size <= LIGHT_BYTES_MAX and not header.codec
-            if is_small and header.record_count <= LIGHT_RECORDS_MAX:
-                validate_records(
-                    batch, header, needs_keys=False, earliest_ms=earliest, latest_ms=latest
-                )
-            raise
+            return now_ms - self.before_max_ms, min(now_ms + self.after_max_ms, TIMESTAMP_MAX)
+        return -ANY_TIME, ANY_TIME  # it will have the time of its append
 
 
 def rules_of(config: dict[str, str], interceptors: TopicInterceptors | None = None) -> TopicRules:
@@ -161,7 +206,6 @@ def rules_of(config: dict[str, str], interceptors: TopicInterceptors | None = No
         level=_level_of(codec, config),
         compacted=compacted,
         interceptors=interceptors,
-        keeps_bytes=codec is None and not compacted and interceptors is None,
     )
 
 

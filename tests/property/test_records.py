@@ -12,22 +12,24 @@ from hypothesis import strategies as st
 
 from raylog.wire.compression import Codec, compress, decompress
 from raylog.wire.errors import DecodeError, InvalidRecord, KafkaError
-from raylog.wire.record import check_lengths
+from raylog.wire.record import encode_records
 from raylog.wire.records import (
+    DECOMPRESSED_BYTES_MAX,
     Record,
     TimestampType,
+    body_of,
     check_produced,
-    check_record_count,
+    compressed,
     decode_batch,
     decode_end_txn_marker,
     encode_batch,
     encode_like,
     iter_batches,
     read_header,
-    reencode,
     validate_records,
 )
 from raylog.wire.varint import decode_varint, encode_varint
+from raylog.wire.walk import Walked, walk
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in an old way
@@ -113,41 +115,97 @@ def test_what_is_encoded_may_be_produced(records: list[Record], codec: Codec) ->
     buf = encode_batch(records, codec=codec)
 
     header = check_produced(buf)
-    check_record_count(buf, header)
-    validate_records(buf, header, needs_keys=False, earliest_ms=0, latest_ms=2**45)
+    found = validate_records(buf, header, earliest_ms=0, latest_ms=2**45)
+    assert found is not None
+    assert found.max_timestamp == header.max_timestamp
 
 
-def counted_singly(body: bytes, count: int) -> bool:
+def number(body: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    found, behind = decode_varint(body, position)
+    if bits == 32 and (behind - position > 5 or not -(2**31) <= found < 2**31):
+        raise DecodeError("no number of 32 bits")
+    return found, behind
+
+
+def content(body: bytes, position: int, smallest: int = -1) -> tuple[int, int]:
+    """The length of what is at a position, and where it ends."""
+    length, position = number(body, position)
+    if length < smallest:
+        raise InvalidRecord("no length")
+    return length, position + max(length, 0)
+
+
+def walked_singly(body: bytes, count: int) -> Walked:
+    """A walk the textbook way."""
     position = 0
-    for _ in range(count):
-        try:
-            size, position = decode_varint(body, position)
-        except DecodeError:
-            return False
-        position += size
-    return position == len(body)
+    times, lengths = [], []
+    for expected in range(count):
+        size, position = number(body, position)
+        end = position + size
+        time, position = number(body, position + 1, bits=64)
+        delta, position = number(body, position)
+        key, position = content(body, position)
+        _, position = content(body, position)
+        headers, position = number(body, position)
+        if headers < 0:
+            raise InvalidRecord("no number")
+        for _ in range(headers):
+            _, position = content(body, position, smallest=0)
+            _, position = content(body, position, smallest=-(2**31))
+        if position != end or size < 0 or delta != expected:
+            raise InvalidRecord("not in line")
+        times.append(time)
+        lengths.append(key)
+    if position != len(body):
+        raise InvalidRecord("another number of records")
+    return Walked(min(times), max(times), min(lengths) < 0)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([0, 1, 9, 54, 55, 110, 8_191, 8_192]), st.integers(1, 90))),
-    st.integers(-3, 3),
-    st.integers(-3, 3),
+HEADER_LISTS = st.lists(
+    st.tuples(st.text(max_size=3), st.none() | st.binary(max_size=70)), max_size=2
 )
-def test_runs_of_equal_records_are_counted_as_single_ones(
-    runs: list[tuple[int, int]], miscount: int, surplus: int
+SHAPES = st.tuples(
+    st.integers(1, 90),  # records
+    st.sampled_from([0, 1, 63, 64, 100, 8_191, 8_192, -1, -64, -65, 2**40]),  # time of the first
+    st.sampled_from([0, 1, 7, -3]),  # between them
+    st.none() | st.binary(max_size=66),
+    st.none() | st.sampled_from([0, 10, 50, 60, 120]).map(bytes),
+    HEADER_LISTS,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(SHAPES, min_size=1, max_size=3), st.integers(-2, 2), st.data())
+def test_a_walk_is_as_one_record_after_the_other(
+    shapes: list[tuple[int, int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]],
+    miscount: int,
+    data: st.DataObject,
 ) -> None:
-    sizes = [size for size, times in runs for _ in range(times)]
-    body = b"".join(encode_varint(size) + b"\x02" * size for size in sizes)
-    body = body[:surplus] if surplus < 0 else body + bytes(surplus)
-    count = max(0, len(sizes) + miscount)
-    right = counted_singly(body, count)
-    with contextlib.nullcontext() if right else pytest.raises(InvalidRecord):
-        check_lengths(body, count)
+    records = [
+        Record(0, time + n * step, key, value, headers)
+        for count, time, step, key, value, headers in shapes
+        for n in range(count)
+    ]
+    body = bytearray(encode_records(records, range(len(records)), 0))
+    for _ in range(data.draw(st.integers(0, 2), label="changes")):
+        at = data.draw(st.integers(0, len(body) - 1), label="at")
+        body[at] = data.draw(st.integers(0, 255), label="byte")
+    count = max(1, len(records) + data.draw(st.sampled_from([0, 0, 0, miscount])))
+    try:
+        expected = walked_singly(bytes(body), count)
+    except (InvalidRecord, DecodeError):
+        with pytest.raises(InvalidRecord):
+            walk(bytes(body), count)
+    else:
+        assert walk(bytes(body), count) == expected
 
 
 @given(RECORD_LISTS, CODECS, CODECS)
 def test_reencoded_records_come_back(records: list[Record], source: Codec, target: Codec) -> None:
-    again = reencode(encode_batch(records, codec=source), target)
+    buf = encode_batch(records, codec=source)
+    header = read_header(buf)
+    body = body_of(memoryview(buf), header, DECOMPRESSED_BYTES_MAX)
+    again = compressed(header, body, target)
 
     assert read_header(again).codec is target
     assert decode_batch(again) == numbered(records, 0)
@@ -274,14 +332,15 @@ def read_in_every_way(buf: bytes) -> None:
     """DecodeError and KafkaError are what a caller expects; anything else fails the test."""
     with contextlib.suppress(DecodeError, KafkaError):
         header = check_produced(buf)
-        check_record_count(buf, header)
-        validate_records(
+        found = validate_records(
             buf, header, needs_keys=True, earliest_ms=0, latest_ms=2**62, max_bytes=2**20
         )
+        assert found is not None
+        read = decode_batch(buf, max_bytes=2**20)  # by all who come after
+        assert found.max_timestamp == max(-1, *(record.timestamp for record in read))
     with contextlib.suppress(DecodeError, KafkaError):
         for header, view in iter_batches(buf):
             encode_like(header, decode_batch(view, max_bytes=2**20))
-            reencode(view, Codec.NONE, max_bytes=2**20)
             for record in decode_batch(view, max_bytes=2**20):
                 decode_end_txn_marker(record)
     with contextlib.suppress(DecodeError, KafkaError):

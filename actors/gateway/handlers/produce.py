@@ -221,11 +221,14 @@ class _Produce:
         except NotLeaderOrFollower as refusal:
             self.fail(answer, refusal, sequence)
             return
-        rules = gateway.rules.of(topic)
-        if not rules.is_light(header) or (topic.topic_id, part.index) in gateway.lanes:
-            self._aside(topic, batch, header, answer)
+        if (topic.topic_id, part.index) in gateway.lanes:
+            self._aside(topic, batch, header, answer, takes_long=False)
             return
-        self._add(topic, route, rules.admit(batch, header, self._now_ms), answer, sequence)
+        stored = gateway.rules.of(topic).admit_at_once(batch, header, self._now_ms)
+        if stored is None:
+            self._aside(topic, batch, header, answer, takes_long=True)
+        else:
+            self._add(topic, route, stored, answer, sequence)
 
     def _add(
         self,
@@ -252,6 +255,8 @@ class _Produce:
         batch: memoryview,
         header: BatchHeader,
         answer: PartitionProduceResponse,
+        *,
+        takes_long: bool,
     ) -> None:
         """Admit a batch beside the event loop and send it then, behind those before it."""
         gateway = self._context.gateway
@@ -278,7 +283,14 @@ class _Produce:
         self._left += 1
         gateway.lanes.enter(
             (topic.topic_id, answer.index),
-            partial(rules.admit_aside, gateway.runtime, batch, header, self._now_ms),
+            partial(
+                rules.admit_aside,
+                gateway.runtime,
+                batch,
+                header,
+                self._now_ms,
+                takes_long=takes_long,
+            ),
             admitted,
             failed,
         )

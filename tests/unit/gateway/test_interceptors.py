@@ -501,23 +501,35 @@ def test_nothing_is_read_of_a_topic_that_is_just_gone(tmp_path: Path) -> None:
 # ---- long work of other kinds ----------------------------------------------------------------
 
 
+ALIKE = [b"v"] * 10_000
+MIXED = [b"v" * (n * n % 89) for n in range(2_000)]
+LARGE = [bytes(20_000)] * 20
+
+
 @pytest.mark.parametrize(
-    ("configs", "count", "codec", "aside"),
+    ("configs", "values", "codec", "aside"),
     [
-        ({}, 2_000, Codec.NONE, False),
-        ({}, 2_000, Codec.GZIP, False),
-        ({"compression_type": "gzip"}, 2_000, Codec.GZIP, False),
-        ({"compression_type": "gzip"}, 2, Codec.NONE, False),
-        ({"compression_type": "gzip"}, 2_000, Codec.NONE, True),
-        ({"compression_type": "uncompressed"}, 20_000, Codec.ZSTD, True),
-        ({"cleanup_policy": "compact"}, 2, Codec.NONE, False),
-        ({"cleanup_policy": "compact"}, 2_000, Codec.NONE, True),
-        ({"cleanup_policy": "compact"}, 20_000, Codec.ZSTD, True),
+        ({}, ALIKE, Codec.NONE, False),
+        ({}, ALIKE, Codec.GZIP, False),
+        ({}, MIXED, Codec.NONE, True),
+        ({}, MIXED[:900], Codec.NONE, False),
+        ({}, MIXED[:900], Codec.LZ4, False),
+        ({}, MIXED, Codec.LZ4, True),
+        ({}, LARGE, Codec.NONE, False),
+        ({}, LARGE, Codec.ZSTD, True),
+        ({"compression_type": "gzip"}, ALIKE, Codec.GZIP, False),
+        ({"compression_type": "gzip"}, [b"v"] * 2, Codec.NONE, False),
+        ({"compression_type": "gzip"}, ALIKE, Codec.NONE, True),
+        ({"compression_type": "uncompressed"}, ALIKE, Codec.ZSTD, False),
+        ({"compression_type": "uncompressed"}, MIXED, Codec.ZSTD, True),
+        ({"cleanup_policy": "compact"}, [b"v"] * 2, Codec.NONE, False),
+        ({"cleanup_policy": "compact"}, MIXED, Codec.NONE, True),
+        ({"cleanup_policy": "compact"}, MIXED, Codec.ZSTD, True),
     ],
 )
 def test_long_work_on_a_batch_is_done_beside_the_loop(
     configs: dict[str, str],
-    count: int,
+    values: list[bytes],
     codec: Codec,
     aside: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -531,10 +543,10 @@ def test_long_work_on_a_batch_is_done_beside_the_loop(
             return function(*args)
 
         monkeypatch.setattr(world.runtime, "run_blocking", beside)
-        request: ProduceRequest = produce((0, batch_of(*[b"v"] * count, codec=codec)))
+        request: ProduceRequest = produce((0, batch_of(*values, codec=codec)))
         assert codes(await world.client().ask(request, 9)) == [ErrorCode.NONE]
         assert bool(done) is aside
-        assert len(decode_batch(sent(link)[0])) == count
+        assert [record.value for record in decode_batch(sent(link)[0])] == values
 
     run(scenario)
 

@@ -6,17 +6,29 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway import rules
 from raylog.actors.gateway.handlers.produce import ANY_EPOCH
 from raylog.actors.metadata.records import ConfigChanged, PartitionChanged
 from raylog.actors.replica.api import PRODUCE_IN_TRANSACTION, ProducePart, TransactionalWrite
 from raylog.actors.runtime.deadlines import TICK_MS
+from raylog.wire.compression import Codec, compress
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 from raylog.wire.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
 )
-from raylog.wire.records import Record, encode_batch
+from raylog.wire.records import (
+    DECOMPRESSED_BYTES_MAX,
+    Record,
+    Validated,
+    check_produced,
+    decode_batch,
+    encode_batch,
+    set_max_timestamp,
+    validate_records,
+)
+from tests.support.batches import raw_batch, raw_record, sized, varint
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
 from tests.support.logs import batch
 from tests.support.producing import appended, codes, produce
@@ -255,6 +267,133 @@ def test_a_client_at_the_wrong_broker_is_told_the_right_one(version: int, follow
             assert (hint, answer.node_endpoints) == (None, [])
 
     run(scenario)
+
+
+# ---- what clients claim of their records ------------------------------------------------------
+
+
+def claiming(max_timestamp: int, codec: Codec, values: list[bytes]) -> bytes:
+    """Records a millisecond apart in a batch that claims another largest time."""
+    records = [Record(n, NOW_MS + n, b"k", value, []) for n, value in enumerate(values)]
+    batch = bytearray(encode_batch(records, codec=codec))
+    set_max_timestamp(batch, max_timestamp)
+    return bytes(batch)
+
+
+SHORT = [b"v"] * 3
+LONG = [b"v" * (n * n % 89) for n in range(3_000)]
+
+
+@pytest.mark.parametrize("values", [SHORT, LONG], ids=["at once", "aside"])
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("claim", [-1, 0, NOW_MS, NOW_MS * 99, 2**63 - 1])
+def test_the_largest_timestamp_is_computed(claim: int, codec: Codec, values: list[bytes]) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        batch = claiming(claim, codec, values)
+        assert codes(await world.client().ask(produce((0, batch)), 9)) == [ErrorCode.NONE]
+        (asked,) = link.requests
+        stored = check_produced(asked.payload)
+        assert stored.max_timestamp == NOW_MS + len(values) - 1
+        assert decode_batch(asked.payload) == decode_batch(batch)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_limits_hold_for_what_records_say(codec: Codec) -> None:
+    """Not for what the header claims of them."""
+    ahead = [Record(0, NOW_MS, b"k", b"v", []), Record(1, NOW_MS * 99, b"k", b"v", [])]
+    batch = bytearray(encode_batch(ahead, codec=codec))
+    set_max_timestamp(batch, NOW_MS)
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        client = world.client()
+        answer = await client.ask(produce((0, bytes(batch)), (1, bytes(batch))), 9)
+        assert codes(answer) == [ErrorCode.INVALID_TIMESTAMP] * 2
+        refused = answer.responses[0].partition_responses[0]
+        assert [one.batch_index for one in refused.record_errors] == [1]
+        await world.apply(ConfigChanged(2, "t", "message.timestamp.type", "LogAppendTime"))
+        assert codes(await client.ask(produce((0, bytes(batch))), 9)) == [ErrorCode.NONE]
+        assert link.requests[-1].payload == bytes(batch)
+
+    run(scenario)
+
+
+UNREADABLE = {
+    "a million records": raw_batch(
+        attributes=Codec.LZ4,
+        body=compress(Codec.LZ4, raw_record()),
+        count=10**6,
+        last_offset_delta=10**6 - 1,
+    ),
+    "garbage": raw_batch(raw_record(), attributes=Codec.ZSTD, body=b"garbage"),
+    "a cut frame": raw_batch(
+        raw_record(), attributes=Codec.GZIP, body=compress(Codec.GZIP, raw_record())[:-1]
+    ),
+    "a key beyond the record": raw_batch(sized(b"\0\0\0" + varint(9) + b"k" + sized(b"v") + b"\0")),
+    "an offset twice": raw_batch(raw_record(), raw_record()),
+}
+
+
+@pytest.mark.parametrize("batch", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_nobody_could_read_is_refused(batch: bytes, waits: bool) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        client = world.client()
+        if waits:
+            client.send(produce((0, claiming(-1, Codec.LZ4, LONG))), 9)
+        client.send(produce((0, batch), (1, BATCH)), 9)
+        while not (answers := client.received()) or len(answers) < 1 + waits:
+            await settle()
+        *_, answer = answers
+        assert codes(answer) == [ErrorCode.INVALID_RECORD, ErrorCode.NONE]
+        assert answer.responses[0].partition_responses[0].error_message
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_refused(codec: Codec) -> None:
+    bomb = encode_batch([Record(0, NOW_MS, b"k", bytes(DECOMPRESSED_BYTES_MAX), [])], codec=codec)
+
+    async def scenario(world: World) -> None:
+        await served(world)
+        answer = await world.client().ask(produce((0, bomb)), 9)
+        assert codes(answer) == [ErrorCode.MESSAGE_TOO_LARGE]
+
+    run(scenario)
+
+
+def test_large_batches_are_decompressed_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def look(*args: Any, max_bytes: int, **limits: Any) -> Validated | None:
+        looks.append((max_bytes, rules._one_large.locked()))
+        return validate_records(*args, max_bytes=max_bytes, **limits)
+
+    monkeypatch.setattr(rules, "validate_records", look)
+    batch = encode_batch(
+        [Record(0, NOW_MS, b"k", bytes(rules.LARGE_BODY_BYTES), [])], codec=Codec.ZSTD
+    )
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        assert codes(await world.client().ask(produce((0, batch)), 9)) == [ErrorCode.NONE]
+
+    run(scenario)
+    assert looks == [
+        (rules.LIGHT_BODY_BYTES_MAX, False),
+        (rules.LARGE_BODY_BYTES, False),
+        (DECOMPRESSED_BYTES_MAX, True),
+    ]
+    assert not rules._one_large.locked()
 
 
 # ---- waits, losses, acks=0 -------------------------------------------------------------------

@@ -5,8 +5,10 @@ import errno
 import pytest
 
 from raylog.storage.log import LogConfig, Slice
-from raylog.wire.errors import CorruptMessage, OffsetOutOfRange
+from raylog.wire.compression import Codec
+from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import encode_like, iter_batches, read_header
+from tests.support.batches import raw_batch, raw_record
 from tests.support.disk import FaultyDisk
 from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, open_log
 
@@ -266,3 +268,44 @@ def test_the_largest_time_is_a_records_not_an_empty_batchs(disk: FaultyDisk) -> 
     emptied = encode_like(read_header(batch(timestamp=NOW_MS + 90)), [])
     append(log, bytearray(emptied))
     assert log.max_timestamp_offset() == (1, NOW_MS + 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("unreadable", "readable"),
+    [
+        (raw_batch(raw_record(), attributes=Codec.ZSTD, body=b"no frame at all"), 0),
+        (raw_batch(raw_record(), count=9, last_offset_delta=8), 1),
+    ],
+    ids=["garbage", "count"],
+)
+def test_lookups_pass_over_what_older_builds_let_in(
+    disk: FaultyDisk, unreadable: bytes, readable: int
+) -> None:
+    """It is whole, so that the log is not damaged, and nobody can read it."""
+    log = open_log(disk)
+    append(log, bytearray(unreadable))
+    append(log, batch(timestamp=NOW_MS + 5))
+    end = log.log_end_offset
+    first = (0, NOW_MS, 0) if readable else (end - 1, NOW_MS + 5, 0)
+    assert log.offset_for_timestamp(0) == first
+    assert log.offset_for_timestamp(NOW_MS + 1) == (end - 1, NOW_MS + 5, 0)
+    assert log.max_timestamp_offset() == (end - 1, NOW_MS + 5, 0)
+    assert not log.offline
+
+
+def test_lookups_notice_what_the_disk_has_changed(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.corrupt(f"{DIRECTORY}/{log.segments[0]}", 70, b"\xff")
+    with pytest.raises(KafkaStorageError):
+        log.max_timestamp_offset()
+    assert log.offline
+
+
+def test_a_time_before_the_times_is_nobodys(disk: FaultyDisk) -> None:
+    """As Apache Kafka answers."""
+    log = open_log(disk)
+    append(log, bytearray(raw_batch(raw_record(), base_timestamp=-1000, max_timestamp=-1)))
+    assert log.max_timestamp_offset() is None
+    append(log, bytearray(raw_batch(raw_record(), base_timestamp=-1, max_timestamp=-1)))
+    assert log.max_timestamp_offset() == (1, -1, 0)

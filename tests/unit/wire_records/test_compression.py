@@ -109,10 +109,41 @@ def test_every_cut_is_corrupt(codec: Codec) -> None:
             decompress(codec, compressed[:size], MIB)
 
 
-@pytest.mark.parametrize("codec", REAL)
-def test_bytes_behind_the_frame_are_corrupt(codec: Codec) -> None:
-    with pytest.raises(CorruptMessage):
-        decompress(codec, compress(codec, b"abc") + b"xyz", MIB)
+BEHIND = {
+    # What Apache Kafka 4.3.1 makes of it; tests/differential/test_batches.py asks a broker.
+    "gzip ignores what follows": (Codec.GZIP, b"xyz", b"abc"),
+    "gzip ignores zeros": (Codec.GZIP, bytes(100), b"abc"),
+    "gzip goes on with another frame": (Codec.GZIP, compress(Codec.GZIP, b"def"), b"abcdef"),
+    "snappy ignores less than a length": (Codec.SNAPPY, b"xyz", b"abc"),
+    "snappy goes on behind a header": (Codec.SNAPPY, compress(Codec.SNAPPY, b"def"), b"abcdef"),
+    "snappy takes four bytes for a length": (Codec.SNAPPY, b"wxyz", None),
+    "lz4 ignores what follows": (Codec.LZ4, b"xyz", b"abc"),
+    "lz4 ignores another frame": (Codec.LZ4, compress(Codec.LZ4, b"def"), b"abc"),
+    "zstd goes on with another frame": (Codec.ZSTD, compress(Codec.ZSTD, b"def"), b"abcdef"),
+    "zstd ends with a frame": (Codec.ZSTD, b"xyz", None),
+    "zstd ends with a whole frame": (Codec.ZSTD, compress(Codec.ZSTD, b"def")[:-1], None),
+    "gzip ends with a whole frame": (Codec.GZIP, compress(Codec.GZIP, b"def")[:-1], None),
+}
+
+
+@pytest.mark.parametrize(("codec", "behind", "expected"), BEHIND.values(), ids=BEHIND)
+def test_what_follows_a_frame(codec: Codec, behind: bytes, expected: bytes | None) -> None:
+    data = compress(codec, b"abc") + behind
+    if expected is None:
+        with pytest.raises(CorruptMessage):
+            decompress(codec, data, MIB)
+    else:
+        assert decompress(codec, data, MIB) == expected
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD])
+def test_frames_are_counted_and_share_one_bound(codec: Codec) -> None:
+    frame = compress(codec, b"abc")
+    assert decompress(codec, frame * 64, 192) == b"abc" * 64
+    with pytest.raises(MessageTooLarge):
+        decompress(codec, frame * 64, 191)
+    with pytest.raises(CorruptMessage, match="more than 64 frames"):
+        decompress(codec, frame * 65, MIB)
 
 
 @pytest.mark.parametrize("codec", REAL)

@@ -14,15 +14,16 @@ from raylog.wire.errors import (
 from raylog.wire.records import (
     Record,
     TimestampType,
+    body_of,
     check_crc,
     check_produced,
-    check_record_count,
+    compressed,
     decode_batch,
     encode_batch,
     encode_like,
     iter_records,
     read_header,
-    reencode,
+    set_max_timestamp,
     validate_records,
 )
 from tests.support.batches import NOW_MS, raw_batch, raw_record, sized, varint
@@ -191,13 +192,13 @@ def test_decompression_is_bounded() -> None:
     with pytest.raises(MessageTooLarge):
         decode_batch(buf, max_bytes=1_000_000)
     with pytest.raises(MessageTooLarge):
-        reencode(buf, Codec.NONE, max_bytes=1_000_000)
+        validate_records(buf, read_header(buf), max_bytes=1_000_000)
 
 
 # -- validate_records ----------------------------------------------------------------------------
 
-# Apache Kafka stores the first three when they are not compressed; readers then see offsets
-# that are not the batch's.
+# Apache Kafka stores the first three when they are not compressed, and readers see offsets that are
+# not the batch's; tests/differential/test_batches.py has more.
 REFUSED_BY_WALK: dict[str, tuple[bytes, type[KafkaError]]] = {
     "offset deltas 0, 2": (raw_batch(raw_record(), raw_record(2)), InvalidRecord),
     "offset deltas 0, 0": (raw_batch(raw_record(), raw_record()), InvalidRecord),
@@ -235,15 +236,70 @@ def test_compacted_topics_need_keys() -> None:
         walk(raw_batch(raw_record(), raw_record(1, key=None)), needs_keys=True)
 
 
-def test_counting_follows_lengths_only() -> None:
-    good = encode_batch(RECORDS)
-    check_record_count(good, read_header(good))
-    for name in ("count above the records", "count below the records", "bytes behind the records"):
-        buf = MALFORMED[name]
-        with pytest.raises(InvalidRecord):
-            check_record_count(buf, read_header(buf))
-    compressed = raw_batch(raw_record(), count=2, last_offset_delta=1, attributes=Codec.GZIP)
-    check_record_count(compressed, read_header(compressed))
+CLAIMS = (NOW_MS + 5, -1, 0, NOW_MS, NOW_MS + 99, -(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_the_largest_time_is_found_whatever_the_header_says(codec: Codec, claim: int) -> None:
+    body = raw_record(time_delta=1) + raw_record(1, time_delta=5) + raw_record(2, time_delta=3)
+    buf = bytearray(
+        raw_batch(
+            body=compress(codec, body) if codec else body,
+            count=3,
+            last_offset_delta=2,
+            attributes=codec,
+            max_timestamp=claim,
+        )
+    )
+    found = validate_records(buf, read_header(buf), earliest_ms=NOW_MS, latest_ms=NOW_MS + 5)
+    assert found == (body, NOW_MS + 5)
+    set_max_timestamp(buf, NOW_MS + 5)
+    assert check_produced(buf).max_timestamp == NOW_MS + 5
+    assert [record.timestamp - NOW_MS for record in decode_batch(buf)] == [1, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ("base", "deltas", "largest"),
+    [(-1, (0, 0), -1), (0, (0, 0), 0), (-1000, (0, -5), -1), (NOW_MS, (0, -NOW_MS - 1), NOW_MS)],
+)
+def test_the_largest_of_odd_times(base: int, deltas: tuple[int, ...], largest: int) -> None:
+    records = [raw_record(n, time_delta=delta) for n, delta in enumerate(deltas)]
+    buf = raw_batch(*records, base_timestamp=base, max_timestamp=7)
+    found = validate_records(buf, read_header(buf))
+    assert found is not None
+    assert found.max_timestamp == largest
+
+
+def test_a_base_out_of_range_is_no_records_time() -> None:
+    """Apache Kafka looks at records only."""
+    ahead = 10**12
+    records = [raw_record(n, time_delta=n - ahead) for n in range(3)]
+    walk(raw_batch(*records, base_timestamp=NOW_MS + ahead, max_timestamp=-1))
+
+
+def test_records_without_times_are_no_reason_to_refuse_the_others() -> None:
+    records = [raw_record(), raw_record(1, time_delta=-NOW_MS - 1)]
+    walk(raw_batch(*records))
+    with pytest.raises(InvalidTimestamp) as refusal:
+        walk(raw_batch(*records, raw_record(2, time_delta=-NOW_MS)))
+    assert [position for position, _ in refusal.value.record_errors] == [2]
+
+
+def test_refused_records_are_named_up_to_a_number() -> None:
+    buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 10_050)
+    with pytest.raises(InvalidRecord, match="and 9997 more") as refusal:
+        walk(buf, needs_keys=True)
+    assert len(refusal.value.record_errors) == 10_000
+
+
+def test_patience_is_for_naming_too() -> None:
+    buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 100)
+    header = read_header(buf)
+    assert validate_records(buf, header, patience=99) is not None
+    assert validate_records(buf, header, needs_keys=True, patience=99) is None
+    with pytest.raises(InvalidRecord):
+        validate_records(buf, header, needs_keys=True, patience=100)
 
 
 # -- batches made from batches -------------------------------------------------------------------
@@ -263,7 +319,9 @@ def test_reencoding_changes_the_codec_and_nothing_else(source: Codec, target: Co
         leader_epoch=8,
     )
 
-    again = reencode(buf, target)
+    again = compressed(
+        read_header(buf), body_of(memoryview(buf), read_header(buf), 1 << 20), target
+    )
 
     before, after = read_header(buf), read_header(again)
     assert after.codec is target
@@ -271,11 +329,6 @@ def test_reencoding_changes_the_codec_and_nothing_else(source: Codec, target: Co
     assert after._replace(attributes=0, crc=0, batch_length=0) == before._replace(
         attributes=0, crc=0, batch_length=0
     )
-
-
-def test_reencoding_checks_the_crc() -> None:
-    with pytest.raises(CorruptMessage):
-        reencode(raw_batch(raw_record(), crc=0), Codec.GZIP)
 
 
 def test_dropped_records_leave_gaps() -> None:
