@@ -26,12 +26,16 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Settings of one producer; sizes in bytes. `transaction_ms` 0: without transactions."""
+    """Settings of one producer; sizes in bytes. `transaction_ms` 0: without transactions.
+
+    `codec` is Kafka's name of one; librdkafka's producer here compresses nothing.
+    """
 
     acks: str
     linger_ms: int
     batch_bytes: int
     transaction_ms: int = 0
+    codec: str = "none"
 
     @property
     def java(self) -> list[str]:
@@ -40,6 +44,7 @@ class ProducerSettings:
             f"acks={self.acks}",
             f"linger.ms={self.linger_ms}",
             f"batch.size={self.batch_bytes}",
+            f"compression.type={self.codec}",
             "buffer.memory=67108864",
         ]
 

@@ -18,6 +18,8 @@ ADMIN_TIMEOUT_S = 30.0
 TOPIC_BYTES_MAX = 2_000_000_000
 """No measured topic grows beyond this, however fast the broker is."""
 
+CODECS = ("lz4", "zstd", "snappy", "gzip")
+
 _numbers = itertools.count()
 
 
@@ -126,9 +128,10 @@ class Produce:
         many = f" x{self.producers}" if self.producers > 1 else ""
         batch = f"{self.settings.batch_bytes // 1024} KiB linger {self.settings.linger_ms}"
         acks = f"acks={self.settings.acks}{self.copies.words}"
+        codec = "" if self.settings.codec == "none" else f" {self.settings.codec}"
         lasting = self.settings.transaction_ms
         within = f" transactions of {lasting} ms" if lasting else ""
-        sizes = f"{self.size} B {self.partitions} p {batch}"
+        sizes = f"{self.size} B {self.partitions} p {batch}{codec}"
         return f"produce {self.client}{many} {acks} {sizes}{within}"
 
     def probe(self, peer: Peer) -> float:
@@ -277,6 +280,9 @@ def all_workloads(*, groups: bool) -> list[Workload]:
     for settings in (*tuned, *plain):
         workloads += [Produce("java", settings, size, parts) for size, parts in shapes]
     workloads += [Produce("java", settings, 1024, 6, producers=3) for settings in tuned]
+    for codec in CODECS:
+        settings = replace(tuned[0], codec=codec)
+        workloads += [Produce("java", settings, size, parts) for size, parts in shapes]
     for settings in tuned:
         workloads += [Produce("librdkafka", settings, size, parts) for size, parts in shapes]
     workloads += [Consume("java", size, parts) for size, parts in shapes]

@@ -28,10 +28,30 @@ def test_groups_only_where_both_have_them() -> None:
 
 def test_the_programme_covers_what_it_promises() -> None:
     names = [workload.name for workload in all_workloads(groups=False)]
-    for part in ("acks=1", "acks=all", "100 B", "1024 B", "1 p", "6 p", "16 KiB linger 0", "x3"):
+    for part in (
+        "acks=1",
+        "acks=all",
+        "100 B",
+        "1024 B",
+        "1 p",
+        "6 p",
+        "16 KiB linger 0",
+        "x3",
+        "lz4",
+        "zstd",
+    ):
         assert any(name.startswith("produce java") and part in name for name in names)
     assert chosen(all_workloads(groups=False), ["consume*librdkafka"])
     assert len(chosen(all_workloads(groups=False), [])) == len(names)
+
+
+def test_a_codec_is_a_setting_of_the_java_producer() -> None:
+    assert "compression.type=none" in ProducerSettings("1", 5, 1).java
+    settings = ProducerSettings("1", 5, 65_536, codec="lz4")
+    assert "compression.type=lz4" in settings.java
+    assert Produce("java", settings, 100, 1).name == (
+        "produce java acks=1 100 B 1 p 64 KiB linger 5 lz4"
+    )
 
 
 def test_runs_are_sized_by_rate_and_bounded() -> None:
