@@ -4,11 +4,23 @@
 |---|---|
 | 4 | magic `RLCP` |
 | 2, 2 | kind of file, version of its contents |
-| 4, 4 | length of the contents, their CRC-32C |
+| 4, 4 | length of the contents, CRC-32C of them, or of all before and them |
 | rest | contents, msgpack |
 
 A file is written under a temporary name and renamed; what must not be lost is synced before, and
 the directory after. The high watermark may be lost: it is then taken for the log start.
+
+Every version that was ever written is read. A file that is whole and of a later one was written by
+a newer build, and is refused by name (`NewerVersion`): whoever took it for damaged would undo what
+it says. Its log is not opened. The checksum of the versions in the first column covers the contents
+only, that of all later ones the version, too: a flipped bit does not make a version.
+
+| kind | contents only | |
+|---|---|---|
+| state | 1 | |
+| producers | 1 | |
+| high watermark | 1, 2 | 1 is the number alone, 2 has log end and boot id, too |
+| cleaner | 1 | |
 """
 
 import struct
@@ -27,9 +39,11 @@ from raylog.storage.layout import (
     STATE_FILE,
     TEMPORARY_SUFFIX,
 )
+from raylog.wire.errors import KafkaStorageError
 
 _MAGIC = b"RLCP"
 _HEAD = struct.Struct(">4sHHII")
+_CRC = struct.Struct(">I")
 _CHUNK = 1024 * 1024
 
 STATE_KIND = 1
@@ -39,29 +53,58 @@ CLEANER_KIND = 4
 _STATE_VERSION = 1
 _HIGH_WATERMARK_VERSION = 2
 _CLEANER_VERSION = 1
+_CONTENTS_ONLY = {STATE_KIND: 1, PRODUCERS_KIND: 1, HIGH_WATERMARK_KIND: 2, CLEANER_KIND: 1}
+"""The last version of which the checksum covers the contents only."""
+_CRC_AT = 12
 
 
 def encode(kind: int, version: int, contents: object) -> bytes:
     """A whole file of this kind."""
     body: bytes = msgpack.packb(contents)
-    return _HEAD.pack(_MAGIC, kind, version, len(body), crc32c(body)) + body
+    head = _HEAD.pack(_MAGIC, kind, version, len(body), 0)[:_CRC_AT]
+    return head + _CRC.pack(_crc(kind, version, head, body)) + body
 
 
-def decode(kind: int, version: int, data: bytes) -> object | None:
-    """Contents of a file; None if it is not of this kind and version, or is damaged."""
+def _crc(kind: int, version: int, head: bytes, body: bytes) -> int:
+    covered = b"" if version <= _CONTENTS_ONLY[kind] else head
+    return int(crc32c(body, crc32c(covered)))
+
+
+class NewerVersion(KafkaStorageError):
+    """A newer build wrote a file; the message names it, its version, and those known here."""
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        super().__init__(
+            f"{path} has version {found}, which a newer build wrote; this one knows 1 to {known}"
+        )
+
+
+class Contents(NamedTuple):
+    """What is in a file, and the version that this is of."""
+
+    version: int
+    value: Any
+
+
+def decode(kind: int, latest: int, data: bytes, path: str) -> Contents | None:
+    """What is in a file of this kind, of any version up to `latest`; None if it is damaged.
+
+    NewerVersion for a whole file of a later one.
+    """
     if len(data) < _HEAD.size:
         return None
-    magic, found_kind, found_version, length, crc = _HEAD.unpack_from(data)
+    magic, found_kind, version, length, crc = _HEAD.unpack_from(data)
     body = data[_HEAD.size :]
-    if (magic, found_kind, found_version) != (_MAGIC, kind, version):
+    if (magic, found_kind) != (_MAGIC, kind) or len(body) != length:
         return None
-    if len(body) != length or crc32c(body) != crc:
+    if _crc(kind, version, data[:_CRC_AT], body) != crc:
         return None
+    if version > latest:
+        raise NewerVersion(path, version, latest)
     try:
-        contents: object = msgpack.unpackb(body, use_list=True, strict_map_key=False)
+        return Contents(version, msgpack.unpackb(body, use_list=True, strict_map_key=False))
     except ValueError:
         return None
-    return contents
 
 
 def read_file(disk: Disk, path: str) -> bytes | None:
@@ -85,6 +128,17 @@ def read_file(disk: Disk, path: str) -> bytes | None:
         disk.close(fd)
 
 
+def check_version(disk: Disk, path: str, kind: int, latest: int) -> None:
+    """NewerVersion for a whole file of a later version; reads the head of others only."""
+    fd = disk.open(path)
+    try:
+        head = disk.pread(fd, _HEAD.size, 0)
+    finally:
+        disk.close(fd)
+    if len(head) == _HEAD.size and _HEAD.unpack(head)[2] > latest:
+        _read(disk, path, kind, latest)
+
+
 def write_file(disk: Disk, path: str, data: bytes, *, durable: bool) -> None:
     """Replace a file in one step; OSError leaves the old one. Blocks if `durable`."""
     temporary = path + TEMPORARY_SUFFIX
@@ -101,6 +155,12 @@ def write_file(disk: Disk, path: str, data: bytes, *, durable: bool) -> None:
     disk.rename(temporary, path)
     if durable:
         disk.fsync_dir(path.rpartition("/")[0])
+
+
+def _read(disk: Disk, path: str, kind: int, latest: int) -> Contents | None:
+    """What is in a file; None if there is none or it is damaged. NewerVersion."""
+    data = read_file(disk, path)
+    return None if data is None else decode(kind, latest, data, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +215,11 @@ class StateFile:
         self._written = 0
 
     def read(self) -> LogState | None:
-        """The last state; None if there is none or it is damaged."""
-        data = read_file(self._disk, self._path)
-        contents = None if data is None else decode(STATE_KIND, _STATE_VERSION, data)
+        """The last state; None if there is none or it is damaged. NewerVersion."""
+        contents = _read(self._disk, self._path, STATE_KIND, _STATE_VERSION)
         try:
-            return _state_of(contents)
-        except (LookupError, TypeError, ValueError):
+            return None if contents is None else _state_of(contents.value)
+        except (AttributeError, LookupError, TypeError, ValueError):
             return None  # of another shape, though its checksum is right
 
     def write(self, state: LogState, number: int) -> None:
@@ -182,7 +241,7 @@ class StateFile:
 
 
 def _state_of(contents: Any) -> LogState:
-    clean_end, written = contents["clean_end"], contents["written"]
+    clean_end, written = contents.get("clean_end"), contents.get("written")
     epochs = [EpochStart(int(epoch), int(start)) for epoch, start in contents["epochs"]]
     if not all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(epochs)):
         raise ValueError("leader epochs rise")
@@ -224,13 +283,18 @@ class HighWatermarkFile:
         self._path = f"{directory}/{HIGH_WATERMARK_FILE}"
 
     def read(self) -> Reached:
-        """What the last checkpoint noted; nothing if it is missing, damaged or impossible."""
-        data = read_file(self._disk, self._path)
-        contents: Any = (
-            None if data is None else decode(HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION, data)
-        )
+        """What the last checkpoint noted; nothing if it is missing, damaged or impossible.
+
+        NewerVersion.
+        """
+        contents = _read(self._disk, self._path, HIGH_WATERMARK_KIND, _HIGH_WATERMARK_VERSION)
+        if contents is None:
+            return Reached()
+        value = contents.value
         try:
-            high_watermark, log_end_offset, boot_id = contents
+            high_watermark, log_end_offset, boot_id = (
+                (value, value, "") if contents.version == 1 else value
+            )
             found = Reached(_offset(high_watermark), _offset(log_end_offset), str(boot_id))
         except (TypeError, ValueError):
             return Reached()
@@ -271,11 +335,10 @@ class CleanerFile:
         self._path = f"{directory}/{CLEANER_FILE}"
 
     def read(self) -> CleanerState:
-        """The last state."""
-        data = read_file(self._disk, self._path)
-        contents: Any = None if data is None else decode(CLEANER_KIND, _CLEANER_VERSION, data)
+        """The last state. NewerVersion."""
+        contents = _read(self._disk, self._path, CLEANER_KIND, _CLEANER_VERSION)
         try:
-            first_dirty_offset, swaps = contents
+            first_dirty_offset, swaps = (0, ()) if contents is None else contents.value
             found = tuple([Swap(str(segment), _offset(end)) for segment, end in swaps])
             return CleanerState(_offset(first_dirty_offset), found)
         except (TypeError, ValueError):

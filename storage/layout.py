@@ -19,6 +19,10 @@ takes the place of one whose name is used up (after truncation or cleaning) carr
 greater than any before. So a reader can map a segment by name, and what it has mapped is neither
 cut nor overwritten below the log end offset.
 
+What a newer build wrote is refused by name, and the log is not opened (`checkpoint.NewerVersion`):
+the small files, for each holds what nothing else does, and a `*.log` that is no segment's name, for a
+segment of another format gets another name. An index of a newer build is made again.
+
 A segment's file is longer than its data while it is written to (a hole, for readers to map);
 data ends where the next batch is not whole, has a wrong CRC, or is out of order. A clean close
 cuts the hole off. Data that recovery rejected is left in place when it is not zeros, and the log
@@ -62,6 +66,11 @@ def parse_segment_name(name: str) -> SegmentName | None:
     """The parts of a segment's file name; None for any other name."""
     match = _SEGMENT.fullmatch(name)
     return SegmentName(int(match[1]), int(match[2] or 0)) if match else None
+
+
+def is_unknown_segment(name: str) -> bool:
+    """Whether a file is named like a segment, but not as this build names them."""
+    return name.endswith(LOG_SUFFIX) and parse_segment_name(name) is None
 
 
 def is_set_aside(name: str) -> bool:

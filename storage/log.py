@@ -102,7 +102,8 @@ class Log(ReadableLog):
         """Open or make a log; what a crash left is scanned, `report` says what that took.
 
         With `clean` false nothing above the recovery point is believed without a scan. Blocking.
-        OSError if the disk fails.
+        OSError if the disk fails, KAFKA_STORAGE_ERROR for what a newer build wrote: nothing was
+        changed then.
         """
         path = str(directory.absolute())
         disk.mkdir(path)

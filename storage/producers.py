@@ -36,7 +36,7 @@ from raylog.wire.records import (
 
 BATCHES_KEPT = 5  # as many as a producer may have in flight
 _SEQUENCE_MASK = 0x7FFFFFFF
-_SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 1
 NO_OFFSET = -1
 
 _new = tuple.__new__  # half the cost of the generated constructor
@@ -361,14 +361,14 @@ class ProducerStates:
             "open": [list(each) for each in self._open.items()],
             "ended": [list(each) for each in self._ended],
         }
-        return encode(PRODUCERS_KIND, _SNAPSHOT_VERSION, contents)
+        return encode(PRODUCERS_KIND, SNAPSHOT_VERSION, contents)
 
     @classmethod
-    def restore(cls, data: bytes) -> "ProducerStates | None":
-        """The states of a file; None if it is damaged or of another version."""
-        contents = decode(PRODUCERS_KIND, _SNAPSHOT_VERSION, data)
+    def restore(cls, data: bytes, path: str = "") -> "ProducerStates | None":
+        """The states of the file at `path`; None if it is damaged. NewerVersion."""
+        contents = decode(PRODUCERS_KIND, SNAPSHOT_VERSION, data, path)
         try:
-            return cls._of(contents)
+            return None if contents is None else cls._of(contents.value)
         except (LookupError, TypeError, ValueError):
             return None  # of another shape, though its checksum is right
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raylog.storage.checkpoint import (
+    PRODUCERS_KIND,
     CleanEnd,
     CleanerFile,
     CleanerState,
@@ -21,6 +22,7 @@ from raylog.storage.checkpoint import (
     Reached,
     StateFile,
     WrittenPoint,
+    check_version,
     read_file,
     write_file,
 )
@@ -37,13 +39,15 @@ from raylog.storage.layout import (
     TEMPORARY_SUFFIX,
     index_name,
     is_set_aside,
+    is_unknown_segment,
     parse_producers_name,
     parse_segment_name,
     producers_name,
 )
-from raylog.storage.producers import BATCHES_KEPT, ProducerStates
+from raylog.storage.producers import BATCHES_KEPT, SNAPSHOT_VERSION, ProducerStates
 from raylog.storage.scan import Surroundings, checked, scan
 from raylog.storage.segment import Segment
+from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import LENGTH_OVERHEAD, BatchHeader
 
 _CHUNK = 1024 * 1024
@@ -117,9 +121,13 @@ class Recovery:
         self._cleaner = CleanerFile(disk, directory).read()
 
     def run(self, state_file: StateFile, *, clean: bool) -> Recovered:
-        """Find the log. With `clean` false nothing above the recovery point is believed."""
+        """Find the log. With `clean` false nothing above the recovery point is believed.
+
+        NewerVersion, before anything was changed.
+        """
         found = state_file.read()
         reached = HighWatermarkFile(self._disk, self._directory).read()
+        self._check_names()
         self._list_files()
         first = self._segments[0].base_offset if self._segments else 0
         state = LogState(log_start_offset=first) if found is None else found
@@ -175,6 +183,19 @@ class Recovery:
         return held
 
     # -- what is there -------------------------------------------------------------------------
+
+    def _check_names(self) -> None:
+        """Refuse what a newer build left: its segments, or snapshots, of which the last tells."""
+        names = self._disk.listdir(self._directory)
+        for name in filter(is_unknown_segment, names):
+            raise KafkaStorageError(
+                f"{self._files.path(name)}: no segment of this build has such a name; "
+                "a newer one may have written it"
+            )
+        snapshots = [offset for name in names if (offset := parse_producers_name(name)) is not None]
+        if snapshots:
+            path = self._files.path(producers_name(max(snapshots)))
+            check_version(self._disk, path, PRODUCERS_KIND, SNAPSHOT_VERSION)
 
     def _list_files(self) -> None:
         names = self._disk.listdir(self._directory)
@@ -506,7 +527,7 @@ def producers_at(
     for candidate in reversed([each for each in snapshots if each <= offset]):
         path = files.path(producers_name(candidate))
         data = read_file(disk, path)
-        restored = None if data is None else ProducerStates.restore(data)
+        restored = None if data is None else ProducerStates.restore(data, path)
         if restored is not None:
             producers, start = restored, candidate
             break

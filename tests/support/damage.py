@@ -258,9 +258,9 @@ def _lying(name: str, kind: int, version: int, lie: Callable[[Any], Any]) -> Dam
 
     def damage(directory: Path, rng: random.Random) -> None:
         for one in directory.glob(name):
-            contents = decode(kind, version, one.read_bytes())
+            contents = decode(kind, version, one.read_bytes(), str(one))
             if contents is not None:
-                one.write_bytes(encode(kind, version, lie(contents)))
+                one.write_bytes(encode(kind, version, lie(contents.value)))
 
     return damage
 

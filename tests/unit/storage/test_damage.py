@@ -69,9 +69,9 @@ def served(log: Log) -> list[int]:
 
 
 def rewritten(disk: FaultyDisk, name: str, kind: int, version: int, **changes: object) -> None:
-    known = decode(kind, version, disk.contents(path(name)))
-    assert isinstance(known, dict)
-    put(disk, name, encode(kind, version, known | changes))
+    known = decode(kind, version, disk.contents(path(name)), name)
+    assert known is not None
+    put(disk, name, encode(kind, known.version, known.value | changes))
 
 
 def put(disk: FaultyDisk, name: str, data: bytes) -> None:
