@@ -20,8 +20,8 @@ greater than any before. So a reader can map a segment by name, and what it has 
 cut nor overwritten below the log end offset.
 
 What a newer build wrote is refused by name, and the log is not opened (`checkpoint.NewerVersion`):
-the small files, for each holds what nothing else does, and a `*.log` that is no segment's name, for a
-segment of another format gets another name. An index of a newer build is made again.
+the small files, for each holds what nothing else does, and a `*.log` that is no segment's name, for
+a segment of another format gets another name. An index of a newer build is made again.
 
 A segment's file is longer than its data while it is written to (a hole, for readers to map);
 data ends where the next batch is not whole, has a wrong CRC, or is out of order. A clean close
