@@ -502,7 +502,7 @@ def test_nothing_is_read_of_a_topic_that_is_just_gone(tmp_path: Path) -> None:
 
 
 ALIKE = [b"v"] * 10_000
-MIXED = [b"v" * (n * n % 89) for n in range(2_000)]
+MIXED = [b"v" * (n * n % 89) for n in range(4_000)]
 LARGE = [bytes(20_000)] * 20
 
 
