@@ -143,7 +143,7 @@ def _narrowed(starts: Offsets, ends: Offsets, bad: Ranges | None) -> Ranges:
 
 def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSource) -> DataFrame:
     """The rows of a stream that parse."""
-    options: dict[str, Any] = {SOURCE: name}
+    options: dict[str, Any] = {SOURCE: name, "maxOffsetsPerTrigger": source.max_offsets_per_trigger}
     if source.pattern is not None:
         options["subscribePattern"] = source.pattern
     else:
@@ -153,8 +153,6 @@ def _source_view(spark: SparkSession, bootstrap: str, name: str, source: TopicSo
         options["startingOffsetsByTimestampStrategy"] = "latest"
     else:
         options["startingOffsets"] = source.starting
-    if source.max_offsets_per_trigger is not None:
-        options["maxOffsetsPerTrigger"] = source.max_offsets_per_trigger
     reader = spark.readStream.format("kafka").options(**_stream(bootstrap, source), **options)
     stream = reader.load()
     field = f"sources.{name}"

@@ -27,6 +27,8 @@ from pydantic_core import ErrorDetails
 
 AVAILABLE_NOW = "available-now"
 """The trigger of a pipeline that ends when it has read what there was."""
+BATCH_OFFSETS_MAX = 1_000_000
+"""A batch has at most as many records of a source, unless the source says otherwise."""
 _DURATION = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 _VALUE_SHOWN = 60
 _NOT_KAFKA = {
@@ -170,7 +172,8 @@ class TopicSource(_OfCluster):
     """Whether records that are gone before they were read stop the pipeline."""
     starting: Starting = "earliest"
     """Where a new query begins; an old one goes on where it was."""
-    max_offsets_per_trigger: int | None = Field(None, ge=1)
+    max_offsets_per_trigger: int = Field(BATCH_OFFSETS_MAX, ge=1)
+    """Of all partitions together: what has piled up is read in several batches."""
     event_time: str | None = None
     """SQL of a timestamp, often a column's name: the view's column `event_time`."""
     watermark: Duration | None = None

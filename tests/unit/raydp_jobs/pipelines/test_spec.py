@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from raylog.raydp_jobs.pipelines.spec import (
+    BATCH_OFFSETS_MAX,
     BadSpec,
     FileTable,
     ParquetSink,
@@ -64,6 +65,7 @@ def test_defaults_and_paths_that_begin_at_the_file(file: Path, tmp_path: Path) -
     assert (spec.trigger, spec.output_mode, spec.bootstrap) == ("1 second", "append", None)
     assert spec.sources["views"].starting == "earliest"
     assert spec.written_topics() == ["out", "bad"]
+    assert spec.sources["views"].max_offsets_per_trigger == BATCH_OFFSETS_MAX
 
 
 def test_paths_in_tables_and_sinks_begin_at_the_file_too(tmp_path: Path) -> None:
