@@ -8,34 +8,25 @@ setting, then the default (KIP-226). Values are text, as on the wire; `BrokerSet
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
 from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
-from raylog.actors.config_keys import (
-    INT_MAX,
-    INTERCEPTOR_OPTION_PREFIX,
-    LONG_MAX,
-    interceptor_option,
-)
+from raylog.actors.config_keys import INT_MAX, INTERCEPTOR_OPTION_PREFIX, interceptor_option
 from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
 from raylog.actors.config_keys import ConfigKey as ConfigKey
 from raylog.actors.config_keys import ConfigType as ConfigType
+from raylog.actors.config_values import Value as Value
+from raylog.actors.config_values import canonical as canonical
+from raylog.actors.config_values import parse as parse
+from raylog.actors.config_values import split_list as split_list
 from raylog.wire.errors import InvalidConfig
 
-Value = bool | int | float | str | tuple[str, ...]
 Configs = Mapping[str, str]
 INTERCEPTOR_KEYS_PREFIX = "raylog.interceptor"
 """Of the key that names interceptors and of their options."""
-_REPLICA = re.compile("([0-9]+:[0-9]+)?")
-_RANGES = {
-    ConfigType.INT: (-(2**31), INT_MAX),
-    ConfigType.SHORT: (-(2**15), 2**15 - 1),
-    ConfigType.LONG: (-(2**63), LONG_MAX),
-}
 
 
 class ConfigSource(IntEnum):
@@ -115,75 +106,21 @@ def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
     return key
 
 
-def parse(key: ConfigKey, text: str) -> Value:
-    """A key's value from its text; InvalidConfig says what was expected."""
-    value = _typed(key, text.strip())
-    if key.choices:
-        for item in value if isinstance(value, tuple) else (value,):
-            if item not in key.choices:
-                expected = ", ".join(key.choices)
-                raise _invalid(key, text, f"must be one of: {expected}")
-    if key.names_replicas and isinstance(value, tuple):
-        _check_replicas(key, value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and text not in key.also:
-        low, high = _bounds(key)
-        if not low <= value <= high:
-            raise _invalid(key, text, f"must lie between {low} and {high}")
-    return value
+def canonical_all(resource_type: ResourceType, configs: Configs) -> dict[str, str]:
+    """Settings as they are stored; InvalidConfig unless every key is known and every value fits."""
+    keys = KEYS_OF[resource_type]
+    return {name: canonical(find_key(keys, name), text) for name, text in configs.items()}
 
 
-def _check_replicas(key: ConfigKey, items: tuple[str, ...]) -> None:
-    """Throttled replicas as Kafka takes them (KIP-73)."""
-    if items != ("*",) and not all(map(_REPLICA.fullmatch, items)):
-        raise _invalid(
-            key,
-            f"[{', '.join(items)}]",
-            f"{key.name} must be the literal '*' or a list of replicas in the following format: "
-            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
-        )
+def stored(resource_type: int, name: str, text: str) -> str:
+    """A stored value in the form that is acted on: older builds stored any spelling they took.
 
-
-def _bounds(key: ConfigKey) -> tuple[float, float]:
-    least, most = _RANGES.get(key.type, (float("-inf"), float("inf")))
-    return least if key.low is None else key.low, most if key.high is None else key.high
-
-
-def _typed(key: ConfigKey, text: str) -> Value:
-    if text in key.also and not text:
-        return text
+    What this build would not take stays as it is.
+    """
     try:
-        match key.type:
-            case ConfigType.BOOLEAN:
-                return _BOOLEANS[text.lower()]
-            case ConfigType.STRING:
-                return text
-            case ConfigType.LIST:
-                return split_list(text)
-            case ConfigType.DOUBLE:
-                return float(_digits(text))
-            case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
-                return int(_digits(text))
-    except (ValueError, KeyError) as wrong:
-        raise _invalid(key, text, f"must be of type {key.type.name}") from wrong
-
-
-def _digits(text: str) -> str:
-    """A number's text; raises ValueError for 1_000, which Python reads and Java does not."""
-    if "_" in text:
-        raise ValueError(text)
-    return text
-
-
-_BOOLEANS = {"true": True, "false": False}
-
-
-def split_list(text: str) -> tuple[str, ...]:
-    """The items of a LIST value."""
-    return tuple(item.strip() for item in text.split(",") if item.strip())
-
-
-def _invalid(key: ConfigKey, text: str, expected: str) -> InvalidConfig:
-    return InvalidConfig(f"Invalid value {text} for configuration {key.name}: {expected}")
+        return canonical(find_key(KEYS_OF[ResourceType(resource_type)], name), text)
+    except (InvalidConfig, KeyError, ValueError):
+        return text
 
 
 def check(resource_type: ResourceType, configs: Configs) -> None:
@@ -241,7 +178,7 @@ class BrokerSettings:
     given: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check(ResourceType.BROKER, self.given)
+        object.__setattr__(self, "given", canonical_all(ResourceType.BROKER, self.given))
 
     def raw(self, name: str) -> str | None:
         """The text in force; None when unset."""
@@ -255,7 +192,7 @@ class BrokerSettings:
 
     def flag(self, name: str) -> bool:
         """The value of a BOOLEAN key."""
-        return self._required(name).lower() == "true"
+        return self._required(name) == "true"
 
     def items(self, name: str) -> tuple[str, ...]:
         """The value of a LIST key; empty when unset."""
@@ -297,7 +234,7 @@ class BrokerConfigs:
 
     def flag(self, name: str) -> bool:
         """A BOOLEAN broker key's value in force."""
-        return (self.effective(name) or "").lower() == "true"
+        return self.effective(name) == "true"
 
 
 def resolve_topic(configs: Configs, broker: BrokerConfigs) -> dict[str, str]:

@@ -431,6 +431,7 @@ _GROUPS = (
         "bidirectional",
         "Whether a group may change between the classic and the consumer protocol.",
         choices=("disabled", "downgrade", "upgrade", "bidirectional"),
+        any_case=True,
     ),
     ConfigKey(
         "offsets.topic.num.partitions", _T.INT, "50", "Partitions of __consumer_offsets.", low=1

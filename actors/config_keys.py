@@ -69,6 +69,8 @@ class ConfigKey:
     """Bounds, both inclusive."""
     choices: tuple[str, ...] = ()
     """Allowed values, of each item for a LIST; empty: any."""
+    any_case: bool = False
+    """Whether a choice may be written in any case."""
     also: tuple[str, ...] = ()
     """Values allowed beside the range, such as gzip's -1."""
     names_replicas: bool = False

@@ -25,6 +25,7 @@ from raylog.actors.config import (
     TOPIC_KEYS,
     BrokerSettings,
     ResourceType,
+    canonical,
     check,
     find_key,
     parse,
@@ -79,10 +80,12 @@ def topic_settings(values: Mapping[str, object]) -> dict[str, str]:
 def _texts(
     model: type[BaseModel], keys: Mapping[str, ConfigKey], values: Mapping[str, object]
 ) -> dict[str, str]:
-    for name in values:
-        find_key(keys, name)
+    read: dict[str, object] = {}
+    for name, value in values.items():
+        key = find_key(keys, name)
+        read[name] = canonical(key, value) if isinstance(value, str) else value
     try:
-        checked = model.model_validate(dict(values))
+        checked = model.model_validate(read)
     except ValidationError as wrong:
         first = wrong.errors()[0]
         name = ".".join(map(str, first["loc"]))

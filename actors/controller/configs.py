@@ -10,6 +10,7 @@ from raylog.actors.config import (
     BrokerSettings,
     ConfigType,
     ResourceType,
+    canonical,
     check,
     check_topic,
     find_key,
@@ -81,8 +82,15 @@ class ConfigControl:
         changed = {name: new.get(name) for name in sorted({*old, *new})}
         changed = {name: value for name, value in changed.items() if old.get(name) != value}
         self._check_new(kind, new, changed)
+        keys = KEYS_OF[kind]
+        values = {
+            name: None if text is None else canonical(find_key(keys, name), text)
+            for name, text in changed.items()
+        }
         return [
-            ConfigChanged(kind, asked.resource_name, name, value) for name, value in changed.items()
+            ConfigChanged(kind, asked.resource_name, name, value)
+            for name, value in values.items()
+            if old.get(name) != value
         ]
 
     def _checked_resource(self, asked: ConfigAlteration) -> ResourceType:

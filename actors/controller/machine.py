@@ -90,6 +90,7 @@ class ControllerMachine:
         if not self.image.cluster_id:
             records.append(VotersChanged(voters))
             records.extend(self.features.bootstrap())
+        records.extend(self.partitions.took_over())
         return records
 
     def partitions_opened(self, asked: PartitionsOpened) -> Decision[None]:
@@ -110,7 +111,7 @@ class ControllerMachine:
     def alter_configs(self, asked: AlterConfigs) -> Decision[list[ConfigOutcome]]:
         """Change settings, and what follows from them."""
         decision = self.configs.alter(asked)
-        follows = list(self.partitions.min_isr_changed(decision.records))
+        follows = list(self.partitions.settings_changed(decision.records))
         return Decision([*decision.records, *follows], decision.response)
 
     def grow_internal_topics(self, now_ms: int, settled: Collection[int]) -> list[Record]:

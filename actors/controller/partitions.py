@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from raylog.actors.config import BrokerSettings, ResourceType
+from raylog.actors.config import BrokerConfigs, BrokerSettings, ResourceType
 from raylog.actors.controller.api import (
     AlterPartitions,
     IsrChange,
@@ -49,8 +50,8 @@ class ElectionRules:
         self, image: MetadataImage, settings: BrokerSettings, pending: Settings | None = None
     ) -> None:
         self._image = image
-        self._broker = broker_configs(image, settings)
         self._pending = pending or {}
+        self._broker = _with_pending(broker_configs(image, settings), self._pending)
         self._uses_elr = image.features.get(ELIGIBLE_LEADERS, 0) >= 1
         self._known: dict[TopicId, Rules] = {}
 
@@ -67,9 +68,19 @@ class ElectionRules:
     def _value(self, topic: str, key: str) -> str:
         own = self._image.configs_of(ResourceType.TOPIC, topic).get(key)
         value = self._pending.get((ResourceType.TOPIC, topic, key), own)
-        if value is None:
-            value = self._pending.get((ResourceType.BROKER, "", key))
         return value or self._broker.effective(key) or ""
+
+
+def _with_pending(broker: BrokerConfigs, pending: Settings) -> BrokerConfigs:
+    """A broker's layers with the cluster-wide settings that are about to be set, or removed."""
+    cluster_wide = dict(broker.dynamic_default)
+    for (resource_type, name, key), value in pending.items():
+        if (resource_type, name) != (ResourceType.BROKER, ""):
+            continue
+        cluster_wide.pop(key, None)
+        if value is not None:
+            cluster_wide[key] = value
+    return replace(broker, dynamic_default=cluster_wide)
 
 
 class PartitionControl:
@@ -190,21 +201,34 @@ class PartitionControl:
 
     # ---- rules that change ---------------------------------------------------------------
 
-    def min_isr_changed(self, altered: Iterable[Record]) -> Iterator[Record]:
-        """Settings are about to change: with enough in sync by a lower bar nobody is eligible."""
+    def settings_changed(self, altered: Iterable[Record]) -> Iterator[Record]:
+        """Settings are about to change: what the new rules of elections make of partitions.
+
+        With enough in sync by a lower bar nobody is eligible. Where unclean election is allowed
+        from now on, who lives leads what has no leader: at once, while Apache Kafka looks every
+        unclean.leader.election.interval.ms (5 minutes).
+        """
         pending = {
             (record.resource_type, record.resource_name, record.key): record.value
             for record in altered
-            if isinstance(record, ConfigChanged) and record.key == _MIN_ISR
+            if isinstance(record, ConfigChanged) and record.key in (_MIN_ISR, _UNCLEAN)
         }
-        if not pending:
-            return
-        rules = ElectionRules(self._image, self._settings, pending)
+        if pending:
+            yield from self._under(ElectionRules(self._image, self._settings, pending))
+
+    def took_over(self) -> Iterator[Record]:
+        """A controller begins: its settings may allow what those of the one before did not."""
+        yield from self._under(self.rules())
+
+    def _under(self, elections: ElectionRules) -> Iterator[Record]:
+        """What rules change of partitions as they stand."""
         for topic in self._image.topics.values():
             for index, state in enumerate(topic.partitions):
-                if state.elr:
-                    key = (topic.topic_id, index)
-                    yield from _made(self.change(key, state, rules.of(topic.topic_id)))
+                if not (state.elr or state.leader == NO_LEADER):
+                    continue
+                rules = elections.of(topic.topic_id)
+                if state.elr or rules.unclean:
+                    yield from _made(self.change((topic.topic_id, index), state, rules))
 
     def elr_ends(self) -> Iterator[Record]:
         """Eligible replicas are about to be no more: where nobody else is in sync they are."""

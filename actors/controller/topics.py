@@ -18,6 +18,7 @@ from raylog.actors.config import (
     BrokerSettings,
     DescribedConfig,
     ResourceType,
+    canonical_all,
     check_topic,
     describe_topic,
 )
@@ -157,7 +158,7 @@ class TopicControl:
             raise InvalidTopicException(
                 f"Topic '{asked.name}' collides with existing topic: {collision}"
             )
-        configs = _given_configs(asked)
+        configs = canonical_all(ResourceType.TOPIC, _given_configs(asked))
         described = creation.describe(configs)
         replicas = self._assigned(asked) if asked.assignments else self._placed(asked)
         if len(replicas) > creation.room:

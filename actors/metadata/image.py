@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
-from raylog.actors.config import ResourceType
+from raylog.actors.config import ResourceType, stored
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -356,7 +356,7 @@ def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
     if record.value is None:
         settings.pop(record.key, None)
     else:
-        settings[record.key] = record.value
+        settings[record.key] = stored(record.resource_type, record.key, record.value)
     if not settings:
         del image.configs[resource]
 

@@ -169,7 +169,7 @@ def test_nothing_is_created_while_all_brokers_are_fenced() -> None:
     ("configs", "said"),
     [
         ({"retention.msec": "1"}, "did you mean retention.ms?"),
-        ({"retention.ms": "x"}, "must be of type LONG"),
+        ({"retention.ms": "x"}, "Not a number of type LONG"),
         ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
     ],
 )

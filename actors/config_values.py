@@ -1,0 +1,203 @@
+"""Values of settings: their text read as Apache Kafka's ConfigDef does, and written as it does.
+
+Blanks around a value go (Java's `trim`: characters up to U+0020). Then:
+
+| type              | taken                                                 | written            |
+|-------------------|-------------------------------------------------------|--------------------|
+| BOOLEAN           | true and false in any case                            | lower case         |
+| INT, SHORT, LONG  | decimal digits of any script, a sign; not 1_000, 0x10 | decimal            |
+| DOUBLE            | what Java reads: .5, 5e-1, 0.5f, 0x1p-1, NaN          | as Java writes it  |
+| STRING            | anything; where there are choices, in their case      | as it is           |
+| LIST              | items between commas, blanks around them              | items and commas   |
+
+What is written is what is stored, described and acted on, so that no spelling is without effect.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from raylog.actors.config_keys import INT_MAX, LONG_MAX, ConfigKey, ConfigType
+from raylog.wire.errors import InvalidConfig
+
+Value = bool | int | float | str | tuple[str, ...]
+_BLANKS = "".join(map(chr, range(33)))
+"""What Java's String.trim takes away."""
+_BOOLEANS = {"true": True, "false": False}
+_INTEGER = re.compile(r"[+-]?\d{1,4000}")
+"""Python reads no more digits than 4,300."""
+_BMP_MAX = "\uffff"
+"""Java reads digits one UTF-16 unit at a time, so those beyond are none to it."""
+_DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
+_HEXADECIMAL = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
+)
+_UNWRITTEN = re.compile(r"([+-]?)(NaN|Infinity)[fFdD]?")
+_COMMA = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+_REPLICA = re.compile("([0-9]+:[0-9]+)?")
+_SHOWN_MAX = 100
+_RANGES = {
+    ConfigType.INT: (-(2**31), INT_MAX),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.LONG: (-(2**63), LONG_MAX),
+}
+
+
+def parse(key: ConfigKey, text: str) -> Value:
+    """A key's value from its text; InvalidConfig says what was expected."""
+    trimmed = text.strip(_BLANKS)
+    if trimmed in key.also and not trimmed:
+        return trimmed
+    value = _typed(key, trimmed)
+    if isinstance(value, tuple):
+        _check_items(key, value)
+        return tuple(dict.fromkeys(value)) if key.choices else value
+    if key.choices and isinstance(value, str):
+        return _choice(key, value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        _check_range(key, value)
+    return value
+
+
+def canonical(key: ConfigKey, text: str) -> str:
+    """The text that Kafka writes for a value, and that is stored; InvalidConfig as `parse`."""
+    value = parse(key, text)
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return java_double(value)
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The items of a LIST value, without empty ones."""
+    return tuple(item for item in _items(text.strip(_BLANKS)) if item)
+
+
+def java_double(value: float) -> str:
+    """A number as Java's Double.toString writes it."""
+    if math.isnan(value):
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = _shortest(value)
+    return f"{sign}{digits[0]}.{digits[1:] or '0'}E{exponent}"
+
+
+def _shortest(value: float) -> tuple[str, str, int]:
+    """Sign, significant digits and decimal exponent of the first of them."""
+    mantissa, _, exponent = f"{value!r}e0".partition("e")
+    power = int(exponent.partition("e")[0])
+    sign = "-" if mantissa.startswith("-") else ""
+    whole, _, part = mantissa.lstrip("-").partition(".")
+    digits = (whole + part).lstrip("0")
+    first = len(whole) - 1 - (len(whole + part) - len(digits))
+    return sign, digits.rstrip("0") or "0", power + first
+
+
+def _typed(key: ConfigKey, text: str) -> Value:
+    match key.type:
+        case ConfigType.BOOLEAN:
+            value = _BOOLEANS.get(text.casefold())
+            if value is None:
+                raise _invalid(key, text, "Expected value to be either true or false")
+            return value
+        case ConfigType.STRING:
+            return text
+        case ConfigType.LIST:
+            return _items(text)
+        case ConfigType.DOUBLE:
+            return _double(key, text)
+        case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+            return _integer(key, text)
+
+
+def _integer(key: ConfigKey, text: str) -> int:
+    low, high = _RANGES[key.type]
+    if _INTEGER.fullmatch(text) is None or max(text) > _BMP_MAX or not low <= int(text) <= high:
+        raise _not_a_number(key, text)
+    return int(text)
+
+
+def _double(key: ConfigKey, text: str) -> float:
+    if named := _UNWRITTEN.fullmatch(text):
+        return float(named[1] + named[2])
+    if decimal := _DECIMAL.fullmatch(text):
+        return float(decimal[1])
+    if hexadecimal := _HEXADECIMAL.fullmatch(text):
+        return _from_hexadecimal(hexadecimal[1])
+    raise _not_a_number(key, text)
+
+
+def _from_hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return float("-inf" if text.startswith("-") else "inf")
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(_COMMA.split(text)) if text else ()
+
+
+def _check_items(key: ConfigKey, items: tuple[str, ...]) -> None:
+    if key.names_replicas:
+        _check_replicas(key, items)
+    if key.choices and "" in items:
+        raise InvalidConfig(f"Configuration '{key.name}' values must not be empty.")
+    for item in items if key.choices else ():
+        if item not in key.choices:
+            raise _invalid(key, item, f"String must be one of: {', '.join(key.choices)}")
+
+
+def _check_replicas(key: ConfigKey, items: tuple[str, ...]) -> None:
+    """Throttled replicas as Kafka takes them (KIP-73)."""
+    if items != ("*",) and not all(map(_REPLICA.fullmatch, items)):
+        raise _invalid(
+            key,
+            f"[{', '.join(items)}]",
+            f"{key.name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+def _choice(key: ConfigKey, text: str) -> str:
+    """One of the choices, in any case where Kafka does not mind it."""
+    if key.any_case:
+        text = next((one for one in key.choices if one.casefold() == text.casefold()), text)
+    if text not in key.choices:
+        raise _invalid(key, text, f"String must be one of: {', '.join(key.choices)}")
+    return text
+
+
+def _check_range(key: ConfigKey, value: float) -> None:
+    if str(value) in key.also:
+        return
+    expected = None
+    if key.low is not None and value < key.low:
+        expected = f"Value must be at least {key.low}"
+    elif key.high is not None and value > key.high:
+        expected = f"Value must be no more than {key.high}"
+    if expected is None:
+        return
+    if any(key.also):
+        also = " or ".join(key.also)
+        expected = f"Value must be between {key.low} and {key.high} or equal to {also}"
+    shown = java_double(value) if isinstance(value, float) else str(value)
+    raise _invalid(key, shown, expected)
+
+
+def _not_a_number(key: ConfigKey, text: str) -> InvalidConfig:
+    shown = text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+    return _invalid(key, shown, f"Not a number of type {key.type.name}")
+
+
+def _invalid(key: ConfigKey, text: str, expected: str) -> InvalidConfig:
+    return InvalidConfig(f"Invalid value {text} for configuration {key.name}: {expected}")

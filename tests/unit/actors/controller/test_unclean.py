@@ -1,0 +1,100 @@
+"""Unclean elections that settings allow: in any spelling, and at once (KIP-183, KIP-226)."""
+
+import pytest
+
+from raylog.actors.config import ResourceType
+from raylog.actors.controller.api import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
+from raylog.actors.controller.decision import Decision
+from raylog.actors.metadata.records import NO_LEADER, ConfigChanged, PartitionChanged, Record
+from raylog.actors.ports import TopicId
+from tests.support.controllers import Controlled
+
+UNCLEAN = "unclean.leader.election.enable"
+CLUSTER_WIDE = ResourceType.BROKER, ""
+
+
+def silence(world: Controlled, *alive: int) -> None:
+    """Fence all brokers but these."""
+    world.pass_time(6_001, *alive)
+    while world.expire():
+        pass
+
+
+def leaderless(own: str | None = None) -> tuple[Controlled, TopicId]:
+    """A partition of which nobody in sync lives, and one out of sync does."""
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1), configs={} if own is None else {UNCLEAN: own})
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,), incarnations={0: "a"})], None))
+    silence(world, 1)
+    assert world.image.topics[topic_id].partitions[0].leader == NO_LEADER
+    return world, topic_id
+
+
+def altered(
+    world: Controlled, resource: tuple[int, str], key: str, value: str | None
+) -> list[Record]:
+    """What the controller writes when a setting is set, or with None removed."""
+    op = ConfigOp(key, AlterOp.DELETE if value is None else AlterOp.SET, value)
+    decision = world.machine.alter_configs(AlterConfigs([ConfigAlteration(*resource, [op])]))
+    assert [one.error for one in decision.response] == [0]
+    world.carry(decision)
+    return decision.records
+
+
+@pytest.mark.parametrize("spelling", ["true", "TRUE", " true ", "tRuE\n"])
+@pytest.mark.parametrize("resource", [(ResourceType.TOPIC, "t"), CLUSTER_WIDE])
+def test_allowing_unclean_elections_elects_at_once(
+    resource: tuple[int, str], spelling: str
+) -> None:
+    world, topic_id = leaderless()
+    assert altered(world, resource, UNCLEAN, spelling) == [
+        ConfigChanged(*resource, UNCLEAN, "true"),
+        PartitionChanged(topic_id, 0, leader=1, isr=(1,), elr=(), last_known_elr=()),
+    ]
+
+
+def test_a_topic_that_forbids_unclean_elections_is_not_led_by_a_cluster_that_allows_them() -> None:
+    world, topic_id = leaderless(own=" FALSE")
+    assert len(altered(world, CLUSTER_WIDE, UNCLEAN, "true")) == 1
+    state = world.image.topics[topic_id].partitions[0]
+    assert state.leader == NO_LEADER
+    altered(world, (ResourceType.TOPIC, "t"), UNCLEAN, None)
+    assert state.leader == 1
+
+
+def test_allowing_unclean_elections_leaves_leaders_and_dead_brokers_alone() -> None:
+    world = Controlled(brokers=2)
+    world.topic("t", (0, 1))
+    assert len(altered(world, CLUSTER_WIDE, UNCLEAN, "TRUE")) == 1
+    world, topic_id = leaderless()
+    silence(world)
+    assert len(altered(world, CLUSTER_WIDE, UNCLEAN, "TRUE")) == 1
+    world.beat(1)
+    assert world.image.topics[topic_id].partitions[0].leader == 1
+
+
+def test_another_spelling_in_the_metadata_log_counts_when_a_controller_takes_over() -> None:
+    world, topic_id = leaderless()
+    older = ConfigChanged(ResourceType.TOPIC, "t", UNCLEAN, " TRUE ")
+    world.carry(Decision([older], None))
+    assert world.image.configs_of(ResourceType.TOPIC, "t") == {UNCLEAN: "true"}
+    (_, elected) = world.machine.took_over(2, ((0, "d0"),), world.now_ms)
+    assert isinstance(elected, PartitionChanged)
+    assert (elected.topic_id, elected.leader, elected.isr) == (topic_id, 1, (1,))
+
+
+def test_a_start_up_setting_counts_in_any_spelling() -> None:
+    world = Controlled(brokers=2, settings={UNCLEAN: "True "})
+    topic_id = world.topic("t", (0, 1))
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,))], None))
+    silence(world, 1)
+    assert world.image.topics[topic_id].partitions[0].leader == 1
+
+
+def test_a_cluster_wide_bar_that_is_removed_ends_eligibility() -> None:
+    world = Controlled(brokers=3, settings={"min.insync.replicas": "1"})
+    topic_id = world.topic("t", (0, 1, 2))
+    altered(world, CLUSTER_WIDE, "min.insync.replicas", "2")
+    world.carry(Decision([PartitionChanged(topic_id, 0, isr=(0,), elr=(1,))], None))
+    removed = altered(world, CLUSTER_WIDE, "min.insync.replicas", None)
+    assert removed[1:] == [PartitionChanged(topic_id, 0, elr=())]
