@@ -61,7 +61,7 @@ def test_help_comes_at_once() -> None:
         (("status", "--data", "nothing"), 3, "no cluster is running on nothing", "raylog up"),
         (("down", "--data", "nothing"), 1, "no cluster was started on nothing", "--data"),
         (("up", "--set", "retention=1"), 1, "Unknown configuration key 'retention'", "configs"),
-        (("up", "--set", "num.partitions=0"), 1, "must lie between 1", "raylog configs"),
+        (("up", "--set", "num.partitions=0"), 1, "Value must be at least 1", "raylog configs"),
         (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
         (("up", "--host", "0.0.0.0"), 1, "meta-address 0.0.0.0", "--advertised-host"),
         (("up", "--host", "::", "--insecure"), 1, "meta-address ::", "--advertised-host"),
