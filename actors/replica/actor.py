@@ -290,7 +290,8 @@ class ReplicaActor:
             else:
                 self._upkeep.flush_if_due(partition, now_ms)
                 self._upkeep.appended(partition)
-        writes.limit(self._deadlines, timeout_ms)
+        if acks != api.UNTIL_COMMITTED:
+            writes.limit(self._deadlines, timeout_ms)
 
     def _produce_in_transaction(self, request: LinkRequest) -> None:
         acks, timeout_ms, parts, plain = request.header

@@ -23,6 +23,11 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 |                |                                                 | the payload is their     |
 |                |                                                 | batches in that order    |
 
+Acks are Kafka's, and UNTIL_COMMITTED for coordinators: as all, but a batch that is written waits
+for the high watermark for as long as its leader leads, whatever the timeout and whoever leaves the
+in-sync replicas meanwhile. So an answer always says whether the batch counts, except
+NOT_LEADER_OR_FOLLOWER, which leaves that open.
+
 A coordinator claims its partition before it reads it. Batches that come later over a link with an
 older claim are refused: a coordinator that is gone must not write behind its successor's back.
 """
@@ -47,6 +52,8 @@ PRODUCERS = "producers"
 CLAIM = "claim"
 REPLICATE = "replicate"
 
+ACKS_ALL = -1
+UNTIL_COMMITTED = -2
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3

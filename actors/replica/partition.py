@@ -10,6 +10,7 @@ from typing import Protocol, assert_never
 
 from raylog.actors.ports import PartitionKey, PartitionLeadership, PartitionStatus
 from raylog.actors.replica.api import (
+    ACKS_ALL,
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -17,6 +18,7 @@ from raylog.actors.replica.api import (
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
     READ_COMMITTED,
+    UNTIL_COMMITTED,
     FetchedPartition,
     Interest,
     ProduceAnswer,
@@ -63,7 +65,6 @@ from raylog.wire.errors import (
 from raylog.wire.records import NO_SEQUENCE, BatchHeader, read_header, set_log_append_time
 
 log = logging.getLogger(__name__)
-ACKS_ALL = -1
 Waiting = tuple[int, Write, ProduceAnswer]
 """A writer: the next offset of its batch, itself, its answer."""
 REFUSED_MAX = 1_000
@@ -123,6 +124,8 @@ class Partition:
     """Writers that wait for the high watermark, and for a flush if one is due."""
     unflushed: deque[Waiting] = field(default_factory=deque)
     """Writers that wait for a flush only."""
+    committing: deque[Waiting] = field(default_factory=deque)
+    """Coordinators, which wait as `waiting` does, but for as long as this replica leads."""
     refused: dict[tuple[int, int], int] = field(default_factory=dict)
     """First sequence refused of producers, by id and epoch, that the log does not know."""
     verifying: dict[int, Verification] = field(default_factory=dict)
@@ -232,7 +235,7 @@ class Partition:
 
     def _produce(self, write: Write, current_epoch: int, acks: int, now_ms: int) -> None:
         self.machine.require_leader(current_epoch)
-        if acks == ACKS_ALL:
+        if acks in (ACKS_ALL, UNTIL_COMMITTED):
             self.machine.require_enough_replicas()
         batch = write.batch
         header = read_header(batch)
@@ -293,6 +296,8 @@ class Partition:
     def _answer(self, write: Write, acks: int, next_offset: int, answer: ProduceAnswer) -> None:
         if acks == ACKS_ALL:
             waiting, is_settled = self.waiting, self._is_replicated_to(next_offset)
+        elif acks == UNTIL_COMMITTED:
+            waiting, is_settled = self.committing, self._is_replicated_to(next_offset)
         else:
             waiting, is_settled = self.unflushed, self._is_flushed_to(next_offset)
         if is_settled:
@@ -339,11 +344,16 @@ class Partition:
     def _release(self) -> None:
         _reply_to_first(self.unflushed, self._is_flushed_to)
         _reply_to_first(self.waiting, self._is_replicated_to)
+        _reply_to_first(self.committing, self._is_replicated_to)
 
     def fail_waiting(self, failure: KafkaError) -> None:
-        """Answer every waiting writer with a failure."""
+        """Answer every waiting writer with a failure.
+
+        Coordinators would take KAFKA_STORAGE_ERROR for a batch that was not written.
+        """
         _fail_all(self.unflushed, failure)
         _fail_all(self.waiting, failure)
+        _fail_all(self.committing, NotLeaderOrFollower(f"whether it counts is open: {failure}"))
         for verification in tuple(self.verifying.values()):
             verification.fail(failure)
 
