@@ -20,7 +20,8 @@ from raylog.storage.disk import Disk
 from raylog.wire.errors import CorruptMessage, error_of
 
 CHUNK_BYTES = 4 << 20
-WAIT_S = 0.01
+WAIT_S = (0.01, 0.5)
+"""First and longest wait before it is asked again for what is not below the high watermark yet."""
 Take = Callable[[memoryview, int], int]
 """Takes in whole batches, of which those before an offset are known; returns the next offset."""
 
@@ -37,16 +38,19 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
     offset: int
     offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
     session_id = 0
+    wait_s, longest_s = WAIT_S
     while offset < end:
         session_id += 1
         part = await _fetch(link, route, offset, session_id)
         if not part.length:
-            await runtime.sleep(WAIT_S)
+            await runtime.sleep(wait_s)
+            wait_s = min(wait_s * 2, longest_s)
             continue
         path = f"{route.directory}/{part.segment_id}"
         offset = await runtime.run_blocking(
             _take_slice, runtime.disk, path, part.position, part.length, offset, take
         )
+        wait_s = WAIT_S[0]
     return offset
 
 

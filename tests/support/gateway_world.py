@@ -85,8 +85,11 @@ class FakeRuntime:
 
     async def sleep(self, seconds: float) -> None:
         woken = asyncio.get_running_loop().create_future()
-        self.call_later(seconds * 1000, lambda: woken.set_result(None))
-        await woken
+        timer = self.call_later(seconds * 1000, lambda: woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
 
     def call_later(self, delay_ms: float, callback: Callable[[], None]) -> FakeTimer:
         timer = FakeTimer(self._now_ms + delay_ms, next(self._numbers), callback)

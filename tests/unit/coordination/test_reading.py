@@ -1,0 +1,131 @@
+"""Reading a claimed log to its end, though not all may be below the high watermark yet."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylog.actors.coordination.reading import read_claimed
+from raylog.actors.ports import Route, TopicId
+from raylog.actors.replica import api
+from raylog.wire.errors import NotLeaderOrFollower
+from raylog.wire.records import assign, iter_batches
+from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.logs import batch
+
+SEGMENT = "log"
+OUTAGE_MS = 60_000
+
+
+@dataclass
+class World:
+    """A log of six batches with one record each, of which some are below the high watermark."""
+
+    directory: Path
+    high_watermark: int = 6
+    start: int = 0
+    taken: list[int] = field(default_factory=list)
+    """Base offsets, in the order they were taken in."""
+    runtime: FakeRuntime = field(default_factory=FakeRuntime)
+    link: FakeLink = field(default_factory=FakeLink)
+
+    def __post_init__(self) -> None:
+        data = bytearray()
+        for offset in range(6):
+            one = bytearray(batch(1))
+            assign(one, offset, 0)
+            self.size = len(one)
+            data += one
+        (self.directory / SEGMENT).write_bytes(data)
+        self.link.answering = self._answer
+
+    def read(self) -> asyncio.Task[int]:
+        """Read all."""
+        route = Route(TopicId(b"t" * 16), 0, 3, "replica", "replica", str(self.directory))
+        reading = read_claimed(self.runtime, self.link, route, self._take)  # type: ignore[arg-type]  # fakes
+        return asyncio.get_running_loop().create_task(reading)
+
+    def _take(self, data: memoryview, offset: int) -> int:
+        for header, _ in iter_batches(bytes(data)):
+            self.taken.append(header.base_offset)
+            offset = header.next_offset
+        return offset
+
+    def _answer(self, request: FakeRequest) -> Any:
+        match request.kind:
+            case api.CLAIM:
+                return 6
+            case api.OFFSET_FOR:
+                return (self.start, -1, 0)
+            case api.FETCH:
+                topic_id, index, offset, *_ = request.header.changes[0]
+                length = max(0, min(self.high_watermark, offset + 2) - offset) * self.size
+                here = (SEGMENT, offset * self.size, length)
+                return [(topic_id, index, 0, self.high_watermark, 6, self.start, *here)]
+        raise AssertionError(request.kind)
+
+
+def test_all_of_the_log_is_read_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, start=1)
+        assert await world.read() == 6
+        assert world.taken == [1, 2, 3, 4, 5]
+        assert world.link.kinds()[:2] == [api.CLAIM, api.OFFSET_FOR], "the claim comes first"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("high_watermark", [0, 3, 5])
+def test_what_a_predecessor_wrote_is_waited_for_until_it_counts(
+    tmp_path: Path, high_watermark: int
+) -> None:
+    """It was acknowledged, perhaps: the high watermark of a new leader is behind at first."""
+
+    async def scenario() -> None:
+        world = World(tmp_path, high_watermark)
+        reading = world.read()
+        await world.runtime.advance(5_000)
+        assert world.taken == list(range(high_watermark))
+        assert not reading.done()
+        world.high_watermark = 6
+        await world.runtime.advance(1_000)
+        assert await reading == 6
+        assert world.taken == [0, 1, 2, 3, 4, 5]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_asked_in_a_hurry_while_nothing_happens(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, 3)
+        reading = world.read()
+        await world.runtime.advance(100)
+        quick = len(world.link.requests)
+        assert quick >= 5, "usually it is a matter of milliseconds"
+        await world.runtime.advance(OUTAGE_MS)
+        assert len(world.link.requests) - quick < 150
+        reading.cancel()
+        await settle()
+
+    asyncio.run(scenario())
+
+
+def test_leadership_that_ends_meanwhile_ends_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, 3)
+        reading = world.read()
+        await world.runtime.advance(100)
+
+        def refuse(_: FakeRequest) -> Any:
+            raise NotLeaderOrFollower("it leads no longer")
+
+        world.link.answering = refuse
+        await world.runtime.advance(1_000)
+        with pytest.raises(NotLeaderOrFollower):
+            await reading
+
+    asyncio.run(scenario())
