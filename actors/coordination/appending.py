@@ -1,40 +1,52 @@
 """The appends of one shard to its partition: one at a time, what comes meanwhile is the next.
 
-An append is acknowledged by all in-sync replicas, so that it is below the high watermark then. One
-that fails, or whose outcome is unknown, ends this object: the log alone knows what it holds. But a
-producer's batch may be refused for itself, and is then surely not in the log: the others go on.
+Each append waits until it is below the high watermark, however long that takes, so what follows
+is known of all of them at any time:
+
+- What was acknowledged is committed, in the order of the log.
+- The one in flight is in the log, or is refused: then nothing of it is there, and never will be.
+- What is queued behind it is nowhere but here.
+
+A refused append of records takes back what it changed in the shard, and what is queued behind it
+goes with it, for that was decided on its state. A producer's batch or a marker that is refused for
+itself takes nothing along: nothing is decided on what it would have changed. In both cases the
+shard goes on. Who waits for longer than the time limit is told that the outcome is open; the append
+itself, and its changes, stay as they are until the log has decided.
+
+Where the log cannot say what became of an append, because the link broke or leadership ended, this
+object ends.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from raylog.actors.coordination import records
-from raylog.actors.coordination.step import LogRecord
+from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
 from raylog.actors.ports import Route
-from raylog.actors.replica.api import PRODUCE, ProducePart, produced
-from raylog.actors.runtime.base import Link, PeerTimeout, Runtime, Timer
+from raylog.actors.replica.api import PRODUCE, UNTIL_COMMITTED, ProducePart, produced
+from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.wire.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
     KafkaError,
+    KafkaStorageError,
     MessageTooLarge,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     RecordListTooLarge,
+    RequestTimedOut,
     TransactionAbortable,
     TransactionCoordinatorFenced,
 )
 
 log = logging.getLogger(__name__)
-ACKS_ALL = -1
-DEADLINE_GRACE_MS = 1_000
-"""How much longer than the append may take its answer is waited for."""
 APPEND_RECORDS_MAX = 1_000
 """An append that has so many takes no more: the event loop is not to wait for its bytes."""
 Outcome = Callable[[KafkaError | None], None]
@@ -43,14 +55,27 @@ REFUSALS = (
     InvalidProducerEpoch,
     InvalidRecord,
     InvalidTxnState,
+    KafkaStorageError,
     MessageTooLarge,
+    NotEnoughReplicas,
     OutOfOrderSequenceNumber,
     ProducerFenced,
     RecordListTooLarge,
     TransactionAbortable,
     TransactionCoordinatorFenced,
 )
-"""What a log says of one batch before it writes any of it."""
+"""What a log says of a batch of which it has written nothing.
+
+KAFKA_STORAGE_ERROR is among them: either the disk is full for the moment, or the log is offline
+and takes nothing more under this leader epoch, so that nobody will act on the state here.
+"""
+
+
+class Waiting(NamedTuple):
+    """What is done when an append and all before it are in the log, or are refused."""
+
+    committed: Callable[[], None] | None
+    refused: Callable[[KafkaError], None] | None
 
 
 @dataclass(slots=True)
@@ -58,131 +83,249 @@ class _Append:
     """Records that go into one batch, or a batch as it is, and who waits for it."""
 
     records: list[LogRecord] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
     batch: bytearray | None = None
     outcome: Outcome | None = None
-    """Of a batch as it is: may be refused for itself."""
-    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Of a batch as it is."""
+    expired: Callable[[KafkaError], None] | None = None
+    """Told when the time limit has passed."""
+    waiting: list[Waiting | Answer] = field(default_factory=list)
+    deadline: Timer | None = None
+    is_late: bool = False
+    """Whether the time limit has passed."""
+
+
+class Owner(Protocol):
+    """The shard that appends."""
+
+    def append_committed(self) -> None:
+        """An append of records is in the log; its answers follow."""
+
+    def answer(self, answer: Answer) -> None:
+        """What an answer waited for is in the log."""
+
+    def refuse(self, answer: Answer, failure: KafkaError) -> None:
+        """What an answer waited for is refused, or takes too long."""
+
+    def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
+        """These records were refused; their changes are taken back, and who waited is told."""
+
+    def append_lost(self, failure: Exception) -> None:
+        """What the log holds is not known; nothing more is called after this."""
 
 
 class Appender:
-    """Appends under the leader epoch of `route`; `failed` is called once, with why.
-
-    After that, and after `close`, nothing is called any more.
-    """
+    """Appends under the leader epoch of `route`. After `close` nothing is called any more."""
 
     def __init__(
-        self,
-        runtime: Runtime,
-        link: Link,
-        route: Route,
-        timeout_ms: int,
-        failed: Callable[[Exception], None],
+        self, runtime: Runtime, link: Link, route: Route, timeout_ms: int, owner: Owner
     ) -> None:
         self._runtime = runtime
         self._link = link
         self._route = route
         self._timeout_ms = timeout_ms
-        self._told = failed
+        self._owner = owner
         self._in_flight: _Append | None = None
         self._queue: deque[_Append] = deque()
         """What comes behind it."""
         self._flush_is_due = False
-        self._deadline: Timer | None = None
+        self._refusals = 0
+        """Appends refused in a row."""
 
-    def add(
-        self, found: Sequence[LogRecord], stands_alone: Callable[[LogRecord], bool] | None = None
-    ) -> None:
-        """Append records together; a full batch may part them before one that stands alone."""
+    def __str__(self) -> str:
+        return f"partition {self._route.partition} of {self._route.topic_id.hex()}"
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether an append is in flight for longer than the time limit: others are to wait."""
+        return self._in_flight is not None and self._in_flight.is_late
+
+    def add(self, step: Step, stands_alone: Callable[[LogRecord], bool] | None = None) -> None:
+        """Append a step's records together.
+
+        A full batch may part them before one that stands alone.
+        """
+        found, changes = step.records, step.changes
         queue = self._queue
         start = 0
         while start < len(found):
             if not queue or queue[-1].batch or len(queue[-1].records) >= APPEND_RECORDS_MAX:
-                queue.append(_Append())
-            last = queue[-1].records
-            end = min(len(found), start + APPEND_RECORDS_MAX - len(last))
+                self._queue_append(_Append())
+            last = queue[-1]
+            end = min(len(found), start + APPEND_RECORDS_MAX - len(last.records))
             while end < len(found) and not (stands_alone and stands_alone(found[end])):
                 end += 1
-            last.extend(found[start:end])
+            last.records.extend(found[start:end])
+            last.changes.extend(changes[start : end if end < len(found) else None])
             start = end
-        self._schedule()
 
-    def add_batch(self, batch: bytearray, outcome: Outcome) -> None:
+    def add_batch(
+        self,
+        batch: bytearray,
+        outcome: Outcome,
+        expired: Callable[[KafkaError], None] | None = None,
+    ) -> None:
         """Append one batch as it is: a producer's, or a marker.
 
-        `outcome` is called before those that wait for it, and after those of earlier appends.
+        `outcome` is called before those that wait for it, and after those of earlier appends;
+        `expired` before it, if that takes longer than the time limit.
         """
-        self._queue.append(_Append(batch=batch, outcome=outcome))
-        self._schedule()
+        self._queue_append(_Append(batch=batch, outcome=outcome, expired=expired))
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        """Run `callback` once all that was added is below the high watermark: now, if it is."""
+    def when_durable(
+        self,
+        committed: Callable[[], None] | None,
+        refused: Callable[[KafkaError], None] | None = None,
+    ) -> None:
+        """Call `committed` once all that was added is below the high watermark: now, if it is.
+
+        If the append that this waits for is taken back, `refused` is called instead.
+        """
+        last = self._queue[-1] if self._queue else self._in_flight
+        if last is not None:
+            last.waiting.append(Waiting(committed, refused))
+        elif committed is not None:
+            committed()
+
+    def answer_durably(self, answer: Answer) -> None:
+        """Have the owner answer once all that was added is below the high watermark."""
         last = self._queue[-1] if self._queue else self._in_flight
         if last is None:
-            callback()
+            self._owner.answer(answer)
+        elif last.is_late:
+            self._owner.refuse(answer, self._overdue())
         else:
-            last.waiting.append(callback)
+            last.waiting.append(answer)
 
     def close(self) -> None:
         """Nothing more is appended, and who waits is not told: the owner knows them."""
+        for append in self._all():
+            _settle_deadline(append)
         self._in_flight = None
         self._queue.clear()
-        self._settle_deadline()
 
-    def _schedule(self) -> None:
+    def _all(self) -> list[_Append]:
+        """Every append that is not settled, in order."""
+        first = [] if self._in_flight is None else [self._in_flight]
+        return [*first, *self._queue]
+
+    def _queue_append(self, append: _Append) -> None:
         """Append when this turn of the event loop is over, with all that it brings."""
+        self._queue.append(append)
+        self._limit(append)
         if not self._flush_is_due and self._in_flight is None:
             self._flush_is_due = True
             self._runtime.call_later(0, self._flush)
+
+    def _limit(self, append: _Append) -> None:
+        """Let the time limit of an append begin."""
+        append.is_late = False
+        append.deadline = self._runtime.call_later(
+            self._timeout_ms, lambda: self._time_is_up(append)
+        )
 
     def _flush(self) -> None:
         self._flush_is_due = False
         if self._in_flight is not None or not self._queue:
             return
         append = self._in_flight = self._queue.popleft()
+        if append.is_late:
+            self._limit(append)  # what kept it is over
         batch = append.batch
         if batch is None:
             batch = bytearray(records.encode_all(append.records, self._runtime.now_ms()))
-        self._deadline = self._runtime.call_later(
-            self._timeout_ms + DEADLINE_GRACE_MS,
-            lambda: self._failed(append, PeerTimeout("the append took too long")),
-        )
         route = self._route
         part = ProducePart(route.topic_id, route.partition, route.leader_epoch, len(batch))
         self._link.request(
             PRODUCE,
-            (ACKS_ALL, self._timeout_ms, [part]),
+            (UNTIL_COMMITTED, self._timeout_ms, [part]),
             (batch,),
-            lambda outcomes, _payload: self._settled(append, outcomes),
+            lambda outcomes, _payload: self._answered(append, outcomes),
             lambda failure: self._failed(append, failure),
         )
 
-    def _settled(self, append: _Append, outcomes: list[Any]) -> None:
+    # ---- outcomes ------------------------------------------------------------------------
+
+    def _answered(self, append: _Append, outcomes: list[Any]) -> None:
         if self._in_flight is not append:
-            return  # given up meanwhile
-        refusal: KafkaError | None = None
+            return  # closed meanwhile
         try:
             produced(outcomes[0])
+        except REFUSALS as refusal:
+            self._refused(append, refusal)
         except KafkaError as failure:
-            if append.outcome is None or not isinstance(failure, REFUSALS):
-                self._failed(append, failure)
-                return
-            refusal = failure
-        self._in_flight = None
-        self._settle_deadline()
+            self._failed(append, failure)
+        else:
+            self._in_flight = None
+            if self._refusals:
+                log.warning("%s takes appends again, %d were refused", self, self._refusals)
+                self._refusals = 0
+            if append.records:
+                self._owner.append_committed()
+            for change in append.changes:
+                change.commit()
+            self._settle(append, None)
+
+    def _settle(self, append: _Append, refusal: KafkaError | None) -> None:
+        """The append is done with, though itself perhaps not in the log; all before it is."""
+        _settle_deadline(append)
         if append.outcome is not None:
             append.outcome(refusal)
-        for callback in append.waiting:
-            callback()
-        if self._queue:
-            self._schedule()
+        for one in append.waiting:
+            if isinstance(one, Answer):
+                self._owner.answer(one)
+            elif one.committed is not None:
+                one.committed()
+        if self._queue and not self._flush_is_due:
+            self._flush_is_due = True
+            self._runtime.call_later(0, self._flush)
+
+    def _refused(self, append: _Append, refusal: KafkaError) -> None:
+        level = logging.DEBUG if self._refusals else logging.WARNING
+        log.log(level, "%s refused an append: %s", self, refusal)
+        self._refusals += 1
+        if append.batch is not None:
+            self._in_flight = None
+            self._settle(append, refusal)
+            return
+        gone = self._all()
+        self._in_flight = None
+        self._queue.clear()
+        for one in reversed(gone):
+            _settle_deadline(one)
+            if one.outcome is not None:
+                one.outcome(refusal)
+            for change in reversed(one.changes):
+                change.revert()
+        for waiting in [waiting for one in gone for waiting in one.waiting]:
+            if isinstance(waiting, Answer):
+                self._owner.refuse(waiting, refusal)
+            elif waiting.refused is not None:
+                waiting.refused(refusal)
+        self._owner.append_reverted([record for one in gone for record in one.records], refusal)
 
     def _failed(self, append: _Append, failure: Exception) -> None:
         if self._in_flight is append:
-            log.warning("partition %d: an append failed: %s", self._route.partition, failure)
+            log.warning("%s failed an append: %s", self, failure)
             self.close()
-            self._told(failure)
+            self._owner.append_lost(failure)
 
-    def _settle_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def _time_is_up(self, append: _Append) -> None:
+        """Tell who has waited for long enough; what else waits goes on."""
+        append.deadline, append.is_late = None, True
+        late = [one for one in append.waiting if isinstance(one, Answer)]
+        append.waiting = [one for one in append.waiting if not isinstance(one, Answer)]
+        overdue = self._overdue()
+        if append.expired is not None:
+            append.expired(overdue)
+        for answer in late:
+            self._owner.refuse(answer, overdue)
+
+    def _overdue(self) -> KafkaError:
+        return RequestTimedOut(f"not below the high watermark after {self._timeout_ms} ms")
+
+
+def _settle_deadline(append: _Append) -> None:
+    if append.deadline is not None:
+        append.deadline.cancel()
+        append.deadline = None

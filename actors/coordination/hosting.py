@@ -1,8 +1,13 @@
 """Shell of one shard: loads it from its partition's log, appends to it, answers.
 
-An answer that waits for records leaves when the append that holds the newest of them is
-acknowledged. An append that fails, or whose outcome is unknown, fails everyone who waits; then the
-shard is read from the log again, which tells what has been appended.
+An answer that waits for records leaves when the append that holds the newest of them is below the
+high watermark. If the log refuses that append, its requests fail, the shard goes back to the state
+before it, and everybody else goes on (`appending.py`). Who waits for longer than the time limit is
+told so, and the state stays: the append is in the log and may yet count. Only where it cannot be
+known whether it is there, everyone who waits fails, and the shard is read from the log again.
+
+Events that nobody will bring again, such as a session that ended, are repeated after a while if
+the log refuses what they wrote.
 """
 
 from __future__ import annotations
@@ -10,18 +15,18 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from raylog.actors.coordination.appending import Appender
 from raylog.actors.coordination.requests import coordinator_error
-from raylog.actors.coordination.step import Asked, LogRecord, Step
+from raylog.actors.coordination.step import Answer, Asked, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import BackgroundTask, Link, PeerLost, Runtime
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     DecodeError,
     KafkaError,
     NotCoordinator,
@@ -31,6 +36,8 @@ from raylog.wire.errors import (
 log = logging.getLogger(__name__)
 RETRY_S = (0.1, 5.0)
 """First and longest wait before a load is tried again."""
+REPEAT_MS = (500, 5_000)
+"""First and longest wait before an event is repeated whose records were refused."""
 Reply = Callable[[Any], None]
 StepT = TypeVar("StepT", bound=Step)
 StepT_contra = TypeVar("StepT_contra", bound=Step, contravariant=True)
@@ -39,8 +46,16 @@ StepT_contra = TypeVar("StepT_contra", bound=Step, contravariant=True)
 class Shard(Protocol[StepT_contra]):
     """The machine of one partition."""
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take in a record."""
+
+    def reverted(
+        self, step: StepT_contra, records: Sequence[LogRecord], failure: KafkaError
+    ) -> None:
+        """The log has refused these records, and their changes are taken back.
+
+        What handlers did beside them is put right, and who waits for what will not come is told.
+        """
 
     def handle(self, step: StepT_contra, asked: Asked[Any]) -> None:
         """Answer a request, now or later."""
@@ -71,7 +86,7 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._shard = self._new_shard()
         self._state = "loading"
         self._failures = 0
-        """Appends that failed in a row."""
+        """Appends that failed, or were refused, in a row."""
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
         self._appends = self._appender()
@@ -110,7 +125,12 @@ class Host(ABC, Generic[ShardT, StepT]):
 
     def _append(self, step: StepT) -> None:
         """Have a step's records appended."""
-        self._appends.add(step.records)
+        self._appends.add(step)
+
+    def _needs_log(self, asked: Asked[Any]) -> bool:
+        """Whether the answer may have to wait for the log."""
+        del asked
+        return True
 
     def _stepped(self, step: StepT) -> None:
         """What a step asks for beside records and answers; comes behind them."""
@@ -130,6 +150,9 @@ class Host(ABC, Generic[ShardT, StepT]):
             reason = CoordinatorLoadInProgress if loading else NotCoordinator
             reply(self._failed(asked, reason(f"{self} is {self._state}")))
             return
+        if self._appends.is_overdue and self._needs_log(asked):
+            reply(self._failed(asked, CoordinatorNotAvailable(f"{self} waits for its log")))
+            return
         token = next(self._tokens)
         placed = Asked(token, asked.request, asked.version, asked.client_id, asked.client_host)
         self._waiting[token] = (placed, reply)
@@ -139,11 +162,36 @@ class Host(ABC, Generic[ShardT, StepT]):
         """Have the shard handle a request that waits for its answer."""
         self._run(lambda step: self._shard.handle(step, asked))
 
-    def _run(self, event: Callable[[StepT], None]) -> None:
-        """Let the shard handle an event and carry out what comes of it."""
+    def _run(self, event: Callable[[StepT], None]) -> StepT | None:
+        """Let the shard handle an event and carry out what comes of it; None if that broke."""
         step = self._new_step(self._shard)
-        if self._handled(step, event):
-            self._carry_out(step)
+        if not self._handled(step, event):
+            return None
+        self._carry_out(step)
+        return step
+
+    def _insist(self, event: Callable[[StepT], None]) -> None:
+        """Let the shard handle an event that nobody brings again.
+
+        It is repeated after a while if the log refuses it.
+        """
+        shard = self._shard
+
+        def repeat() -> None:
+            if self.is_active and self._shard is shard:
+                self._insist(event)
+
+        def refused(_: KafkaError) -> None:
+            self._runtime.call_later(self._repeat_delay_ms(), repeat)
+
+        step = self._run(event)
+        if step is not None and step.records:
+            self._appends.when_durable(None, refused)
+
+    def _repeat_delay_ms(self) -> float:
+        """The longer, the more appends were refused in a row."""
+        first_ms, longest_ms = REPEAT_MS
+        return min(first_ms << min(self._failures, 16), longest_ms)
 
     def _handled(self, step: StepT, event: Callable[[StepT], None]) -> bool:
         """Let the shard handle an event.
@@ -163,31 +211,46 @@ class Host(ABC, Generic[ShardT, StepT]):
     def _carry_out(self, step: StepT) -> None:
         if step.records:
             self._append(step)
-            self._appends.when_durable(self._appended)
         for answer in step.answers:
             if answer.durable:
-                self._appends.when_durable(partial(self._reply, answer.token, answer.response))
+                self._appends.answer_durably(answer)
             else:
-                self._reply(answer.token, answer.response)
+                self.answer(answer)
         self._stepped(step)
 
-    def _appended(self) -> None:
+    def _fail_one(self, token: int, failure: KafkaError) -> None:
+        asked, reply = self._waiting.pop(token)
+        reply(self._failed(asked, failure))
+
+    # ---- what becomes of appends ---------------------------------------------------------
+
+    def append_committed(self) -> None:
+        """The log takes records."""
         self._failures = 0
 
-    def _reply(self, token: int, response: Any) -> None:
-        _, reply = self._waiting.pop(token)
-        reply(response)
+    def answer(self, answer: Answer) -> None:
+        """Answer a request."""
+        _, reply = self._waiting.pop(answer.token)
+        reply(answer.response)
+
+    def refuse(self, answer: Answer, failure: KafkaError) -> None:
+        """Tell a client that the log has refused what it asked for, or is too slow."""
+        self._fail_one(answer.token, coordinator_error(failure))
+
+    def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
+        """The shard is back at the state before these records."""
+        self._failures += 1
+        shown = coordinator_error(failure)
+        self._run(lambda step: self._shard.reverted(step, records, shown))
+
+    def append_lost(self, failure: Exception) -> None:
+        """The log alone knows what it holds: begin again from it."""
+        self._fail(coordinator_error(failure))
 
     # ---- loading and ending --------------------------------------------------------------
 
     def _appender(self) -> Appender:
-        return Appender(
-            self._runtime,
-            self.link,
-            self.route,
-            self._append_timeout_ms,
-            lambda failure: self._fail(coordinator_error(failure)),
-        )
+        return Appender(self._runtime, self.link, self.route, self._append_timeout_ms, self)
 
     def _fail(self, failure: KafkaError) -> None:
         """Fail everyone who waits, then begin again from the log."""
@@ -232,4 +295,4 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._appends = self._appender()
         self._state = "active"
         self._activated()
-        self._run(shard.loaded)
+        self._insist(shard.loaded)

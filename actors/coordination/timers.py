@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from raylog.actors.coordination.step import TimerKey
+from raylog.actors.coordination.step import TimerChange, TimerKey
 from raylog.actors.runtime.base import Runtime, Timer
 
 Name = tuple[str, TimerKey]
 """(group id, key)."""
+_NEVER = float("inf")
 
 
 class Timers:
@@ -29,7 +30,7 @@ class Timers:
         """The earliest place of each name in the heap."""
         self._numbers = itertools.count()
         self._timer: Timer | None = None
-        self._timer_at = float("inf")
+        self._timer_at = _NEVER
 
     def __len__(self) -> int:
         return len(self._due)
@@ -37,13 +38,28 @@ class Timers:
     def set(self, name: Name, at_ms: float) -> None:
         """Fire at a monotonic time; replaces the timer of that name."""
         self._due[name] = at_ms
-        if at_ms < self._queued.get(name, float("inf")):
+        if at_ms < self._queued.get(name, _NEVER):
             self._push(name, at_ms)
             self._arm()
+
+    def ensure(self, name: Name, at_ms: float) -> None:
+        """Fire at a monotonic time, unless there is a timer of that name."""
+        if name not in self._due:
+            self.set(name, at_ms)
 
     def cancel(self, name: Name) -> None:
         """No longer; harmless when there is none."""
         self._due.pop(name, None)
+
+    def apply(self, changes: Sequence[TimerChange]) -> None:
+        """Do what a step wants done, in its order."""
+        for group_id, key, at_ms, replaces in changes:
+            if at_ms is None:
+                self.cancel((group_id, key))
+            elif replaces:
+                self.set((group_id, key), at_ms)
+            else:
+                self.ensure((group_id, key), at_ms)
 
     def clear(self) -> None:
         """Forget all."""
@@ -53,7 +69,7 @@ class Timers:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._timer_at = float("inf")
+        self._timer_at = _NEVER
 
     def _push(self, name: Name, at_ms: float) -> None:
         self._queued[name] = at_ms
@@ -70,7 +86,7 @@ class Timers:
         self._timer = self._runtime.call_later(delay_ms, self._look)
 
     def _look(self) -> None:
-        self._timer, self._timer_at = None, float("inf")
+        self._timer, self._timer_at = None, _NEVER
         now_ms = self._runtime.monotonic_ms()
         firing: list[Name] = []
         while self._heap and self._heap[0][0] <= now_ms:
@@ -84,8 +100,9 @@ class Timers:
             if due > now_ms:
                 self._push(name, due)
             else:
-                del self._due[name]
                 firing.append(name)
         self._arm()
-        for group_id, key in firing:
-            self._fire(group_id, key)
+        for name in firing:
+            if self._due.get(name, _NEVER) <= now_ms:  # the one before may have put it off
+                del self._due[name]
+                self._fire(*name)

@@ -168,8 +168,11 @@ def _fetch(request: OffsetFetchRequest, version: int, failure: KafkaError) -> Of
     """The error stands with each partition too, which Kafka does in version 1 alone.
 
     aiokafka looks nowhere else up to version 7, and would read from the start of its partitions.
+    As in Kafka nobody is told COORDINATOR_NOT_AVAILABLE, on which older consumers do not try again.
     """
     code = int(failure.code)
+    if code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+        code = int(ErrorCode.NOT_COORDINATOR)
     if version >= SEVERAL_GROUPS_SINCE:
         return OffsetFetchResponse(
             groups=[

@@ -8,11 +8,11 @@ go into the log in the same order, and change the shard when they are below the 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from raylog.actors.coordination.hosting import Host
-from raylog.actors.coordination.requests import coordinator_error
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
 from raylog.actors.coordination.timers import Timers
 from raylog.actors.group.api import failed
 from raylog.actors.group.assigning import Assigning
@@ -27,6 +27,7 @@ from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.actors.transaction.api import Marker
 from raylog.wire.errors import ErrorCode, KafkaError, NotCoordinator
 from raylog.wire.internal.offsets import OffsetCommitKey
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
@@ -78,7 +79,7 @@ class ShardHost(Host[Shard, Step]):
     def _new_step(self, shard: Shard) -> Step:
         return self._step(shard.replay)
 
-    def _step(self, replay: Callable[[LogRecord], None]) -> Step:
+    def _step(self, replay: Callable[[LogRecord], Change]) -> Step:
         runtime = self._runtime
         return Step(runtime.now_ms(), runtime.monotonic_ms(), self._image, runtime.random, replay)
 
@@ -92,15 +93,15 @@ class ShardHost(Host[Shard, Step]):
         return failed(asked.request, asked.version, failure)
 
     def _append(self, step: Step) -> None:
-        self._appends.add(step.records, _is_commit)
+        self._appends.add(step, _is_commit)
+
+    def _needs_log(self, asked: Asked[Any]) -> bool:
+        request = asked.request
+        return not isinstance(request, OffsetFetchRequest) or request.require_stable
 
     def _carry_out(self, step: Step) -> None:
         """Timers come before the answers: what these bring about may set them anew."""
-        for group_id, key, at_ms in step.timers:
-            if at_ms is None:
-                self._timers.cancel((group_id, key))
-            else:
-                self._timers.set((group_id, key), at_ms)
+        self._timers.apply(step.timers)
         super()._carry_out(step)
 
     def _stepped(self, step: Step) -> None:
@@ -135,16 +136,25 @@ class ShardHost(Host[Shard, Step]):
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
         """Topics were deleted, created, or have more partitions."""
         if self._state == "active":
-            self._run(lambda step: self._shard.topics_changed(step, deleted, changed))
+            self._insist(lambda step: self._shard.topics_changed(step, deleted, changed))
 
     def assignment_is_ready(self, group_id: str) -> None:
         """What an assignor worked out elsewhere is there."""
         if self._state == "active":
-            self._run(lambda step: self._shard.assignment_is_ready(step, group_id))
+            self._insist(lambda step: self._shard.assignment_is_ready(step, group_id))
 
     def _timer_fired(self, group_id: str, key: TimerKey) -> None:
-        if self._state == "active":
-            self._run(lambda step: self._shard.timer(step, group_id, key))
+        """What a timer brings about is repeated if the log refuses it, unless it is set anew."""
+        if self._state != "active":
+            return
+
+        def refused(_: KafkaError) -> None:
+            at_ms = self._runtime.monotonic_ms() + self._repeat_delay_ms()
+            self._timers.ensure((group_id, key), at_ms)
+
+        step = self._run(lambda step: self._shard.timer(step, group_id, key))
+        if step is not None and step.records:
+            self._appends.when_durable(None, refused)
 
     def _expire(self) -> None:
         self._expiry = self._runtime.call_later(
@@ -177,7 +187,7 @@ class ShardHost(Host[Shard, Step]):
             if failure is None:
                 self._commit_in_transaction(asked)
             else:
-                self._refuse(asked.token, failure)
+                self._fail_one(asked.token, failure)
 
         self._verifying.ask(asked, verified)
 
@@ -195,15 +205,18 @@ class ShardHost(Host[Shard, Step]):
 
         def appended(refusal: KafkaError | None) -> None:
             if refusal is None:
-                self._appended()
                 shard.offsets.pending.confirm(numbers)
-                self._reply(answer.token, answer.response)
             else:
                 shard.offsets.revert_pending(numbers)
-                self._refuse(answer.token, coordinator_error(refusal))
+            if answer.token not in self._waiting:
+                return  # it has waited for too long
+            if refusal is None:
+                self.answer(answer)
+            else:
+                self.refuse(answer, refusal)
 
         batch = batch_of(step.records, producer_of(asked.request), step.now_ms)
-        self._appends.add_batch(batch, appended)
+        self._appends.add_batch(batch, appended, partial(self.refuse, answer))
 
     def end_transaction(self, marker: Marker, marked: Marked) -> None:
         """Append a marker; `marked` is called when it counts, or with why it does not."""
@@ -231,10 +244,6 @@ class ShardHost(Host[Shard, Step]):
             timestamp_ms=self._runtime.now_ms(),
         )
         self._appends.add_batch(bytearray(batch), appended)
-
-    def _refuse(self, token: int, failure: KafkaError) -> None:
-        asked, reply = self._waiting.pop(token)
-        reply(self._failed(asked, failure))
 
 
 def _is_commit(record: LogRecord) -> bool:

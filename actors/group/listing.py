@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from raylog.actors.group.api import consumer_describe_failed, describe_failed
 from raylog.actors.group.classic import ClassicGroup
 from raylog.actors.group.consumer import ConsumerGroup
-from raylog.actors.group.offsets import OffsetStore
+from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
 from raylog.wire.messages.consumer_group_describe import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from raylog.actors.collecting import without_collector
 from raylog.actors.coordination import records
 from raylog.actors.coordination.reading import read_claimed
-from raylog.actors.group.offsets import OffsetStore, Partitions
+from raylog.actors.group.offset_store import OffsetStore, Partitions
 from raylog.actors.group.pending import Producer, StoredOffset
 from raylog.actors.group.shard import Shard
 from raylog.actors.ports import Route
@@ -126,7 +126,7 @@ class Loading:
                     if is_commit_key(key):
                         commits[key] = value
                     elif (record := records.decode(OFFSETS_TOPIC, key, value)) is not None:
-                        shard.replay(record)
+                        shard.replay(record).commit()
             offset = header.next_offset
         return offset
 

@@ -1,4 +1,4 @@
-"""Committed offsets of the groups in one shard: kept, answered, forgotten in time.
+"""Committed offsets of the groups in one shard: taken, answered, forgotten in time.
 
 OffsetCommit 2-10 and OffsetFetch 1-10 name topics, from v10 on by id (KIP-848). An offset goes
 with its topic, with its group, by OffsetDelete (KIP-496), or when it was kept long enough
@@ -9,19 +9,15 @@ transaction's offset of the same partition is pending it does not expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from raylog.actors.coordination.step import Asked, Step
-from raylog.actors.group.pending import PendingOffsets, Producer, StoredOffset
+from raylog.actors.group.offset_store import NO_EXPIRY, Topics
+from raylog.actors.group.pending import StoredOffset
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, KafkaError
-from raylog.wire.internal.offsets import (
-    LegacyOffsetCommitKey,
-    LegacyOffsetCommitValue,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -51,113 +47,9 @@ from raylog.wire.uuids import ZERO_UUID
 
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
-NO_EXPIRY = -1
 _WITH_EXPIRY = 1
 _WITH_TOPIC_ID = 4
 """Versions of OffsetCommitValue: the one with an expiry, and those without."""
-
-
-Partitions = dict[int, StoredOffset]
-Topics = dict[str, Partitions]
-
-
-class OffsetStore:
-    """Group to topic to partition to offset. Changed by what is replayed alone.
-
-    A group whose last offset was forgotten keeps its empty place until `drop_empty`; one that has
-    pending offsets alone has an empty place, too.
-    """
-
-    def __init__(self) -> None:
-        self.groups: dict[str, Topics] = {}
-        self.pending = PendingOffsets()
-
-    def of(self, group_id: str) -> Topics:
-        """A group's offsets; not to be changed."""
-        return self.groups.get(group_id, {})
-
-    def get(self, group_id: str, topic: str, partition: int) -> StoredOffset | None:
-        """One offset."""
-        return self.groups.get(group_id, {}).get(topic, {}).get(partition)
-
-    def replay(
-        self,
-        key: OffsetCommitKey | LegacyOffsetCommitKey,
-        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
-    ) -> None:
-        """Take in a record that belongs to no transaction."""
-        if value is None:
-            self.drop(key.group, key.topic, key.partition)
-            self.pending.forget(key.group, key.topic, key.partition)
-        else:
-            self.put(key.group, key.topic, key.partition, _stored(value))
-            self.pending.overtake(key.group, key.topic, key.partition)
-
-    def replay_pending(
-        self, producer: Producer, key: OffsetCommitKey, value: OffsetCommitValue
-    ) -> None:
-        """Take in a record of an open transaction."""
-        self.groups.setdefault(key.group, {})
-        self.pending.add(producer, key.group, key.topic, key.partition, _stored(value))
-
-    def end_transaction(self, producer_id: int, before: int, *, committed: bool) -> None:
-        """Take in the marker behind what the producer wrote below the number `before`.
-
-        An offset that counts now overtakes those that other transactions wrote before it.
-        """
-        for one in self.pending.end(producer_id, before):
-            if committed and not one.is_overtaken:
-                self.put(one.group_id, one.topic, one.partition, one.stored)
-                self.pending.overtake(one.group_id, one.topic, one.partition, one.number)
-
-    def revert_pending(self, numbers: Iterable[int]) -> None:
-        """The log has refused these, and with them the groups that they alone would have made."""
-        for group_id in self.pending.revert(numbers):
-            self.drop_empty(group_id)
-
-    def put(self, group_id: str, topic: str, partition: int, stored: StoredOffset) -> None:
-        """Remember an offset."""
-        self.place(group_id, topic)[partition] = stored
-
-    def place(self, group_id: str, topic: str) -> Partitions:
-        """Where the offsets of a topic are put, made if there is none; at least one is to be."""
-        topics = self.groups.get(group_id)
-        if topics is None:
-            topics = self.groups[group_id] = {}
-        partitions = topics.get(topic)
-        if partitions is None:
-            partitions = topics[topic] = {}
-        return partitions
-
-    def drop(self, group_id: str, topic: str, partition: int) -> None:
-        """Forget an offset; harmless where there is none."""
-        topics = self.groups.get(group_id)
-        partitions = None if topics is None else topics.get(topic)
-        if topics is None or partitions is None:
-            return
-        partitions.pop(partition, None)
-        if not partitions:
-            del topics[topic]
-
-    def drop_empty(self, group_id: str) -> None:
-        """Forget a group that has no offsets; harmless where there are some, or no group."""
-        if not self.groups.get(group_id, True) and not self.pending.of(group_id):
-            del self.groups[group_id]
-
-
-def _stored(value: OffsetCommitValue | LegacyOffsetCommitValue) -> StoredOffset:
-    if isinstance(value, LegacyOffsetCommitValue):
-        return StoredOffset(
-            value.offset, -1, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
-        )
-    return StoredOffset(
-        value.offset,
-        value.leader_epoch,
-        value.metadata,
-        value.commit_timestamp,
-        value.expire_timestamp,
-        value.topic_id,
-    )
 
 
 # ---- commit --------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Offsets that open transactions have written: they count once their producer's marker commits.
 
-Of several offsets of one partition the one that stands last in the log counts, whichever way it was
-committed, as in Apache Kafka: an offset committed outside of transactions overtakes those that are
-pending by then, and so does one of a transaction that commits. What is overtaken stays pending all
-the same: readers of stable offsets wait for the marker.
+Of several offsets of one partition the one that stands last in the log counts, whichever way it
+was committed, as in Apache Kafka: an offset committed outside of transactions overtakes those that
+were pending before it, once it is below the high watermark, and so does one of a transaction that
+commits. What is overtaken stays pending: readers of stable offsets wait for the marker.
 
 An offset is noted as soon as it is on its way into the log, so that what follows sees it. It can
 be taken back until then: the log refuses the batch of a producer that was fenced.
@@ -125,18 +125,17 @@ class PendingOffsets:
             self._remove(one)
         return {one.group_id for one in found}
 
-    def overtake(
-        self, group_id: str, topic: str, partition: int, before: int | None = None
-    ) -> None:
-        """Offsets with numbers below `before` no longer count when they commit; None: all."""
+    def overtake(self, group_id: str, topic: str, partition: int, before: int) -> None:
+        """Offsets with numbers below `before` no longer count when they commit."""
         for one in self._groups.get(group_id, {}).get((topic, partition), ()):
-            if before is None or one.number < before:
+            if one.number < before:
                 one.is_overtaken = True
 
-    def forget(self, group_id: str, topic: str, partition: int) -> None:
-        """A tombstone takes them away: nothing of them waits for a marker any more."""
+    def forget(self, group_id: str, topic: str, partition: int, before: int) -> None:
+        """A tombstone takes those below `before` away: they wait for no marker any more."""
         for one in tuple(self._groups.get(group_id, {}).get((topic, partition), ())):
-            self._remove(one)
+            if one.number < before:
+                self._remove(one)
 
     def close(self, producer_id: int) -> int:
         """A marker is on its way into the log; returns the number that it ends what is below of."""

@@ -10,21 +10,32 @@ them, as in Apache Kafka, until the next look for expired ones, DeleteGroups, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import (
+    NO_CHANGE,
+    Asked,
+    Change,
+    LogRecord,
+    Several,
+    Step,
+    TimerKey,
+    Undo,
+)
 from raylog.actors.group import listing, offsets, transactions
 from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
 from raylog.actors.group.classic.metadata import delete as delete_classic
 from raylog.actors.group.consumer import RECORD_KEYS, ConsumerGroup
+from raylog.actors.group.consumer.context import REGEX_TIMER, cancel_timers
 from raylog.actors.group.consumer.migration import settle as settle_migration
 from raylog.actors.group.consumer.migration import upgrade
 from raylog.actors.group.consumer.requests import check_fields
 from raylog.actors.group.listing import Group
-from raylog.actors.group.offsets import OffsetStore
+from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.transaction.api import Marker
@@ -82,6 +93,8 @@ class Shard:
     def __init__(self, settings: GroupSettings, assigning: Assigning) -> None:
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
+        self._displaced: list[ClassicGroup] = []
+        """Groups that were none after all, with who waits in them."""
         self._settings = settings
         self._assigning = assigning
 
@@ -181,52 +194,110 @@ class Shard:
 
     # ---- replay --------------------------------------------------------------------------
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take in a record."""
         key = record.key
         if isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey):
-            self.offsets.replay(key, record.value)  # type: ignore[arg-type]  # a pair by its key
-        elif isinstance(key, GroupMetadataKey):
-            self._replay_classic(key.group, record)
-        elif isinstance(key, RECORD_KEYS):
-            self._replay_consumer(key.group_id, record)  # type: ignore[attr-defined]  # all have it
+            return self.offsets.replay(key, record.value)  # type: ignore[arg-type]  # a pair by its key
+        if isinstance(key, GroupMetadataKey):
+            return self._replay_classic(key.group, record)
+        if isinstance(key, RECORD_KEYS):
+            return self._replay_consumer(key.group_id, record)  # type: ignore[attr-defined]  # all have it
+        return NO_CHANGE
 
-    def replay_in(self, request: TxnOffsetCommitRequest) -> Callable[[LogRecord], None]:
-        """What takes in the records that come of a request: offsets of an open transaction."""
+    def replay_in(self, request: TxnOffsetCommitRequest) -> Callable[[LogRecord], Change]:
+        """What takes in the records that come of a request: offsets of an open transaction.
+
+        They are confirmed or reverted by their numbers, all at once.
+        """
         producer = transactions.producer_of(request)
 
-        def replay(record: LogRecord) -> None:
+        def replay(record: LogRecord) -> Change:
             key, value = record.key, record.value
             assert isinstance(key, OffsetCommitKey), "only offsets are written in transactions"
             assert isinstance(value, OffsetCommitValue), "a tombstone stands outside of them"
             self.offsets.replay_pending(producer, key, value)
+            return NO_CHANGE
 
         return replay
 
-    def _replay_classic(self, group_id: str, record: LogRecord) -> None:
+    def _replay_classic(self, group_id: str, record: LogRecord) -> Change:
         """A group that has changed its protocol leaves a tombstone of what it was."""
         group = self.groups.get(group_id)
-        if not isinstance(group, ClassicGroup):
-            if record.value is None:
-                self.offsets.drop_empty(group_id)
-                return
-            group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
-        group.replay(record)
+        if isinstance(group, ClassicGroup):
+            changed = group.replay(record)
+            return self._removed(group_id, changed) if record.value is None else changed
         if record.value is None:
-            del self.groups[group_id]
-            self.offsets.drop_empty(group_id)
+            return self.offsets.bury(group_id)
+        fresh = ClassicGroup(group_id, self._settings)
+        return Several(self._placed(group_id, fresh), fresh.replay(record))
 
-    def _replay_consumer(self, group_id: str, record: LogRecord) -> None:
+    def _replay_consumer(self, group_id: str, record: LogRecord) -> Change:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            changed = group.replay(record)
+            is_gone = record.value is None and isinstance(record.key, ConsumerGroupMetadataKey)
+            return self._removed(group_id, changed) if is_gone else changed
+        if record.value is None:
+            return NO_CHANGE
+        fresh = self._new_consumer(group_id)
+        return Several(self._placed(group_id, fresh), fresh.replay(record))
+
+    def _placed(self, group_id: str, group: Group) -> Change:
+        """Put a group in the place of whatever is there."""
+        before = self.groups.get(group_id)
+        self.groups[group_id] = group
+        return Undo(partial(self._put_back, group_id, before))
+
+    def _removed(self, group_id: str, changed: Change) -> Change:
+        """Take a group away, whose tombstone has `changed` it."""
+        group = self.groups.pop(group_id)
+        self._assigning.forget(group_id)
+        gone = Undo(partial(self._put_back, group_id, group))
+        return Several(changed, gone, self.offsets.bury(group_id))
+
+    def _put_back(self, group_id: str, group: Group | None) -> None:
+        """A group is there again, or none, instead of the one that is there now."""
+        displaced = self.groups.pop(group_id, None)
+        if isinstance(displaced, ClassicGroup):
+            self._displaced.append(displaced)
+        if group is not None:
+            self.groups[group_id] = group
+
+    def reverted(self, step: Step, records: Sequence[LogRecord], failure: KafkaError) -> None:
+        """The log has refused these records: see to the groups that they were about.
+
+        Who waits in a group that never was is told.
+        """
+        displaced, self._displaced = self._displaced, []
+        for one in displaced:
+            one.cancel_timers(step)
+            for asked in one.unload():
+                step.answer_now(asked, failed(asked.request, asked.version, failure))
+        of_classic = [key.group for key, _, _ in records if isinstance(key, GroupMetadataKey)]
+        of_consumer: list[Any] = [key for key, _, _ in records if isinstance(key, RECORD_KEYS)]
+        group_ids = dict.fromkeys([*of_classic, *(key.group_id for key in of_consumer)])
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if isinstance(group, ConsumerGroup) and group.is_new():
+                del self.groups[group_id]
+                self._assigning.forget(group_id)
+        for key in of_consumer:
+            self._forget_timers(step, key.group_id, getattr(key, "member_id", None))
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.reverted(step)
+
+    def _forget_timers(self, step: Step, group_id: str, member_id: str | None) -> None:
+        """Cancel what a KIP-848 group that is none waits for, or a member that is none."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            if record.value is None:
-                return
-            group = self.groups[group_id] = self._new_consumer(group_id)
-        group.replay(record)
-        if record.value is None and isinstance(record.key, ConsumerGroupMetadataKey):
-            del self.groups[group_id]
-            self.offsets.drop_empty(group_id)
-            self._assigning.forget(group_id)
+            step.cancel_timer(group_id, REGEX_TIMER)
+        if member_id is not None and not (
+            isinstance(group, ConsumerGroup) and member_id in group.state.profiles
+        ):
+            cancel_timers(step, group_id, member_id)
 
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._settings, self._assigning)
@@ -343,20 +414,25 @@ class Shard:
             raise IllegalGeneration(f"there is no group {request.group_id}")
 
     def _fetch(self, step: Step, asked: Asked[OffsetFetchRequest]) -> None:
-        """What the answer tells is below the high watermark when it leaves."""
+        """What the answer tells is below the high watermark when it leaves.
+
+        As in Kafka, what is stable is told once the log has all that was asked before, and
+        otherwise what is committed now, whatever becomes of the log.
+        """
         request, version = asked.request, asked.version
+        answer = step.answer if request.require_stable else step.answer_now
         if version >= SEVERAL_GROUPS_SINCE:
             groups = [
                 self._fetch_group(step.image, one, version, request.require_stable)
                 for one in request.groups
             ]
-            step.answer(asked, OffsetFetchResponse(groups=groups))
+            answer(asked, OffsetFetchResponse(groups=groups))
             return
         group = offsets.as_group(request)
         found = self._fetch_group(step.image, group, version, request.require_stable)
         if found.error_code:
             raise error_of(found.error_code)
-        step.answer(asked, offsets.as_single(found))
+        answer(asked, offsets.as_single(found))
 
     def _fetch_group(
         self, image: MetadataImage, asked: OffsetFetchRequestGroup, version: int, stable: bool
@@ -368,7 +444,8 @@ class Shard:
         except KafkaError as failure:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=int(failure.code))
         unstable = self.offsets.pending.of(asked.group_id) if stable else ()
-        return offsets.fetch(image, self.offsets.of(asked.group_id), unstable, asked, version)
+        look = self.offsets.of if stable else self.offsets.committed
+        return offsets.fetch(image, look(asked.group_id), unstable, asked, version)
 
     def _delete_offsets(self, step: Step, asked: Asked[OffsetDeleteRequest]) -> None:
         group_id = _required(asked.request.group_id)

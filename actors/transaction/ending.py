@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from raylog.actors.coordination.step import Asked
+from raylog.actors.coordination.step import Asked, put
 from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.transaction.ids import Ids, completing
 from raylog.actors.transaction.state import (
@@ -184,7 +184,7 @@ def complete(
     found = ids.transactions.get(transactional_id)
     if found is None or found.state not in PREPARED or found.holder != (producer_id, epoch):
         return
-    ids.unmarked.pop(transactional_id, None)
+    step.if_refused(put(ids.unmarked, transactional_id, None).revert)
     committed = found.state is State.PREPARE_COMMIT
     after_id, after_epoch = found.after
     ids.change(

@@ -119,12 +119,12 @@ class TransactionHost(Host[TransactionShard, TransactionStep]):
     def markers_written(self, markers: SendMarkers) -> None:
         """Every partition has its marker."""
         if self.is_active:
-            self._run(lambda step: self._shard.markers_written(step, markers))
+            self._insist(lambda step: self._shard.markers_written(step, markers))
 
     def markers_uncertain(self, epoch: int) -> None:
         """Markers sent under an epoch may still be on their way, or were refused for a higher."""
         if self.is_active:
-            self._run(lambda step: self._shard.markers_uncertain(step, epoch))
+            self._insist(lambda step: self._shard.markers_uncertain(step, epoch))
 
     # ---- clocks --------------------------------------------------------------------------
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.step import Asked
+from raylog.actors.coordination.step import NO_CHANGE, Asked, Change, LogRecord, Undo, put
 from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import (
@@ -84,19 +85,22 @@ class Ids:
         """Of ids whose transaction is being completed: partitions that have no marker yet."""
         self._parked: dict[str, list[Asked[Any]]] = {}
 
-    def replay(self, record: tuple[Any, ...]) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take in a record: the only way in which what is stored changes."""
-        key, value = record[0], record[1]
+        key, value, _ = record
         if isinstance(key, TransactionLogKey):
-            if value is None:
-                self.transactions.pop(key.transactional_id, None)
-            else:
+            transactional_id = key.transactional_id
+            found = None
+            if value is not None:
                 assert isinstance(value, TransactionLogValue)
-                found = from_value(key.transactional_id, value)
-                self.transactions[key.transactional_id] = found
-        elif isinstance(key, CoordinatorEpochKey):
+                found = from_value(transactional_id, value)
+            return put(self.transactions, transactional_id, found)
+        if isinstance(key, CoordinatorEpochKey):
             assert isinstance(value, CoordinatorEpochValue)
+            epoch = self.coordinator_epoch
             self.coordinator_epoch = value.coordinator_epoch
+            return Undo(partial(setattr, self, "coordinator_epoch", epoch))
+        return NO_CHANGE
 
     def find(self, transactional_id: str) -> Transaction:
         """The state of an id; raises InvalidProducerIdMapping where there is none."""
@@ -185,13 +189,15 @@ class Ids:
             partitions=decided.partitions,
         )
         step.markers.append(markers)
-        self.unmarked[decided.transactional_id] = {
+        unmarked = {
             (topic, index) for topic, found in decided.partitions.items() for index in found
         }
+        step.if_refused(put(self.unmarked, decided.transactional_id, unmarked).revert)
 
     def renew_epoch(self, step: TransactionStep) -> None:
         """Have markers carry a higher epoch: what was sent before is refused where they come."""
-        epoch = self.coordinator_epoch + 1
+        epoch, was_own = self.coordinator_epoch + 1, self._epoch_is_own
         step.append(CoordinatorEpochKey(), CoordinatorEpochValue(coordinator_epoch=epoch))
         self._epoch_is_own = True
+        step.if_refused(partial(setattr, self, "_epoch_is_own", was_own))
         step.coordinator_epoch = epoch

@@ -25,7 +25,7 @@ async def load(runtime: Runtime, link: Link, route: Route, shard: TransactionSha
                         continue
                     record = records.decode(TRANSACTIONS_TOPIC, key, value)
                     if record is not None:
-                        shard.replay(record)
+                        shard.replay(record).commit()
             offset = header.next_offset
         return offset
 

@@ -49,10 +49,10 @@ or in two-phase commit, that id is not unknown in prepared: it is told to ask ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from raylog.actors.coordination.step import Asked, LogRecord
+from raylog.actors.coordination.step import Asked, Change, LogRecord
 from raylog.actors.transaction import adding, aging, describing, ending, starting
 from raylog.actors.transaction.api import AddPartitions
 from raylog.actors.transaction.failures import failed
@@ -61,6 +61,7 @@ from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import PREPARED
 from raylog.actors.transaction.step import SendMarkers, TransactionStep
 from raylog.wire.errors import KafkaError
+from raylog.wire.internal.transactions import TransactionLogKey
 from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -75,9 +76,23 @@ class TransactionShard:
     def __init__(self, settings: TransactionSettings, producer_ids: ProducerIdPool) -> None:
         self.ids = Ids(settings, producer_ids)
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take in a record."""
-        self.ids.replay(record)
+        return self.ids.replay(record)
+
+    def reverted(
+        self, step: TransactionStep, records: Sequence[LogRecord], failure: KafkaError
+    ) -> None:
+        """The log has refused these records: what waited for an end that is none goes on."""
+        del failure
+        keys = [key for key, _, _ in records if isinstance(key, TransactionLogKey)]
+        for transactional_id in dict.fromkeys(key.transactional_id for key in keys):
+            self._resume(step, transactional_id)
+
+    def _resume(self, step: TransactionStep, transactional_id: str) -> None:
+        """Answer what has waited for the end of the id's transaction, unless it is still ending."""
+        for asked in self.ids.take_parked(transactional_id):
+            self.handle(step, asked)
 
     def handle(self, step: TransactionStep, asked: Asked[Any]) -> None:
         """Answer a request."""
@@ -105,8 +120,7 @@ class TransactionShard:
             markers.producer_id,
             markers.producer_epoch,
         )
-        for asked in self.ids.take_parked(markers.transactional_id):
-            self.handle(step, asked)
+        self._resume(step, markers.transactional_id)
 
     def waited_in_vain(self, step: TransactionStep, asked: Asked[AddPartitions]) -> None:
         """A parked request has waited long enough."""

@@ -1,4 +1,4 @@
-"""Random producers, leaders and crashes around the transaction coordinator's machine.
+"""Random producers, leaders, refusals and crashes around the transaction coordinator's machine.
 
 No transaction is torn, no epoch goes back, and what a client was told is what became of it. A
 failing example prints its seed: `play(seed, version)` of `tests.support.transaction_game`.
@@ -30,6 +30,7 @@ def test_transactions_of_version_1_are_never_torn(seed: int) -> None:
 def test_the_games_are_worth_playing(version: int) -> None:
     games = [play(seed, version) for seed in range(40)]
     assert sum(game.crashes for game in games) > 30
+    assert sum(game.refusals for game in games) > 30
     assert sum(len(game.told) for game in games) > 60
     assert sum(committed for game in games for committed in game.told.values()) > 30
     several = [

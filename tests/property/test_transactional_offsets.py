@@ -1,7 +1,7 @@
 """Offsets of transactions and of nobody's, markers, tombstones and crashes, in any order.
 
-What the shard tells at rest, and what it reads back from the bytes, is what the log says when every
-record is replayed with its offset, as Apache Kafka does it.
+What the shard tells at any time, and what it reads back from the bytes, is what the log says when
+every record is replayed with its offset, as Apache Kafka does it; the log may refuse any append.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.actors.coordination import records
-from raylog.actors.group.offsets import Topics
-from raylog.wire.errors import ErrorCode, NotEnoughReplicas
+from raylog.actors.group.offset_store import Topics
+from raylog.actors.replica import api
+from raylog.wire.errors import ErrorCode, NotEnoughReplicas, NotLeaderOrFollower
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
@@ -34,6 +35,7 @@ from tests.support.pending_offsets import committing_in, marker
 from tests.unit.group.test_offsets import committing, deleting
 
 PRODUCERS = (1, 2)
+GROUPS = "ab"
 Place = tuple[str, int]
 """Group and partition."""
 
@@ -152,10 +154,18 @@ class Playing:
         self.world.link.release()
         await self.turn()
 
-    async def fail(self, is_written: bool) -> None:
+    async def refuse(self) -> None:
+        """The log refuses the first of what is on its way, and is not read again for that."""
+        loads = self.world.link.kinds().count(api.CLAIM)
+        self.world.log.refusals.append(NotEnoughReplicas("too few"))
+        await self.release()
+        self.world.log.refusals.clear()
+        assert self.world.link.kinds().count(api.CLAIM) == loads
+
+    async def lose(self, is_written: bool) -> None:
         """An append fails; whether its records are in the log nobody is told."""
         log = self.world.log
-        log.failure, log.writes_failing = NotEnoughReplicas("too few"), is_written
+        log.failure, log.writes_failing = NotLeaderOrFollower("it is closed"), is_written
         await self.release()
         log.failure = None
         await self.turn()
@@ -201,7 +211,8 @@ _actions = st.one_of(
     _call("late_end", _producers, st.booleans()),
     st.one_of(_call("forget", _groups, _partitions), _call("delete_group", _groups)),
     st.one_of(_call("turn"), _call("hold"), _call("release")),
-    st.one_of(_call("fail", st.booleans()), _call("crash", st.booleans())),
+    _call("refuse"),
+    st.one_of(_call("lose", st.booleans()), _call("crash", st.booleans())),
 )
 
 
@@ -217,6 +228,18 @@ def told(world: CoordinatorWorld) -> tuple[dict[Place, int], set[Place]]:
             committed[group, index] = stored.offset
     return committed, {
         (group, index) for group in store.groups for _, index in store.pending.of(group)
+    }
+
+
+def committed(world: CoordinatorWorld) -> dict[Place, int]:
+    """What is told of offsets now, whatever is on its way."""
+    host = world.actor._shards.get(0)
+    assert host is not None
+    store = host.shard.offsets
+    return {
+        (group, index): stored.offset
+        for group in GROUPS
+        for index, stored in store.committed(group).get("t", {}).items()
     }
 
 
@@ -238,6 +261,10 @@ def test_the_shard_holds_what_the_log_says(actions: list[Action]) -> None:
         playing = Playing(world)
         for action in actions:
             await action(playing)
+            if not all(host.is_active for host in world.actor._shards):
+                continue  # it is being read
+            model = Model.of(world.log.bytes())
+            assert committed(world) == {place: one.offset for place, one in model.committed.items()}
         await check(playing)
 
     with tempfile.TemporaryDirectory() as directory:

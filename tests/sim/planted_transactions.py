@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from raylog.actors.coordination.step import Step
-from raylog.actors.group.offsets import OffsetStore
+from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.shard import Shard
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.verifying import Held, Verifying

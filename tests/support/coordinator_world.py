@@ -42,6 +42,8 @@ class FakeLog:
         """How many records each append brought."""
         self.failure: KafkaError | None = None
         """What appends are answered from now on."""
+        self.refusals: list[KafkaError] = []
+        """What the next appends are answered, in order."""
         self.writes_failing = False
         """Whether an append that fails is in the log all the same."""
         self.epochs: dict[int, int] = {}
@@ -69,6 +71,9 @@ class FakeLog:
         return (topic_id, index, 0, self.end, self.end, 0, SEGMENT, 0, length)
 
     def _append(self, request: FakeRequest) -> Any:
+        if self.refusals:
+            refused = self.refusals.pop(0)
+            return [(int(refused.code), str(refused))]
         if self.failure is not None:
             if self.writes_failing:
                 self._write(request)
@@ -119,6 +124,10 @@ class HoldingLink(FakeLink):
             self.held.append((kind, header, payload, answered, failed))
         else:
             super().request(kind, header, payload, answered, failed)
+
+    def release_one(self) -> None:
+        """Let the first append that waits go on."""
+        super().request(*self.held.pop(0))
 
     def release(self) -> None:
         """Let what waits go on, and what comes."""

@@ -12,13 +12,21 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import (
+    NO_CHANGE,
+    Asked,
+    Change,
+    LogRecord,
+    Step,
+    TimerKey,
+)
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC, decode_record, encode_key, encode_value
 from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.offsets import GroupMetadataKey
 from raylog.wire.schema import layout_of
+from tests.support.steps import set_timers
 
 CLIENT_HOST = "/127.0.0.1"
 START_MS = 1_700_000_000_000
@@ -59,10 +67,7 @@ class GroupWorld:
         """Let one step happen, with all that comes of it."""
         step = Step(self.now_ms, float(self.now_ms), self.image, self.random, self._replay)
         event(step)
-        for group_id, key, at_ms in step.timers:
-            self.timers.pop((group_id, key), None)
-            if at_ms is not None:
-                self.timers[group_id, key] = at_ms
+        set_timers(self.timers, step.timers)
         for answer in step.answers:
             ask = self.asks[answer.token]
             assert ask.waits, f"answered twice: {ask}"
@@ -133,15 +138,16 @@ class GroupWorld:
             self.run(group.loaded)
         return waiting
 
-    def _replay(self, record: LogRecord) -> None:
+    def _replay(self, record: LogRecord) -> Change:
         key: Any = record.key
         group_id = key.group if hasattr(key, "group") else key.group_id
         if record.value is None and isinstance(key, GroupMetadataKey | ConsumerGroupMetadataKey):
             self.groups.pop(group_id, None)
-            return
+            return NO_CHANGE
         if group_id not in self.groups:
             self.groups[group_id] = self.make(group_id)
-        self.groups[group_id].replay(record)
+        change: Change = self.groups[group_id].replay(record)
+        return change
 
 
 def _fire(group: Any, key: TimerKey, step: Step) -> None:

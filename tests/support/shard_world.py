@@ -47,6 +47,7 @@ from raylog.wire.messages.sync_group import (
     SyncGroupResponse,
 )
 from raylog.wire.schema import layout_of
+from tests.support.steps import commit, set_timers
 
 GROUP = "g"
 START_MS = 1_700_000_000_000
@@ -97,14 +98,12 @@ class ShardWorld:
         """Let one step happen, with all that comes of it."""
         step = Step(self.now_ms, float(self.now_ms), self.image, self.random, self.shard.replay)
         event(step)
-        for group_id, key, at_ms in step.timers:
-            self.timers.pop((group_id, key), None)
-            if at_ms is not None:
-                self.timers[group_id, key] = at_ms
+        set_timers(self.timers, step.timers)
         for answer in step.answers:
             version = self.waiting.pop(answer.token)  # nothing is answered twice
             self.answers[answer.token] = _through(answer.response, version)
         self.log.extend(map(_through_bytes, step.records))
+        commit(step)
 
     def send(self, request: Any, version: int) -> int:
         """Send a request; `answers` has what it is answered, in time, under what this returns."""
@@ -133,7 +132,7 @@ class ShardWorld:
         self.timers.clear()
         self.shard = Shard(self.settings, Assigning())
         for record in self.log:
-            self.shard.replay(record)
+            self.shard.replay(record).commit()
         self.run(self.shard.loaded)
 
     # ---- members -------------------------------------------------------------------------

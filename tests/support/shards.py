@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from raylog.actors.coordination import records
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
@@ -22,6 +22,7 @@ from raylog.actors.ports import TopicId
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
+from tests.support.steps import commit, set_timers
 
 START_MS = 1_700_000_000_000
 
@@ -72,7 +73,7 @@ class ShardWorld:
     def run(
         self,
         event: Callable[[Step], object],
-        replay: Callable[[LogRecord], None] | None = None,
+        replay: Callable[[LogRecord], Change] | None = None,
     ) -> Step:
         """One step and its records."""
         takes_in = self.shard.replay if replay is None else replay
@@ -82,10 +83,8 @@ class ShardWorld:
         for answer in step.answers:
             assert answer.token not in self.answers, "answered twice"
             self.answers[answer.token] = (answer.response, answer.durable)
-        for group_id, key, at_ms in step.timers:
-            self.timers.pop((group_id, key), None)
-            if at_ms is not None:
-                self.timers[group_id, key] = at_ms
+        set_timers(self.timers, step.timers)
+        commit(step)
         return step
 
     def expire(self) -> None:
@@ -124,7 +123,7 @@ class ShardWorld:
             written = records.encode(record, self.now_ms)
             found = records.decode(OFFSETS_TOPIC, written.key, written.value)
             assert found is not None
-            self.shard.replay(found)
+            self.shard.replay(found).commit()
         self.run(self.shard.loaded)
 
 

@@ -23,15 +23,17 @@ from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.shard import TransactionShard
 from raylog.actors.transaction.state import LAST_EPOCH
 from raylog.actors.transaction.step import SendMarkers, TransactionStep
-from raylog.wire.errors import ErrorCode
+from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode
 from raylog.wire.internal.blobs import TRANSACTIONS_TOPIC
 from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
 from tests.support.shards import START_MS, topic_records
+from tests.support.steps import commit, revert
 from tests.support.transactions import FIRST, INIT_VERSION, SECOND, TOPIC, end, init
 
 PARTITIONS = 3
 CLIENTS = 3
 TIMEOUT_MS = 60_000
+REFUSAL_RATE = 0.15
 RETRIED = {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
@@ -114,7 +116,7 @@ class Game:
 
     def __init__(self, seed: int, version: int = SECOND) -> None:
         self.random = Random(seed)
-        self.flushes = self.random.choice([0.95, 0.75])
+        self.flushes = self.random.choice([0.95, 0.75, 0.4])
         self.crash_rate = self.random.choice([0.005, 0.02])
         self.version = version
         self.now_ms = START_MS
@@ -135,8 +137,11 @@ class Game:
         self.network: list[_Sent] = []
         self.stale: list[_Sent] = []
         """Markers whose answer nobody waits for, on their way for long."""
+        self.insisted: list[tuple[TransactionStep, Any]] = []
+        """Events that nobody brings again, with the steps that they were."""
         self.transactions = 0
         self.crashes = 0
+        self.refusals = 0
         self.given: list[tuple[int, int]] = []
         """Ids and epochs that producers began with, in order."""
         self._answers: dict[int, Any] = {}
@@ -157,21 +162,28 @@ class Game:
 
     # ---- the coordinator -----------------------------------------------------------------
 
-    def _run(self, event: Any) -> None:
+    def _run(self, event: Any, *, insists: bool = False) -> None:
         life = self.life
         step = TransactionStep(
             self.now_ms, float(self.now_ms), self.image, self.random, life.shard.replay
         )
         event(step)
         self.volatile.append(step)
+        if insists:
+            self.insisted.append((step, event))
         if self.random.random() < self.flushes:
             self.flush()
 
     def flush(self) -> None:
         """What was appended is durable."""
-        steps, self.volatile = self.volatile, []
+        self._flush(len(self.volatile))
+
+    def _flush(self, number: int) -> None:
+        """The first of what was appended is durable."""
+        steps, self.volatile = self.volatile[:number], self.volatile[number:]
         for step in steps:
             self._keep(step)
+            commit(step)
             for answer in step.answers:
                 self._answers[answer.token] = answer.response
             if step.coordinator_epoch is not None:
@@ -187,6 +199,20 @@ class Game:
             assert found is not None
             self.log.append(found)
 
+    def refuse(self) -> None:
+        """The log refuses some of what was appended; events that must not be lost are repeated."""
+        self._flush(self.random.randint(0, len(self.volatile)))
+        gone, self.volatile = self.volatile, []
+        revert(gone)
+        records = [record for step in gone for record in step.records]
+        failure = CoordinatorNotAvailable("refused")
+        self._run(lambda step: self.life.shard.reverted(step, records, failure))
+        insisted, self.insisted = self.insisted, []
+        for step, event in insisted:
+            if any(step is one for one in gone):
+                self._run(event, insists=True)
+        self.refusals += bool(records)
+
     def ask(self, request: Any, version: int) -> Any:
         """The answer; None if there is none yet, or never."""
         self._tokens += 1
@@ -201,12 +227,13 @@ class Game:
         for step in self.volatile[:survived]:
             self._keep(step)
         self.volatile.clear()
+        self.insisted.clear()
         self.crashes += 1
         shard = TransactionShard(TransactionSettings(), self.producer_ids)
         for record in self.log:
-            shard.replay(record)
+            shard.replay(record).commit()
         self.life = _Life(shard, self.crashes)
-        self._run(shard.loaded)
+        self._run(shard.loaded, insists=True)
         self.flush()
 
     def _send(self, markers: SendMarkers) -> None:
@@ -226,7 +253,7 @@ class Game:
     def _complete(self, name: tuple[int, int]) -> None:
         if not self.life.left[name]:
             markers = self.life.sent[name]
-            self._run(lambda step: self.life.shard.markers_written(step, markers))
+            self._run(lambda step: self.life.shard.markers_written(step, markers), insists=True)
 
     def deliver(self) -> None:
         """One marker comes to its partition, or its link breaks before or behind that.
@@ -260,7 +287,7 @@ class Game:
         life = self.life
         if sent.life == life.number and sent.partition in life.left.get(name, ()):
             epoch = sent.coordinator_epoch
-            self._run(lambda step: life.shard.markers_uncertain(step, epoch))
+            self._run(lambda step: life.shard.markers_uncertain(step, epoch), insists=True)
             self.flush()
             self._send_to(name, sent.partition)
 
@@ -352,6 +379,8 @@ class Game:
                 self._go_on(chance)
             if self.random.random() < self.crash_rate:
                 self.crash()
+            if self.random.random() < REFUSAL_RATE:
+                self.refuse()
             self.judge()
 
     def _go_on(self, chance: float) -> None:

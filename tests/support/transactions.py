@@ -174,7 +174,7 @@ class TransactionWorld:
             written = records.encode(record, self.now_ms)
             found = records.decode(TRANSACTIONS_TOPIC, written.key, written.value)
             assert found is not None
-            self.shard.replay(found)
+            self.shard.replay(found).commit()
         self.run(self.shard.loaded)
 
     @property

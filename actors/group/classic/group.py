@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey, Undo
 from raylog.actors.group.classic import joining, leaving, metadata, rebalance, syncing
 from raylog.actors.group.classic.answers import refuse_join, refuse_sync
 from raylog.actors.group.classic.members import Member
@@ -112,10 +113,14 @@ class ClassicGroup:
 
     def loaded(self, step: Step) -> None:
         """Sessions start anew after a load; a group above a lowered limit rebalances."""
-        for member in self._group.roster.members.values():
-            self._group.restart_session(step, member)
-        if len(self._group.roster.members) > self._group.settings.size_max:
+        rebalance.restore_timers(self._group, step)
+        is_large = len(self._group.roster.members) > self._group.settings.size_max
+        if is_large and self._group.state is State.STABLE:
             rebalance.prepare(self._group, step)
+
+    def reverted(self, step: Step) -> None:
+        """The log has refused records of this group."""
+        rebalance.refused(self._group, step)
 
     def unload(self) -> list[Asked[Any]]:
         """Who waits here; the group is not to be used any more."""
@@ -138,10 +143,12 @@ class ClassicGroup:
     def retire(self, step: Step) -> None:
         """The group is about to become another kind: who waits is told, and no timer is left."""
         self.interrupt(step, ErrorCode.REBALANCE_IN_PROGRESS)
-        for member_id in (*self._group.roster.members, *self._group.roster.pending):
-            self._group.end_session(step, member_id)
-        for key in (("join",), ("sync",)):
-            step.cancel_timer(self.group_id, key)
+        self.cancel_timers(step)
+        self._group.roster.pending.clear()
+
+    def cancel_timers(self, step: Step) -> None:
+        """The group is none any more."""
+        rebalance.cancel_timers(self._group, step)
 
     def adopt(
         self, step: Step, protocols: Mapping[str, dict[str, bytes]], *, rebalance: bool
@@ -236,13 +243,13 @@ class ClassicGroup:
         """Append the group's tombstone; its offsets are the caller's."""
         metadata.delete(self.group_id, step)
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take a record of this group."""
         if record.value is None:
-            self._group.state = State.DEAD
-            return
+            before, self._group.state = self._group.state, State.DEAD
+            return Undo(partial(setattr, self._group, "state", before))
         assert isinstance(record.value, GroupMetadataValue)
-        self._group.settle(record.value)
+        return self._group.settle(record.value)
 
     def _check_generation(self, generation: int) -> None:
         if generation != self._group.generation:

@@ -146,15 +146,25 @@ def _replace_static(
     assert instance_id is not None
     old_id, old_leader = roster.static_ids[instance_id], roster.leader
     release(group, step, old_id, ErrorCode.FENCED_INSTANCE_ID, old_id)
+    old = roster.members[old_id]
     member = roster.rename(old_id, new_id)
     group.end_session(step, old_id)
     _update(group, step, asked, member)
     group.restart_session(step, member)
     if group.state is State.STABLE and roster.vote() == group.protocol:
         _answer_replacement(group, step, member, old_leader)
+        step.if_refused(lambda: _take_back(group, old, new_id))
     else:
         # While members sync, the leader may already assign to the old id: join again.
         rebalance.prepare_or_complete(group, step)
+
+
+def _take_back(group: GroupState, old: Member, new_id: str) -> None:
+    """The log has refused a replacement: the former self is a member, unless more happened."""
+    roster = group.roster
+    if group.state is State.STABLE and roster.static_ids.get(old.instance_id or "") == new_id:
+        member = roster.rename(new_id, old.member_id)
+        roster.change(member, old.protocols, old.session_timeout_ms, old.rebalance_timeout_ms)
 
 
 def _answer_replacement(

@@ -91,6 +91,37 @@ def complete(group: GroupState, step: Step) -> None:
     step.set_timer(group.group_id, _SYNC, roster.rebalance_timeout_ms())
 
 
+def refused(group: GroupState, step: Step) -> None:
+    """The log has refused records of the group: what they had done beside them is put right.
+
+    Members whose assignment was refused have to join again, as in Kafka.
+    """
+    if group.assignment_was_refused:
+        group.assignment_was_refused = False
+        if group.state is State.COMPLETING_REBALANCE:
+            prepare(group, step)
+    restore_timers(group, step)
+
+
+def restore_timers(group: GroupState, step: Step) -> None:
+    """Set what timers the group lacks: after a load, or when it has come back."""
+    timeout_ms = group.roster.rebalance_timeout_ms()
+    for member in group.roster.members.values():
+        group.ensure_session(step, member)
+    if group.state is State.PREPARING_REBALANCE:
+        step.ensure_timer(group.group_id, _JOIN, timeout_ms)
+    elif group.roster.unsynced:
+        step.ensure_timer(group.group_id, _SYNC, timeout_ms)
+
+
+def cancel_timers(group: GroupState, step: Step) -> None:
+    """Nothing happens in the group any more."""
+    for member_id in (*group.roster.members, *group.roster.pending):
+        group.end_session(step, member_id)
+    for key in (_JOIN, _SYNC):
+        step.cancel_timer(group.group_id, key)
+
+
 def sync_time_passed(group: GroupState, step: Step) -> None:
     """The time to ask for assignments has passed: who has not is out."""
     if group.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not group.roster.unsynced:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 
-from raylog.actors.coordination.step import Step
+from raylog.actors.coordination.step import Change, Step, Undo
 from raylog.actors.group.classic.members import Member, Roster
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import DecodeError
@@ -47,6 +48,8 @@ class GroupState:
     """A member came during the delay of the first rebalance, which may be extended for it."""
     initial_delay: tuple[int, int] | None = None
     """In the first rebalance's delay: how long it is, and how much more there may be, in ms."""
+    assignment_was_refused: bool = False
+    """The log has refused what the leader assigned: members have to join again."""
     _subscriptions: tuple[bytes, ...] = ()
     """The members' metadata as the generation began."""
     _topics: frozenset[str] | tuple[()] | None = ()
@@ -79,9 +82,9 @@ class GroupState:
             self._topics = _topics_of(self._subscriptions)
         return self._topics
 
-    def settle(self, value: GroupMetadataValue) -> None:
+    def settle(self, value: GroupMetadataValue) -> Change:
         """Take what a record says; who is known already keeps what a record does not carry."""
-        known = self.roster
+        before, known = self.state, self.roster
         settled = Roster(joining=known.joining, syncing=known.syncing, pending=known.pending)
         settled.protocol_type = value.protocol_type or None
         for recorded in value.members:
@@ -94,11 +97,30 @@ class GroupState:
         self.protocol = value.protocol
         self.move_to(State.STABLE if value.members else State.EMPTY, value.current_state_timestamp)
         self._note_subscriptions()
+        return Undo(partial(self._unsettle, before, value))
+
+    def _unsettle(self, before: State, value: GroupMetadataValue) -> None:
+        """A record was refused: nobody has been given what was assigned.
+
+        As in Kafka memory is ahead of the log otherwise: a group whose members have all left stays
+        without any, and whatever was begun since goes on.
+        """
+        is_assigned = before is State.COMPLETING_REBALANCE and self.state is State.STABLE
+        if is_assigned and self.generation == value.generation:
+            for member in self.roster.members.values():
+                member.assignment = b""
+            self.move_to(before, self.since_ms)
+            self.assignment_was_refused = True
 
     def restart_session(self, step: Step, member: Member, timeout_ms: int | None = None) -> None:
         """Count the member's session from now; None: as long as it asked for."""
         delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
         step.set_timer(self.group_id, ("session", member.member_id), delay_ms)
+
+    def ensure_session(self, step: Step, member: Member) -> None:
+        """Count the member's session from now unless it is counted already."""
+        key = ("session", member.member_id)
+        step.ensure_timer(self.group_id, key, member.session_timeout_ms)
 
     def end_session(self, step: Step, member_id: str) -> None:
         """Stop counting a session."""

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from raylog.actors.coordination.step import Step
+from raylog.actors.group.consumer.member import Profile
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.settings import GroupSettings
+
+REGEX_TIMER = ("regex",)
+
+
+def cancel_timers(step: Step, group_id: str, member_id: str) -> None:
+    """Nothing is expected of a member any more."""
+    for name in ("session", "rebalance", "join", "sync"):
+        step.cancel_timer(group_id, (name, member_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,17 +59,18 @@ class GroupContext:
 
     def restart_session(self, step: Step, member_id: str) -> None:
         """Count a member's session from now."""
-        profile = self.state.profiles[member_id]
-        if profile.classic is None:
-            delay_ms = self.settings.session_timeout_ms_of(step.image, self.group_id)
-        else:
-            delay_ms = profile.classic.session_timeout_ms
+        delay_ms = self.session_timeout_ms(step, self.state.profiles[member_id])
         step.set_timer(self.group_id, ("session", member_id), delay_ms)
+
+    def session_timeout_ms(self, step: Step, profile: Profile) -> int:
+        """Silence after which a member is out."""
+        if profile.classic is not None:
+            return profile.classic.session_timeout_ms
+        return self.settings.session_timeout_ms_of(step.image, self.group_id)
 
     def end_timers(self, step: Step, member_id: str) -> None:
         """A member is gone."""
-        for name in ("session", "rebalance", "join", "sync"):
-            step.cancel_timer(self.group_id, (name, member_id))
+        cancel_timers(step, self.group_id, member_id)
         self.rejoining.discard(member_id)
 
     def allow_revocation(self, step: Step, member_id: str) -> None:
@@ -94,4 +104,4 @@ class GroupContext:
         """Resolve the patterns once `delay_ms` have passed, unless that is due anyway."""
         if not self.regexes_are_due:
             self.regexes_are_due = True
-            step.set_timer(self.group_id, ("regex",), delay_ms)
+            step.set_timer(self.group_id, REGEX_TIMER, delay_ms)

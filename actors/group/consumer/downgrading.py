@@ -12,7 +12,7 @@ from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic.members import Member, Roster
 from raylog.actors.group.classic.metadata import VALUE_VERSION
 from raylog.actors.group.consumer import embedded
-from raylog.actors.group.consumer.context import Downgrade, GroupContext
+from raylog.actors.group.consumer.context import REGEX_TIMER, Downgrade, GroupContext
 from raylog.actors.group.consumer.member import Partitions, Profile
 from raylog.actors.group.consumer.writing import GroupLog
 from raylog.actors.metadata.image import MetadataImage
@@ -44,7 +44,7 @@ def downgrade(
         group.end_timers(step, member_id)
         if member_id not in leaving:
             roster.add(_member(member_id, profile), embedded.CONSUMER_PROTOCOL)
-    step.cancel_timer(group.group_id, ("regex",))
+    step.cancel_timer(group.group_id, REGEX_TIMER)
     protocol = roster.vote()
     GroupLog(group.group_id, step).forget_group(state)
     value = GroupMetadataValue(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from raylog.actors.coordination.step import Asked, LogRecord, Step, TimerKey
+from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
 from raylog.actors.group.consumer import (
     checks,
     classic_members,
@@ -13,7 +13,7 @@ from raylog.actors.group.consumer import (
     heartbeats,
     rebalance,
 )
-from raylog.actors.group.consumer.context import Downgrade, GroupContext
+from raylog.actors.group.consumer.context import REGEX_TIMER, Downgrade, GroupContext
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.consumer.writing import GroupLog
@@ -110,6 +110,10 @@ class ConsumerGroup:
         """Sessions and revocations are timed anew after a load."""
         rebalance.start_timers(self._group, step)
 
+    def reverted(self, step: Step) -> None:
+        """The log has refused records of this group."""
+        rebalance.refused(self._group, step)
+
     def unload(self) -> list[Asked[Any]]:
         """Nobody waits in such a group: every request is answered at once."""
         return []
@@ -160,8 +164,9 @@ class ConsumerGroup:
 
     def delete(self, step: Step) -> None:
         """Append the group's tombstones; its offsets are the caller's."""
+        step.cancel_timer(self.group_id, REGEX_TIMER)
         GroupLog(self.group_id, step).forget_group(self._group.state)
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take a record of this group."""
-        self._group.state.replay(record)
+        return self._group.state.replay(record)

@@ -229,14 +229,34 @@ def classic_time_passed(group: GroupContext, step: Step, member_id: str) -> None
 
 def start_timers(group: GroupContext, step: Step) -> None:
     """After a load: every member gets a session, and the time to give up what it has to."""
-    state = group.state
-    for member_id in state.profiles:
-        group.restart_session(step, member_id)
-        if state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
-            group.allow_revocation(step, member_id)
+    _ensure_timers(group, step)
     group.metadata_is_stale = True
-    if state.regex_counts:
+    if group.state.regex_counts:
         group.resolve_regexes_in(step, 0.0)
+
+
+def _ensure_timers(group: GroupContext, step: Step) -> None:
+    state = group.state
+    for member_id, profile in state.profiles.items():
+        session_ms = group.session_timeout_ms(step, profile)
+        step.ensure_timer(group.group_id, ("session", member_id), session_ms)
+        if state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+            key = ("rebalance", member_id)
+            step.ensure_timer(group.group_id, key, profile.rebalance_timeout_ms)
+
+
+def refused(group: GroupContext, step: Step) -> None:
+    """The log has refused records of the group: what they had done beside them is put right.
+
+    Members that have come back are timed, and what was computed is computed again in time.
+    """
+    _ensure_timers(group, step)
+    group.metadata_is_stale = True
+    group.assignment_is_under_way = False
+    group.downgrade = None
+    group.regexes_are_due = False
+    if group.state.regex_counts:
+        group.resolve_regexes_in(step, _REGEX_INTERVAL_MS)
 
 
 def metadata_changed(group: GroupContext, step: Step, names: Collection[str]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
-from raylog.actors.coordination.step import LogRecord
+from raylog.actors.coordination.step import NO_CHANGE, Change, LogRecord, Undo, put
 from raylog.actors.group.consumer.member import (
     Epochs,
     Holding,
@@ -80,9 +81,9 @@ class GroupState:
     One each, unless the assignor shares partitions out to several.
     """
 
-    def replay(self, record: LogRecord) -> None:
+    def replay(self, record: LogRecord) -> Change:
         """Take in a record."""
-        _REPLAY[type(record.key)](self, record.key, record.value)
+        return _REPLAY[type(record.key)](self, record.key, record.value)
 
     def holding(self, member_id: str) -> Holding:
         """What a member owns."""
@@ -121,20 +122,24 @@ class GroupState:
 
     def _profile(
         self, key: ConsumerGroupMemberMetadataKey, value: ConsumerGroupMemberMetadataValue | None
-    ) -> None:
+    ) -> Change:
         member_id = key.member_id
+        old = self._put_profile(member_id, None if value is None else profile_of(value))
+        return Undo(lambda: self._put_profile(member_id, old))
+
+    def _put_profile(self, member_id: str, profile: Profile | None) -> Profile | None:
+        """Replace what a member has said; returns what it had said before."""
         old = self.profiles.pop(member_id, None)
         if old is not None:
             self._count(old, -1)
             if self.static_ids.get(old.instance_id or "") == member_id:
                 del self.static_ids[old.instance_id or ""]
-        if value is None:
-            return
-        profile = profile_of(value)
-        self.profiles[member_id] = profile
-        self._count(profile, 1)
-        if profile.instance_id is not None:
-            self.static_ids[profile.instance_id] = member_id
+        if profile is not None:
+            self.profiles[member_id] = profile
+            self._count(profile, 1)
+            if profile.instance_id is not None:
+                self.static_ids[profile.instance_id] = member_id
+        return old
 
     def _count(self, profile: Profile, step: int) -> None:
         for name in profile.topic_names:
@@ -142,54 +147,69 @@ class GroupState:
         if profile.topic_regex:
             _add(self.regex_counts, profile.topic_regex, step)
 
+    def _set(self, **values: Any) -> Change:
+        """Give fields other values; what they had is not touched until it comes back."""
+        before = {name: getattr(self, name) for name in values}
+
+        def put(found: dict[str, Any]) -> None:
+            for name, value in found.items():
+                setattr(self, name, value)
+
+        put(values)
+        return Undo(partial(put, before))
+
     def _epoch(
         self, _key: ConsumerGroupMetadataKey, value: ConsumerGroupMetadataValue | None
-    ) -> None:
-        if value is None:
-            self.__init__()  # type: ignore[misc]  # the whole group is gone
-            return
-        self.group_epoch, self.metadata_hash = value.epoch, value.metadata_hash
+    ) -> Change:
+        if value is not None:
+            return self._set(group_epoch=value.epoch, metadata_hash=value.metadata_hash)
+        nothing = GroupState()  # the whole group is gone
+        return self._set(**{one.name: getattr(nothing, one.name) for one in fields(nothing)})
 
     def _target_epoch(
         self,
         _key: ConsumerGroupTargetAssignmentMetadataKey,
         value: ConsumerGroupTargetAssignmentMetadataValue | None,
-    ) -> None:
+    ) -> Change:
         if value is None:
-            self.targets.clear()
-            self.target_epoch, self.target_timestamp_ms = FIRST_EPOCH, 0
-            return
-        self.target_epoch = value.assignment_epoch
-        self.target_timestamp_ms = value.assignment_timestamp
+            return self._set(targets={}, target_epoch=FIRST_EPOCH, target_timestamp_ms=0)
+        return self._set(
+            target_epoch=value.assignment_epoch, target_timestamp_ms=value.assignment_timestamp
+        )
 
     def _target(
         self,
         key: ConsumerGroupTargetAssignmentMemberKey,
         value: ConsumerGroupTargetAssignmentMemberValue | None,
-    ) -> None:
-        if value is None:
-            self.targets.pop(key.member_id, None)
-            return
-        self.targets[key.member_id] = {
-            TopicId(bytes(one.topic_id)): frozenset(one.partitions)
-            for one in value.topic_partitions
-        }
+    ) -> Change:
+        partitions = None
+        if value is not None:
+            partitions = {
+                TopicId(bytes(one.topic_id)): frozenset(one.partitions)
+                for one in value.topic_partitions
+            }
+        return put(self.targets, key.member_id, partitions)
 
     def _holding(
         self,
         key: ConsumerGroupCurrentMemberAssignmentKey,
         value: ConsumerGroupCurrentMemberAssignmentValue | None,
-    ) -> None:
-        old = self.holdings.pop(key.member_id, None)
+    ) -> Change:
+        member_id = key.member_id
+        old = self._put_holding(member_id, None if value is None else holding_of(value))
+        return Undo(lambda: self._put_holding(member_id, old))
+
+    def _put_holding(self, member_id: str, holding: Holding | None) -> Holding | None:
+        """Replace what a member owns; returns what it owned before."""
+        old = self.holdings.pop(member_id, None)
         if old is not None:
-            self._disown(key.member_id, old.assigned)
-            self._disown(key.member_id, old.revoking)
-        if value is None:
-            return
-        holding = holding_of(value)
-        self.holdings[key.member_id] = holding
-        self._own(key.member_id, holding.assigned)
-        self._own(key.member_id, holding.revoking)
+            self._disown(member_id, old.assigned)
+            self._disown(member_id, old.revoking)
+        if holding is not None:
+            self.holdings[member_id] = holding
+            self._own(member_id, holding.assigned)
+            self._own(member_id, holding.revoking)
+        return old
 
     def _own(self, member_id: str, partitions: Epochs) -> None:
         for topic_id, epochs in partitions.items():
@@ -212,16 +232,15 @@ class GroupState:
         self,
         key: ConsumerGroupRegularExpressionKey,
         value: ConsumerGroupRegularExpressionValue | None,
-    ) -> None:
-        if value is None:
-            self.regexes.pop(key.regular_expression, None)
-            return
-        self.regexes[key.regular_expression] = ResolvedRegex(
-            frozenset(value.topics), value.version, value.timestamp
-        )
+    ) -> Change:
+        resolved = None
+        if value is not None:
+            resolved = ResolvedRegex(frozenset(value.topics), value.version, value.timestamp)
+        return put(self.regexes, key.regular_expression, resolved)
 
-    def _old_metadata(self, _key: ConsumerGroupPartitionMetadataKey, _value: object) -> None:
+    def _old_metadata(self, _key: ConsumerGroupPartitionMetadataKey, _value: object) -> Change:
         """Written by Kafka up to 4.0 in place of the hash; that it is unknown is enough."""
+        return NO_CHANGE
 
 
 _NOTHING = Holding()
@@ -235,7 +254,7 @@ def _add(counts: Counter[str], name: str, step: int) -> None:
         del counts[name]
 
 
-_REPLAY: dict[type, Callable[[GroupState, Any, Any], None]] = {
+_REPLAY: dict[type, Callable[[GroupState, Any, Any], Change]] = {
     ConsumerGroupMemberMetadataKey: GroupState._profile,
     ConsumerGroupMetadataKey: GroupState._epoch,
     ConsumerGroupTargetAssignmentMetadataKey: GroupState._target_epoch,

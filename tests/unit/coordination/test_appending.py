@@ -1,25 +1,42 @@
-"""Batches that a log may refuse for themselves, among records that all stand or fall together."""
+"""What becomes of batches and records, and of who waits for them, whatever the log answers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from random import Random
 from typing import Any
 
-from raylog.actors.coordination.appending import Appender
-from raylog.actors.coordination.step import LogRecord
+import pytest
+
+from raylog.actors.coordination.appending import REFUSALS, Appender
+from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route, TopicId
+from raylog.actors.replica import api
 from raylog.wire.errors import (
     InvalidProducerEpoch,
     KafkaError,
-    NotEnoughReplicas,
+    NotLeaderOrFollower,
 )
 from raylog.wire.internal.offsets import OffsetCommitKey
-from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime
 
-TOMBSTONE = LogRecord(OffsetCommitKey(group="g", topic="t", partition=0), None)
 ROUTE = Route(TopicId(b"t" * 16), 0, 3, "replica", "replica", "/nowhere")
 TIMEOUT_MS = 1_000
+
+
+class Noted:
+    """A change that tells what becomes of it."""
+
+    def __init__(self, name: str, told: list[object]) -> None:
+        self.name, self.told = name, told
+
+    def commit(self) -> None:
+        self.told.append(f"commit {self.name}")
+
+    def revert(self) -> None:
+        self.told.append(f"revert {self.name}")
 
 
 class World:
@@ -37,22 +54,59 @@ class World:
             self.link,
             ROUTE,
             TIMEOUT_MS,
-            lambda failure: self.told.append(failure),
+            self,
         )
+        self.commits = 0
 
-    def _answer(self, _request: FakeRequest) -> list[tuple[Any, ...]]:
+    def _answer(self, request: FakeRequest) -> list[tuple[Any, ...]]:
+        assert request.header[0] == api.UNTIL_COMMITTED
         failure = self.answers.pop(0)
         return [(0, -1, 0) if failure is None else (int(failure.code), str(failure))]
 
+    # ---- the owner -----------------------------------------------------------------------
+
+    def append_committed(self) -> None:
+        self.commits += 1
+
+    def answer(self, answer: Answer) -> None:
+        self.told.append(answer.response)
+
+    def refuse(self, answer: Answer, failure: KafkaError) -> None:
+        self.hear(answer.response, failure)
+
+    def append_reverted(self, records: list[LogRecord], failure: KafkaError) -> None:
+        self.told.append([record.key.group for record in records])  # type: ignore[attr-defined]
+
+    def append_lost(self, failure: Exception) -> None:
+        self.told.append(failure)
+
+    # ---- what is appended ----------------------------------------------------------------
+
     def batch(self, name: str) -> None:
         """Append a batch as it is, and wait for it."""
-        self.appender.add_batch(bytearray(b"batch"), lambda failure: self.hear(name, failure))
+        self.appender.add_batch(
+            bytearray(b"batch"),
+            lambda failure: self.hear(name, failure),
+            lambda _: self.told.append(f"{name} is late"),
+        )
         self.appender.when_durable(lambda: self.told.append(f"behind {name}"))
 
-    def records(self, name: str) -> None:
+    def records(self, name: str, *, undo: bool = False) -> None:
         """Append a record, and wait for it."""
-        self.appender.add([TOMBSTONE])
-        self.appender.when_durable(lambda: self.told.append(name))
+
+        def replay(record: LogRecord) -> Change:
+            return Noted(name, self.told)
+
+        step = Step(0, 0.0, MetadataImage(), Random(1), replay)
+        step.append(OffsetCommitKey(group=name, topic="t", partition=0), None)
+        if undo:
+            step.if_refused(lambda: self.told.append(f"undo {name}"))
+        self.appender.add(step)
+        self.wait(name)
+
+    def wait(self, name: str) -> None:
+        """Have an answer wait for all that was added."""
+        self.appender.answer_durably(Answer(1, name, durable=True))
 
     def hear(self, name: str, failure: KafkaError | None) -> None:
         self.told.append((name, None if failure is None else failure.code.name))
@@ -71,39 +125,111 @@ def test_a_refused_batch_fails_alone() -> None:
         world.records("last")
         await world.runtime.advance(1)
         assert world.told == [
+            "commit first",
             "first",
             ("refused", "INVALID_PRODUCER_EPOCH"),
             "behind refused",
             ("taken", None),
             "behind taken",
+            "commit last",
             "last",
         ]
 
     run(scenario)
 
 
-def test_what_may_be_in_the_log_all_the_same_ends_the_appender() -> None:
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_a_refused_record_takes_along_what_was_decided_on_it_and_nothing_else(
+    refusal: type[KafkaError],
+) -> None:
     async def scenario() -> None:
-        world = World(NotEnoughReplicas("too few"))
-        world.batch("unknown")
-        world.records("behind it")
-        await world.runtime.advance(10 * TIMEOUT_MS)
-        (failure,) = world.told
-        assert isinstance(failure, NotEnoughReplicas)
+        world = World(None, refusal("no"), None)
+        world.records("first")
+        await world.runtime.advance(0)
+        world.link.answering = None
+        world.records("refused", undo=True)
+        world.wait("with it")
+        await world.runtime.advance(0)
+        world.records("behind")
+        world.batch("transaction")
+        world.wait("last")
+        world.told.clear()
+        world.link.answering = world._answer
+        request = world.link.take()
+        request.reply(world._answer(request))
+        name = refusal.code.name
+        assert world.told == [
+            ("transaction", name),
+            "revert behind",
+            "undo refused",
+            "revert refused",
+            ("refused", name),
+            ("with it", name),
+            ("behind", name),
+            ("last", name),
+            ["refused", "behind"],
+        ]
+        world.told.clear()
+        assert world.commits == 1
+        world.records("next")
+        await world.runtime.advance(1)
+        assert world.told == ["commit next", "next"], "it goes on"
+        assert world.commits == 2
 
     run(scenario)
 
 
-def test_records_that_are_refused_end_it_too() -> None:
-    """Of them the shard believes that they are there."""
-
+def test_who_waits_for_too_long_is_told_and_the_append_counts_all_the_same() -> None:
     async def scenario() -> None:
-        world = World(InvalidProducerEpoch("strange"))
-        world.records("refused")
+        world = World(None, None, None)
+        world.link.answering = None
+        world.records("slow")
+        world.appender.when_durable(lambda: world.told.append("effect"))
+        await world.runtime.advance(0)
+        assert [world.appender.is_overdue] == [False]
+        world.batch("queued")
+        await world.runtime.advance(TIMEOUT_MS)
+        assert world.told == [("slow", "REQUEST_TIMED_OUT"), "queued is late"]
+        assert [world.appender.is_overdue] == [True]
+        world.wait("comes later")
+        assert world.told.pop() == ("comes later", "REQUEST_TIMED_OUT")
+        world.told.clear()
+        world.link.answering = world._answer
+        world.link.take().reply([(0, -1, 0)])
+        assert [world.appender.is_overdue] == [False]
         await world.runtime.advance(1)
-        await settle()
+        assert world.told == ["commit slow", "effect", ("queued", None), "behind queued"]
+
+    run(scenario)
+
+
+def test_what_was_kept_waiting_is_not_overdue_when_its_turn_comes() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.link.answering = None
+        world.records("slow")
+        await world.runtime.advance(0)
+        world.records("queued")
+        await world.runtime.advance(TIMEOUT_MS)
+        world.link.take().reply([(0, -1, 0)])
+        await world.runtime.advance(0)
+        assert [world.appender.is_overdue] == [False]
+        world.wait("new")
+        await world.runtime.advance(TIMEOUT_MS)
+        assert world.told[-1] == ("new", "REQUEST_TIMED_OUT")
+        assert [world.appender.is_overdue] == [True]
+
+    run(scenario)
+
+
+def test_an_append_without_a_known_outcome_ends_the_appender() -> None:
+    async def scenario() -> None:
+        world = World(NotLeaderOrFollower("it leads no longer"))
+        world.records("unknown")
+        world.batch("behind it")
+        await world.runtime.advance(10 * TIMEOUT_MS)
         (failure,) = world.told
-        assert isinstance(failure, InvalidProducerEpoch)
+        assert isinstance(failure, NotLeaderOrFollower)
 
     run(scenario)
 
@@ -113,6 +239,7 @@ def test_a_closed_appender_tells_nothing() -> None:
         world = World()
         world.link.answering = None
         world.batch("never")
+        world.records("never")
         await world.runtime.advance(0)
         world.appender.close()
         world.link.take().reply([(0, -1, 0)])

@@ -8,7 +8,7 @@ from raylog.actors.coordination.timers import Timers
 from tests.support.gateway_world import FakeRuntime
 
 Scenario = Callable[[FakeRuntime, Timers, list[str]], Coroutine[Any, Any, None]]
-A, B = ("a", ("session",)), ("b", ("session",))
+A, B, C = (("a", ("session",)), ("b", ("session",)), ("c", ("session",)))
 
 
 def run(scenario: Scenario) -> None:
@@ -99,3 +99,42 @@ def test_one_set_again_while_it_fires_fires_again() -> None:
         assert len(fired) == 3
 
     asyncio.run(main())
+
+
+def test_one_that_is_cancelled_by_another_of_the_same_moment_does_not_fire() -> None:
+    """A member's end turns its group into one of another kind, which has no such timers."""
+
+    async def main() -> None:
+        runtime = FakeRuntime()
+        fired: list[str] = []
+
+        def fire(group_id: str, _: object) -> None:
+            fired.append(group_id)
+            timers.cancel(B)
+            timers.set(C, runtime.monotonic_ms() + 5)
+
+        timers = Timers(runtime, fire)  # type: ignore[arg-type]  # a fake
+        now = runtime.monotonic_ms()
+        for name in (A, B, C):
+            timers.set(name, now + 10)
+        await runtime.advance(10)
+        assert fired == ["a"]
+        await runtime.advance(5)
+        assert fired == ["a", "c"]
+
+    asyncio.run(main())
+
+
+def test_one_is_ensured_unless_it_is_there() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        now = runtime.monotonic_ms()
+        timers.set(A, now + 10)
+        timers.ensure(A, now + 100)
+        timers.ensure(B, now + 20)
+        await runtime.advance(50)
+        assert fired == ["a", "b"]
+        timers.ensure(A, now + 60)
+        await runtime.advance(10)
+        assert fired == ["a", "b", "a"]
+
+    run(scenario)

@@ -249,7 +249,7 @@ def test_members_keep_their_generation_over_a_crash(world: ShardWorld) -> None:
     beat = HeartbeatRequest(group_id="classic", generation_id=1, member_id=member)
     assert not world.ask(beat, 4).error_code
     session = world.run(world.shard.loaded).timers
-    assert [(group, key) for group, key, _ in session] == [("classic", ("session", member))]
+    assert [(one.group_id, one.key) for one in session] == [("classic", ("session", member))]
 
 
 def test_who_waits_in_a_group_is_known_when_it_moves(world: ShardWorld) -> None:

@@ -16,7 +16,7 @@ from raylog.wire.errors import (
     MessageTooLarge,
     NetworkException,
     NotCoordinator,
-    NotEnoughReplicas,
+    NotLeaderOrFollower,
     TransactionCoordinatorFenced,
 )
 from raylog.wire.messages.list_groups import ListGroupsRequest
@@ -213,17 +213,19 @@ def test_in_version_2_the_end_has_a_higher_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_written", [False, True])
-def test_after_a_failed_append_the_log_says_what_is(tmp_path: Path, is_written: bool) -> None:
+def test_where_the_outcome_is_unknown_the_log_says_what_is(
+    tmp_path: Path, is_written: bool
+) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
         await world.ask(committing({0: 1}), 9)
         await commit_in(world)
-        world.log.failure = NotEnoughReplicas("too few")
+        world.log.failure = NotLeaderOrFollower("leadership has moved")
         world.log.writes_failing = is_written
         failing = world.send(committing_in({0: 6}), LATEST)
         marking = world.mark(marker())
         await world.runtime.advance(0)
-        assert code(failing.answer) == "COORDINATOR_NOT_AVAILABLE"
+        assert code(failing.answer) == "NOT_COORDINATOR"
         assert marking.codes == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
         world.log.failure = None
         await settle()

@@ -7,7 +7,7 @@ from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
 from raylog.actors.transaction.hosting import PARKED_MS
-from raylog.wire.errors import ErrorCode, KafkaStorageError
+from raylog.wire.errors import ErrorCode, KafkaStorageError, NotLeaderOrFollower
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.wire.messages.list_transactions import ListTransactionsRequest
 from tests.support.coordinator_world import BROKER
@@ -132,6 +132,13 @@ def test_a_leader_does_not_wait_for_ever(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+async def described(world: TransactionActorWorld) -> dict[str, list[int]]:
+    """The partitions that are described."""
+    request = DescribeTransactionsRequest(transactional_ids=["x"])
+    (found,) = (await world.ask(request, 0)).transaction_states
+    return {one.topic: one.partitions for one in found.topics}
+
+
 def test_what_is_left_is_described(tmp_path: Path) -> None:
     """While markers are being written: the partitions that have none yet, as in Kafka."""
 
@@ -141,14 +148,10 @@ def test_what_is_left_is_described(tmp_path: Path) -> None:
         world.brokers[OTHER_BROKER].leads = False
         assert not (await world.ask(end(*holder), SECOND)).error_code
         await world.world.advance(5)
-        request = DescribeTransactionsRequest(transactional_ids=["x"])
-        (found,) = (await world.ask(request, 0)).transaction_states
-        assert found.transaction_state == "PrepareCommit"
-        assert [(one.topic, one.partitions) for one in found.topics] == [("u", [0])]
+        assert (await state(world), await described(world)) == ("PrepareCommit", {"u": [0]})
         world.brokers[OTHER_BROKER].leads = True
         await world.world.advance(2_000)
-        (found,) = (await world.ask(request, 0)).transaction_states
-        assert (found.transaction_state, found.topics) == ("CompleteCommit", [])
+        assert (await state(world), await described(world)) == ("CompleteCommit", {})
 
     run(scenario, tmp_path)
 
@@ -192,7 +195,7 @@ def test_a_decision_whose_outcome_is_unknown_counts_if_it_is_in_the_log(tmp_path
     async def scenario(world: TransactionActorWorld) -> None:
         await world.begin()
         holder = await opened(world)
-        world.log.failure, world.log.writes_failing = KafkaStorageError("too late"), True
+        world.log.failure, world.log.writes_failing = NotLeaderOrFollower("too late"), True
         assert (await world.ask(end(*holder), SECOND)).error_code
         world.log.failure = None
         await world.world.advance(1_000)

@@ -259,6 +259,21 @@ def test_an_empty_kip_848_group_makes_way_for_a_classic_member() -> None:
     assert isinstance(world.group, ClassicGroup)
 
 
+def test_a_pattern_that_waits_to_be_resolved_troubles_no_classic_group() -> None:
+    """The last member leaves in the second in which topics have changed."""
+    world = ShardWorld(AT_ONCE)
+    world.create_topic("t", 4)
+    world.enter("a", subscribed_topic_regex="t.*")
+    world.advance(0)
+    world.run(lambda step: world.shard.topics_changed(step, (), {"t"}))
+    assert (GROUP, ("regex",)) in world.timers
+    world.beat("a", -1)
+    joined = world.join("", "t", version=3)
+    assert joined.generation_id == 1
+    world.advance(1_000)
+    assert world.group.state_name() == "CompletingRebalance"
+
+
 def test_deleting_leaves_nothing(classic: ShardWorld) -> None:
     classic.enter("a", "t", subscribed_topic_regex="t")
     classic.advance(0)

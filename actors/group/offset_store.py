@@ -1,0 +1,228 @@
+"""Where the committed offsets of the groups in one shard are kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from raylog.actors.group.pending import PendingOffset, PendingOffsets, Producer, StoredOffset
+from raylog.wire.internal.offsets import (
+    LegacyOffsetCommitKey,
+    LegacyOffsetCommitValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from raylog.wire.uuids import ZERO_UUID
+
+NO_EXPIRY = -1
+Partitions = dict[int, StoredOffset]
+Topics = dict[str, Partitions]
+
+
+@dataclass(slots=True, eq=False)
+class OffsetChange:
+    """One offset that was put or forgotten outside of transactions."""
+
+    store: OffsetStore
+    key: OffsetCommitKey | LegacyOffsetCommitKey
+    before: StoredOffset | None
+    """What stands there without this change."""
+    is_first: bool
+    """Whether the group had no place before."""
+    forgets: bool
+    """Whether it is a tombstone."""
+    pending_before: int
+    """What is pending below this number stands before it in the log."""
+
+    def commit(self) -> None:
+        """Offsets that transactions wrote there before it will not count any more."""
+        self.store.commit(self)
+
+    def revert(self) -> None:
+        """Put back what was there."""
+        self.store.revert(self)
+
+    def is_of(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether it is about this partition."""
+        key = self.key
+        return (key.partition, key.topic, key.group) == (partition, topic, group_id)
+
+
+class OffsetStore:
+    """Group to topic to partition to offset. Changed by what is replayed alone.
+
+    What was replayed and is not committed yet shows in `of` and not in `committed`. What
+    transactions wrote shows in neither before their marker is committed.
+
+    A group whose last offset was forgotten keeps its empty place until `drop_empty`; one that has
+    pending offsets alone has an empty place, too.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Topics] = {}
+        self.pending = PendingOffsets()
+        self._changes: deque[OffsetChange] = deque()
+        """What is not committed yet, in the order of the log: no more than is on its way there."""
+
+    def of(self, group_id: str) -> Topics:
+        """A group's offsets, as the log will have them; not to be changed."""
+        return self.groups.get(group_id, {})
+
+    def committed(self, group_id: str) -> Topics:
+        """A group's offsets, as far as they are below the high watermark; not to be changed."""
+        topics = self.of(group_id)
+        changes = [change for change in self._changes if change.key.group == group_id]
+        if not changes:
+            return topics
+        topics = topics.copy()
+        for name in {change.key.topic for change in changes}:
+            topics[name] = topics.get(name, {}).copy()
+        for change in reversed(changes):
+            partitions, index = topics[change.key.topic], change.key.partition
+            if change.before is None:
+                partitions.pop(index, None)
+            else:
+                partitions[index] = change.before
+        return {name: partitions for name, partitions in topics.items() if partitions}
+
+    def get(self, group_id: str, topic: str, partition: int) -> StoredOffset | None:
+        """One offset."""
+        return self.groups.get(group_id, {}).get(topic, {}).get(partition)
+
+    def replay(
+        self,
+        key: OffsetCommitKey | LegacyOffsetCommitKey,
+        value: OffsetCommitValue | LegacyOffsetCommitValue | None,
+    ) -> OffsetChange:
+        """Take in a record that belongs to no transaction."""
+        group_id, topic, partition = key.group, key.topic, key.partition
+        is_first = group_id not in self.groups
+        before = None if is_first else self.get(group_id, topic, partition)
+        if value is None:
+            self.drop(group_id, topic, partition)
+        else:
+            self.put(group_id, topic, partition, _stored(value))
+        change = OffsetChange(self, key, before, is_first, value is None, self.pending.next_number)
+        self._changes.append(change)
+        return change
+
+    def commit(self, change: OffsetChange) -> None:
+        """A record is below the high watermark: it overtakes what stands before it in the log."""
+        first = self._changes.popleft()
+        assert first is change, "changes are committed in order"
+        if self.pending:
+            key = change.key
+            overtake = self.pending.forget if change.forgets else self.pending.overtake
+            overtake(key.group, key.topic, key.partition, change.pending_before)
+
+    def revert(self, change: OffsetChange) -> None:
+        """A record was refused, and what came after it is reverted already."""
+        last = self._changes.pop()
+        assert last is change, "changes are reverted in the opposite order"
+        key = change.key
+        if change.before is None:
+            self.drop(key.group, key.topic, key.partition)
+        else:
+            self.put(key.group, key.topic, key.partition, change.before)
+        if change.is_first:
+            self.drop_empty(key.group)
+
+    def replay_pending(
+        self, producer: Producer, key: OffsetCommitKey, value: OffsetCommitValue
+    ) -> None:
+        """Take in a record of an open transaction."""
+        self.groups.setdefault(key.group, {})
+        self.pending.add(producer, key.group, key.topic, key.partition, _stored(value))
+
+    def end_transaction(self, producer_id: int, before: int, *, committed: bool) -> None:
+        """Take in the marker behind what the producer wrote below the number `before`.
+
+        An offset that counts now overtakes those that other transactions wrote before it.
+        """
+        for one in self.pending.end(producer_id, before):
+            if committed and not one.is_overtaken:
+                self._put_committed(one)
+                self.pending.overtake(one.group_id, one.topic, one.partition, one.number)
+
+    def _put_committed(self, one: PendingOffset) -> None:
+        """Remember a transaction's offset below what is not committed, which comes behind it."""
+        where = one.group_id, one.topic, one.partition
+        later = next((change for change in self._changes if change.is_of(*where)), None)
+        if later is None:
+            self.put(*where, one.stored)
+        else:
+            later.before = one.stored
+
+    def revert_pending(self, numbers: Iterable[int]) -> None:
+        """The log has refused these, and with them the groups that they alone would have made."""
+        for group_id in self.pending.revert(numbers):
+            self.drop_empty(group_id)
+
+    def put(self, group_id: str, topic: str, partition: int, stored: StoredOffset) -> None:
+        """Remember an offset."""
+        self.place(group_id, topic)[partition] = stored
+
+    def place(self, group_id: str, topic: str) -> Partitions:
+        """Where the offsets of a topic are put, made if there is none; at least one is to be."""
+        topics = self.groups.get(group_id)
+        if topics is None:
+            topics = self.groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        return partitions
+
+    def drop(self, group_id: str, topic: str, partition: int) -> None:
+        """Forget an offset; harmless where there is none."""
+        topics = self.groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if topics is None or partitions is None:
+            return
+        partitions.pop(partition, None)
+        if not partitions:
+            del topics[topic]
+
+    def drop_empty(self, group_id: str) -> bool:
+        """Forget a group that has no offsets; False where there are some, or no group."""
+        if self.groups.get(group_id, True) or self.pending.of(group_id):
+            return False
+        del self.groups[group_id]
+        return True
+
+    def bury(self, group_id: str) -> Burial:
+        """Take in a group's own tombstone: it has no place any more unless it has offsets."""
+        return Burial(self, group_id, self.drop_empty(group_id))
+
+
+@dataclass(slots=True)
+class Burial:
+    """The end of a group's place among the offsets."""
+
+    store: OffsetStore
+    group_id: str
+    was_there: bool
+
+    def commit(self) -> None:
+        """Pending offsets that kept the place may be forgotten by now."""
+        self.store.drop_empty(self.group_id)
+
+    def revert(self) -> None:
+        """Give the group its place back."""
+        if self.was_there:
+            self.store.groups[self.group_id] = {}
+
+
+def _stored(value: OffsetCommitValue | LegacyOffsetCommitValue) -> StoredOffset:
+    if isinstance(value, LegacyOffsetCommitValue):
+        return StoredOffset(
+            value.offset, -1, value.metadata, value.commit_timestamp, NO_EXPIRY, ZERO_UUID
+        )
+    return StoredOffset(
+        value.offset,
+        value.leader_epoch,
+        value.metadata,
+        value.commit_timestamp,
+        value.expire_timestamp,
+        value.topic_id,
+    )
