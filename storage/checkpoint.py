@@ -60,7 +60,12 @@ _CRC_AT = 12
 
 def encode(kind: int, version: int, contents: object) -> bytes:
     """A whole file of this kind."""
-    body: bytes = msgpack.packb(contents)
+    return encode_parts(kind, version, [msgpack.packb(contents)])
+
+
+def encode_parts(kind: int, version: int, parts: list[bytes]) -> bytes:
+    """The same, of contents that are packed already."""
+    body = b"".join(parts)
     head = _HEAD.pack(_MAGIC, kind, version, len(body), 0)[:_CRC_AT]
     return head + _CRC.pack(_crc(kind, version, head, body)) + body
 

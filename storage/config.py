@@ -22,6 +22,7 @@ class LogConfig:
     file_delete_delay_ms: int = 60_000  # file.delete.delay.ms: expired files stay readable
     index_checkpoint_bytes: int = 16 * 1024**2  # Raylog's: growth between saves of the index
     producer_expiration_ms: int = _DAY_MS  # producer.id.expiration.ms (a broker setting)
+    delete: bool = True  # cleanup.policy: whether it has delete
     compact: bool = False  # cleanup.policy: whether it has compact
     min_cleanable_dirty_ratio: float = 0.5  # min.cleanable.dirty.ratio
     delete_retention_ms: int = _DAY_MS  # delete.retention.ms: of tombstones once cleaned

@@ -12,14 +12,15 @@ from raylog.storage.disk import Disk, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
 from raylog.storage.layout import index_name, producers_name
+from raylog.storage.producers import ProducerSnapshot
 from raylog.storage.segment import Segment
 
 
 class Snapshot(NamedTuple):
-    """Producer states that are to be written."""
+    """Producer states that are to be encoded and written."""
 
     offset: int
-    contents: bytes
+    states: ProducerSnapshot
 
 
 class DerivedFile(NamedTuple):
@@ -116,7 +117,7 @@ class CheckpointJob:
     def _write(self) -> None:
         for snapshot in self.snapshots:  # first: records that it stands for may go with this
             path = self.files.path(producers_name(snapshot.offset))
-            write_file(self.disk, path, snapshot.contents, durable=True)
+            write_file(self.disk, path, snapshot.states.encode(), durable=True)
         if self.index is not None:
             path = self.files.path(self.index.name)
             write_file(self.disk, path, self.index.contents, durable=False)

@@ -236,11 +236,12 @@ class Log(ReadableLog):
         return True
 
     def retention(self, now_ms: int, high_watermark: int) -> list[str]:
-        """Let go of segments that are too old or too many; the names of those.
+        """Let go of segments that are too old or too many, or deleted; the names of those.
 
-        None go while the log is cleaned. The log start moves at once; `begin_checkpoint` makes
-        that durable, then removes the files when `file.delete.delay.ms` has passed, so that
-        readers who were told of them find them.
+        To be called whatever `cleanup.policy` says: producers expire, too. No segments go while
+        the log is cleaned. The log start moves at once; `begin_checkpoint` makes that durable, then
+        removes the files when `file.delete.delay.ms` has passed, so that readers who were told of
+        them find them.
         """
         self._require_online()
         self._files.release_indexes()
@@ -402,7 +403,7 @@ class Log(ReadableLog):
         while self._pending_snapshots:
             snapshot = self._pending_snapshots[0]
             path = self._files.path(producers_name(snapshot.offset))
-            write_file(self._disk, path, snapshot.contents, durable=True)
+            write_file(self._disk, path, snapshot.states.encode(), durable=True)
             self._snapshots = sorted({*self._snapshots, snapshot.offset})
             del self._pending_snapshots[0]
 

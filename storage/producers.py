@@ -11,9 +11,12 @@ calls `update` itself, on appending, on following and on recovery, so that all t
 | expiry | forgotten unless a transaction is open | - |
 """
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from raylog.storage.checkpoint import PRODUCERS_KIND, decode, encode
+import msgpack
+
+from raylog.storage.checkpoint import PRODUCERS_KIND, decode, encode_parts
 from raylog.storage.disk import Writable
 from raylog.storage.index import AbortedTransaction
 from raylog.wire.errors import (
@@ -77,13 +80,65 @@ class _Batch(NamedTuple):
 
 
 class _Producer:
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms")
+    """Changed in place by the states that made it; those that share it copy it first."""
 
-    def __init__(self, epoch: int) -> None:
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "seen_ms", "version")
+
+    def __init__(self, epoch: int, version: int) -> None:
         self.epoch = epoch
+        self.version = version
         self.coordinator_epoch = -1
         self.seen_ms = 0
         self.batches: list[_Batch] = []  # of this epoch, the newest last
+
+    def copy(self, version: int) -> "_Producer":
+        """One that may be changed while this one is read."""
+        other = _Producer(self.epoch, version)
+        other.coordinator_epoch = self.coordinator_epoch
+        other.seen_ms = self.seen_ms
+        other.batches = self.batches.copy()
+        return other
+
+
+class ProducerSnapshot:
+    """Producer states as of a moment: they stay so, and any thread may encode them."""
+
+    __slots__ = ("_ended", "_open", "_producers")
+
+    def __init__(
+        self,
+        producers: dict[int, _Producer],
+        transactions: dict[int, int],
+        ended: list[tuple[int, int]],
+    ) -> None:
+        self._producers = producers
+        self._open = transactions
+        self._ended = ended
+
+    def encode(self) -> bytes:
+        """The file. Takes a while where there are many; other threads go on meanwhile."""
+        return encode_parts(PRODUCERS_KIND, SNAPSHOT_VERSION, list(self._parts()))
+
+    def _parts(self) -> Iterator[bytes]:
+        """The contents, one producer at a time: one call for all would hold the interpreter."""
+        packer = msgpack.Packer()
+        yield packer.pack_map_header(3)
+        yield packer.pack("producers")
+        yield packer.pack_array_header(len(self._producers))
+        for producer_id, producer in self._producers.items():
+            yield packer.pack(
+                [
+                    producer_id,
+                    producer.epoch,
+                    producer.coordinator_epoch,
+                    producer.seen_ms,
+                    producer.batches,
+                ]
+            )
+        yield packer.pack("open")
+        yield packer.pack(list(self._open.items()))
+        yield packer.pack("ended")
+        yield packer.pack(self._ended)
 
 
 def is_behind(sequence: int, other: int) -> bool:
@@ -106,11 +161,13 @@ class ProducerStates:
     `_open` maps producer id to first offset of the open transaction, in rising order of offsets,
     since the log only grows. `_ended` holds (first offset, marker offset) of transactions whose
     marker the high watermark has not passed yet: readers of committed records must not see them.
+    Producers of versions before `_version` are shared with snapshots.
     """
 
-    __slots__ = ("_ended", "_open", "_producers")
+    __slots__ = ("_ended", "_open", "_producers", "_version")
 
     def __init__(self) -> None:
+        self._version = 0
         self._producers: dict[int, _Producer] = {}
         self._open: dict[int, int] = {}
         self._ended: list[tuple[int, int]] = []
@@ -202,10 +259,8 @@ class ProducerStates:
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
         """Note a data batch of a producer that the log now holds at `base_offset`."""
         producer_id, epoch = header.producer_id, header.producer_epoch
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer(epoch)
-        elif producer.epoch != epoch:
+        producer = self._own(producer_id, epoch)
+        if producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
         batches = producer.batches
@@ -227,6 +282,15 @@ class ProducerStates:
         producer.seen_ms = now_ms
         if attributes & TRANSACTIONAL_BIT and producer_id not in self._open:
             self._open[producer_id] = base_offset
+
+    def _own(self, producer_id: int, epoch: int) -> _Producer:
+        """The producer, which may be changed: a new one, or a copy where a snapshot has it, too."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = _Producer(epoch, self._version)
+        elif producer.version != self._version:
+            producer = self._producers[producer_id] = producer.copy(self._version)
+        return producer
 
     # -- transactions --------------------------------------------------------------------------
 
@@ -264,10 +328,8 @@ class ProducerStates:
         A marker for a producer without an open transaction changes its epoch only.
         """
         producer_id, epoch = header.producer_id, header.producer_epoch
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = _Producer(epoch)
-        elif epoch > producer.epoch:
+        producer = self._own(producer_id, epoch)
+        if epoch > producer.epoch:
             producer.epoch = epoch
             producer.batches.clear()
         producer.coordinator_epoch = coordinator_epoch
@@ -344,24 +406,10 @@ class ProducerStates:
 
     # -- snapshots -------------------------------------------------------------------------------
 
-    def snapshot(self) -> bytes:
-        """The states as a file."""
-        producers = [
-            [
-                producer_id,
-                producer.epoch,
-                producer.coordinator_epoch,
-                producer.seen_ms,
-                [list(batch) for batch in producer.batches],
-            ]
-            for producer_id, producer in self._producers.items()
-        ]
-        contents = {
-            "producers": producers,
-            "open": [list(each) for each in self._open.items()],
-            "ended": [list(each) for each in self._ended],
-        }
-        return encode(PRODUCERS_KIND, SNAPSHOT_VERSION, contents)
+    def snapshot(self) -> ProducerSnapshot:
+        """The states as they are now, to be encoded later: this takes a moment only."""
+        self._version += 1
+        return ProducerSnapshot(self._producers.copy(), self._open.copy(), self._ended.copy())
 
     @classmethod
     def restore(cls, data: bytes, path: str = "") -> "ProducerStates | None":
@@ -376,7 +424,7 @@ class ProducerStates:
     def _of(cls, contents: Any) -> "ProducerStates":
         states = cls()
         for producer_id, epoch, coordinator_epoch, seen_ms, batches in contents["producers"]:
-            producer = states._producers[int(producer_id)] = _Producer(int(epoch))
+            producer = states._own(int(producer_id), int(epoch))
             producer.coordinator_epoch = int(coordinator_epoch)
             producer.seen_ms = int(seen_ms)
             producer.batches = [_Batch(*map(int, batch)) for batch in batches]

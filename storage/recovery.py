@@ -489,7 +489,7 @@ class Recovery:
     def _write_snapshot(self, offset: int) -> None:
         path = self._files.path(producers_name(offset))
         try:
-            write_file(self._disk, path, self._producers.snapshot(), durable=True)
+            write_file(self._disk, path, self._producers.snapshot().encode(), durable=True)
         except OSError as failure:
             if not is_passing(failure):
                 raise

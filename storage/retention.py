@@ -17,7 +17,8 @@ def expired_count(
     """How many of the oldest segments are to go: by log start, by age, or by size of the log.
 
     Only whole segments below the high watermark go, and never one behind one that stays. A
-    segment is as old as its newest record, or as itself if its records have no timestamps.
+    segment is as old as its newest record, or as itself if its records have no timestamps. Where
+    `cleanup.policy` does not say delete, only segments before the log start go, as in Kafka.
     """
     excess = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
@@ -28,7 +29,7 @@ def expired_count(
         below_start = segment.next_offset <= log_start_offset
         too_old = 0 <= config.retention_ms < now_ms - newest
         too_much = config.retention_bytes >= 0 and excess >= segment.size
-        if not (below_start or too_old or too_much):
+        if not (below_start or (config.delete and (too_old or too_much))):
             break
         excess -= segment.size
         count += 1

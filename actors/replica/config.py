@@ -18,8 +18,6 @@ class PartitionConfig:
     """What a partition replica obeys."""
 
     log: LogConfig
-    delete: bool
-    """Whether records expire by age and size (cleanup.policy)."""
     compact: bool
     """Whether only the latest record of a key is kept for ever (cleanup.policy)."""
     log_append_time: bool
@@ -112,13 +110,13 @@ def partition_config(config: dict[str, str]) -> PartitionConfig:
             flush_ms=int(config["flush.ms"]),
             file_delete_delay_ms=int(config["file.delete.delay.ms"]),
             producer_expiration_ms=int(config["producer.id.expiration.ms"]),
+            delete="delete" in config["cleanup.policy"],
             compact=compact,
             min_cleanable_dirty_ratio=float(config["min.cleanable.dirty.ratio"]),
             delete_retention_ms=int(config["delete.retention.ms"]),
             min_compaction_lag_ms=int(config["min.compaction.lag.ms"]),
             max_compaction_lag_ms=lag_ms,
         ),
-        delete="delete" in config["cleanup.policy"],
         compact=compact,
         log_append_time=config["message.timestamp.type"] == "LogAppendTime",
         min_isr=int(config["min.insync.replicas"]),

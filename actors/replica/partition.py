@@ -452,7 +452,7 @@ class Partition:
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); returns the log start."""
         self.machine.require_leader()
-        if not self.config.delete:
+        if not self.config.log.delete:
             raise PolicyViolation("the topic's cleanup.policy does not delete records")
         target = self.high_watermark if offset == -1 else offset
         if not self.log.log_start_offset <= target <= self.high_watermark:

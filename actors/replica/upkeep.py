@@ -185,8 +185,7 @@ class Upkeep:
         start_offset = partition.log.log_start_offset
         try:
             partition.log.roll_if_due(now_ms)
-            if partition.config.delete:
-                partition.log.retention(now_ms, partition.high_watermark)
+            partition.log.retention(now_ms, partition.high_watermark)
             await self.checkpoint(partition)
         except KafkaStorageError:
             log.exception("retention of %s failed", partition.name)

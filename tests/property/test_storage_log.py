@@ -64,7 +64,7 @@ class LogMachine(RuleBasedStateMachine):
         self.saved_start = 0
         self.sequences: dict[int, int] = {}
         self.served: dict[tuple[str, int], bytes] = {}  # what readers may have mapped
-        self.forgotten = ProducerStates().snapshot()
+        self.forgotten = ProducerStates().snapshot().encode()
 
     @initialize()
     def open(self) -> None:
@@ -210,7 +210,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         if offset <= self.start:
             self.batches.clear()
-            self.forgotten = ProducerStates().snapshot()
+            self.forgotten = ProducerStates().snapshot().encode()
             self.start = self.end = offset
         else:
             while self.batches and self.batches[-1].next_offset > offset:
@@ -264,7 +264,7 @@ class LogMachine(RuleBasedStateMachine):
         if not self.log.segments and self.synced < start:
             # Deleted records went with their writers. What is known of those may be older.
             self.batches.clear()
-            self.forgotten = self.log.producers.snapshot()
+            self.forgotten = self.log.producers.snapshot().encode()
         self.batches = [batch for batch in self.batches if batch.next_offset <= end]
         self.start, self.end = start, end
         self._resequence()

@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from raylog.storage.log import LogConfig, Slice
+from raylog.storage.producers import ProducerSnapshot
 from raylog.wire.compression import Codec
 from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import encode_like, iter_batches, read_header
@@ -309,3 +310,26 @@ def test_a_time_before_the_times_is_nobodys(disk: FaultyDisk) -> None:
     assert log.max_timestamp_offset() is None
     append(log, bytearray(raw_batch(raw_record(), base_timestamp=-1, max_timestamp=-1)))
     assert log.max_timestamp_offset() == (1, -1, 0)
+
+
+def test_producers_are_encoded_by_the_checkpoint_and_not_by_the_append_that_rolls(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[int] = []
+    encode = ProducerSnapshot.encode
+
+    def noted(snapshot: ProducerSnapshot) -> bytes:
+        encoded.append(1)
+        return encode(snapshot)
+
+    monkeypatch.setattr(ProducerSnapshot, "encode", noted)
+    log = open_log(disk, segment_bytes=300)
+    for sequence in range(4):
+        append(log, batch(producer_id=1, sequence=sequence))
+    assert log.segment_count == 4
+    job = log.begin_checkpoint(NOW_MS, 4)
+    assert job is not None
+    assert encoded == []
+    job.run()
+    log.end_checkpoint(job)
+    assert len(encoded) == len(job.snapshots) > 0

@@ -230,19 +230,33 @@ def test_a_snapshot_keeps_everything(states: ProducerStates) -> None:
         write(states, number, header(number, transactional=True))
     write(states, 3, header(0, producer_id=2, transactional=True))
     end(states, 4, 1, commit=False, coordinator_epoch=6)
-    restored = ProducerStates.restore(states.snapshot())
+    restored = ProducerStates.restore(states.snapshot().encode())
     assert restored is not None
     assert restored.describe() == states.describe()
-    assert restored.snapshot() == states.snapshot()
+    assert restored.snapshot().encode() == states.snapshot().encode()
     assert restored.last_stable_offset(4) == states.last_stable_offset(4) == 0
     assert restored.last_stable_offset(5) == 3
     assert restored.check(header(1, transactional=True)) == Duplicate(1, 1, -1)
 
 
+def test_a_snapshot_is_of_its_moment_though_it_is_encoded_later(states: ProducerStates) -> None:
+    write(states, 0, header(0))
+    write(states, 1, header(0, producer_id=2, transactional=True))
+    before = states.snapshot()
+    data = before.encode()
+    write(states, 2, header(1))
+    end(states, 3, 2, commit=False)
+    write(states, 4, header(0, epoch=1))
+    write(states, 5, header(0, producer_id=3))
+    states.expire(NOW_MS + 1_000_000, 0)
+    assert before.encode() == data
+    assert states.snapshot().encode() != data
+
+
 @pytest.mark.parametrize("cut", [0, 3, 20, -1])
 def test_a_damaged_snapshot_is_none(states: ProducerStates, cut: int) -> None:
     write(states, 0, header())
-    assert ProducerStates.restore(states.snapshot()[:cut]) is None
-    damaged = bytearray(states.snapshot())
+    assert ProducerStates.restore(states.snapshot().encode()[:cut]) is None
+    damaged = bytearray(states.snapshot().encode())
     damaged[cut] ^= 0x40
     assert ProducerStates.restore(bytes(damaged)) is None
