@@ -219,7 +219,9 @@ def test_reports_arrive_in_order_and_stale_ones_are_dropped() -> None:
         controller.failures += [NotController("not yet"), StaleBrokerEpoch("old")]
         for value in range(3):
             world.port.report("hear", value, 1_000)
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(10):
+            while len(controller.heard) < 2:  # noqa: ASYNC110 - the actor raises no event for it
+                await asyncio.sleep(0.001)
         assert controller.heard == [1, 2]
         world.port.report("hear", 3, 1_000)
         await settle()
