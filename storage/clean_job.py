@@ -110,6 +110,8 @@ class CleanJob:
         disk, directory = self.work.disk, self.work.directory
         index = index_name(segment.name)
         try:
+            modified_ms = disk.modified_ms(f"{directory}/{group[-1].name}")
+            disk.set_modified_ms(self._temporary(segment.name), modified_ms)
             disk.rename(self._temporary(index), f"{directory}/{index}")
             self.cleaner_file.write(state)
             disk.rename(self._temporary(segment.name), f"{directory}/{segment.name}")

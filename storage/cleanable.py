@@ -1,6 +1,6 @@
 """Whether a log is worth cleaning, how far, and which of its segments become one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -30,11 +30,13 @@ def cleanable(
     first_dirty_offset: int,
     limit: int,
     now_ms: int,
+    largest_timestamp: Callable[[Segment], int],
 ) -> Cleanable:
     """What a cleaning should take, and whether it should begin now.
 
     It takes whole segments that end at or before offset `limit`, but not the growing one, and of
-    those not cleaned before none that `min.compaction.lag.ms` protects (KIP-58). It is due when
+    those not cleaned before none that `min.compaction.lag.ms` protects (KIP-58), by what
+    `largest_timestamp` says of their age. It is due when
     more than `min.cleanable.dirty.ratio` of their bytes were not cleaned yet, or some of those
     records are older than `max.compaction.lag.ms` (KIP-354).
     """
@@ -44,7 +46,7 @@ def cleanable(
     youngest = now_ms - config.min_compaction_lag_ms
     for segment in segments[:-1]:
         is_dirty = segment.next_offset > first_dirty_offset
-        protected = config.min_compaction_lag_ms > 0 and segment.max_timestamp > youngest
+        protected = config.min_compaction_lag_ms > 0 and largest_timestamp(segment) > youngest
         if segment.next_offset > limit or (is_dirty and protected):
             waits = True
             break

@@ -33,6 +33,12 @@ class Disk(Protocol):
     def size(self, fd: int) -> int:
         """Length of the file, holes included."""
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was changed last, in ms since the epoch."""
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Have a file changed last at another time."""
+
     def pread(self, fd: int, length: int, position: int, /) -> bytes:
         """At most `length` bytes; fewer at the end of the file."""
 
@@ -117,6 +123,14 @@ class OsDisk:
     def size(self, fd: int) -> int:
         """Length of the file, holes included."""
         return os.fstat(fd).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was changed last."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Have a file changed last at another time; when it was read last is left alone."""
+        os.utime(path, ns=(os.stat(path).st_atime_ns, modified_ms * 1_000_000))
 
     def fsync_dir(self, path: str) -> None:
         """Wait until the names in a directory are durable."""

@@ -35,6 +35,13 @@ class DryRunDisk:
         """Length of the file."""
         return _DISK.size(fd)
 
+    def modified_ms(self, path: str) -> int:
+        """When a file was changed last."""
+        return _DISK.modified_ms(path)
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Change nothing."""
+
     def listdir(self, path: str) -> list[str]:
         """Names in a directory; none where it would have been made."""
         try:

@@ -49,6 +49,15 @@ class SegmentFiles:
             self._disk.fsync_dir(self._directory.rpartition("/")[0])
             self._is_named = True
 
+    def largest_timestamp(self, segment: Segment) -> int:
+        """How old a segment is: by its newest record, or its file where none has a time.
+
+        In ms. OSError if the file is not there.
+        """
+        if segment.max_timestamp >= 0:
+            return segment.max_timestamp
+        return self._disk.modified_ms(self.path(segment.name))
+
     @contextmanager
     def reading(self, segment: Segment) -> Iterator[int]:
         """A descriptor to read the segment by."""

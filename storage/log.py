@@ -246,13 +246,17 @@ class Log(ReadableLog):
         self._require_online()
         self._files.release_indexes()
         self.producers.expire(now_ms, self.config.producer_expiration_ms)
-        count = expired_count(
-            self._segments,
-            self.config,
-            now_ms=now_ms,
-            high_watermark=high_watermark,
-            log_start_offset=self._start,
-        )
+        try:
+            count = expired_count(
+                self._segments,
+                self.config,
+                now_ms=now_ms,
+                high_watermark=high_watermark,
+                log_start_offset=self._start,
+                largest_timestamp=self._files.largest_timestamp,
+            )
+        except OSError as failure:
+            self._refuse("retention", failure)
         if count == 0 or self._cleaning is not None:
             return []
         if count == len(self._segments):
@@ -428,13 +432,17 @@ class Log(ReadableLog):
         """
         if self.offline or self._cleaning is not None or self.uncleanable is not None:
             return None
-        return cleanable(
-            self._segments,
-            self.config,
-            first_dirty_offset=self.first_dirty_offset,
-            limit=min(self.last_stable_offset(high_watermark), self._saved.recovery_point),
-            now_ms=now_ms,
-        )
+        try:
+            return cleanable(
+                self._segments,
+                self.config,
+                first_dirty_offset=self.first_dirty_offset,
+                limit=min(self.last_stable_offset(high_watermark), self._saved.recovery_point),
+                now_ms=now_ms,
+                largest_timestamp=self._files.largest_timestamp,
+            )
+        except OSError as failure:
+            self._refuse("cleaning", failure)
 
     def begin_clean(
         self, now_ms: int, high_watermark: int, *, memory_bytes: int, pause: Pause, token: str

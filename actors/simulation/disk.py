@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -29,7 +29,7 @@ class _Fault:
 class SimDisk:
     """A volume of one machine."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.full = False
         self.boots = 1
         self.failed: set[str] = set()
@@ -37,6 +37,8 @@ class SimDisk:
         self._doubtful: set[str] = set()
         """Directories in which a sync has failed, or of which something was removed or replaced."""
         self._random = random
+        self._now_ms = now_ms
+        """What files that are changed are stamped with."""
         self._volume = Volume()
         self._open: dict[int, tuple[Inode, str, Process | None]] = {}
         self._locks: dict[str, int] = {}
@@ -115,7 +117,7 @@ class SimDisk:
                 raise os_error(errno.ENOENT, path)
             if self.full:
                 raise os_error(errno.ENOSPC, path)
-            inode = Inode()
+            inode = Inode(modified_ms=self._now_ms())
             directory.put(name, inode)
         return self._descriptor(inode, path)
 
@@ -134,6 +136,14 @@ class SimDisk:
     def size(self, fd: int) -> int:
         """Length of a file."""
         return len(self._open[fd][0].data)
+
+    def modified_ms(self, path: str) -> int:
+        """When a file was changed last."""
+        return self._volume.file(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        """Have it changed last at another time."""
+        self._volume.file(path).modified_ms = modified_ms
 
     def pread(self, fd: int, length: int, position: int, /) -> bytes:
         """Read."""
@@ -163,6 +173,7 @@ class SimDisk:
                 raise os_error(errno.ENOSPC, path)
             data = data[:fits]
         inode.write(position, data)
+        inode.modified_ms = self._now_ms()
         return len(data)
 
     def ftruncate(self, fd: int, size: int, /) -> None:
@@ -170,6 +181,7 @@ class SimDisk:
         inode, path, _ = self._open[fd]
         self._may_fail("ftruncate", path)
         inode.resize(size)
+        inode.modified_ms = self._now_ms()
 
     def fdatasync(self, fd: int, /) -> None:
         """Make a file's data durable; what a failed one did not write is lost for good."""

@@ -24,7 +24,7 @@ from raylog.actors.runtime.calls import FORESEEN, answer
 from raylog.actors.simulation.link import SimLink
 from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import Fate
-from raylog.actors.simulation.world import EPOCH_MS, OUTSIDER, Machine, Resident, World
+from raylog.actors.simulation.world import OUTSIDER, Machine, Resident, World
 
 T = TypeVar("T")
 LATE_S = 4.0
@@ -55,7 +55,7 @@ class SimRuntime:
 
     def now_ms(self) -> int:
         """The wall clock of the machine, which may jump."""
-        return EPOCH_MS + int(self.monotonic_ms()) + self._machine.clock_offset_ms
+        return self._world.wall_ms(self._machine)
 
     def monotonic_ms(self) -> float:
         """Virtual time."""

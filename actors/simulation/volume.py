@@ -37,6 +37,8 @@ class Inode:
     """Writes since the last sync: position and bytes, or a length and None."""
     written: int = 0
     """End of what was ever written; holes behind it take no space."""
+    modified_ms: int = 0
+    """When it was changed last; whoever changes it says so."""
     users: int = 0
     """Descriptors that are open."""
     sync_failed: bool = False
@@ -109,7 +111,12 @@ class Inode:
 
     def copy(self) -> Inode:
         """Another file with the same contents, all of it durable."""
-        return Inode(bytearray(self.data), bytearray(self.data), written=self.written)
+        return Inode(
+            bytearray(self.data),
+            bytearray(self.data),
+            written=self.written,
+            modified_ms=self.modified_ms,
+        )
 
 
 @dataclass(slots=True, eq=False)

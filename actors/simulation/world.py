@@ -127,9 +127,14 @@ class World:
 
     def add_machine(self, name: str) -> Machine:
         """A new machine with an empty disk."""
-        disk = SimDisk(Random(f"{self.random.random()} {name}"))  # noqa: S311 - must repeat
+        random = Random(f"{self.random.random()} {name}")  # noqa: S311 - must repeat
+        disk = SimDisk(random, lambda: self.wall_ms(machine))
         machine = self.machines[name] = Machine(name, disk)
         return machine
+
+    def wall_ms(self, machine: Machine) -> int:
+        """The wall clock of a machine, which may jump."""
+        return EPOCH_MS + int(self.loop.time() * 1000) + machine.clock_offset_ms
 
     def machine_of(self, resident: Resident | None) -> str:
         """Name of the machine of an actor, or of who is none."""

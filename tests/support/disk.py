@@ -36,6 +36,8 @@ class FaultyDisk:
         self.capacity = capacity
         self.calls: list[str] = []
         self.boots = 1
+        self.now_ms = 1_700_000_000_000
+        """What files that are changed are stamped with."""
         self._volume = Volume()
         self._blocks: dict[Inode, set[int]] = {}
         self._open: dict[int, tuple[Inode, str]] = {}
@@ -100,7 +102,7 @@ class FaultyDisk:
         if inode is None:
             if not create:
                 raise missing(path)
-            inode = Inode()
+            inode = Inode(modified_ms=self.now_ms)
             directory.put(name, inode)
         assert isinstance(inode, Inode), f"{path} is a directory"
         return self._descriptor(inode, path)
@@ -116,6 +118,14 @@ class FaultyDisk:
 
     def size(self, fd: int) -> int:
         return len(self._open[fd][0].data)
+
+    def modified_ms(self, path: str) -> int:
+        self._called("modified_ms", path)
+        return self._volume.file(path).modified_ms
+
+    def set_modified_ms(self, path: str, modified_ms: int) -> None:
+        self._called("set_modified_ms", path)
+        self._volume.file(path).modified_ms = modified_ms
 
     def pread(self, fd: int, length: int, position: int, /) -> bytes:
         inode, path = self._open[fd]
@@ -140,12 +150,14 @@ class FaultyDisk:
         if data and fits == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         inode.write(position, data[:fits])
+        inode.modified_ms = self.now_ms
         return fits
 
     def ftruncate(self, fd: int, size: int, /) -> None:
         inode, path = self._open[fd]
         self._called("ftruncate", path)
         inode.resize(size)
+        inode.modified_ms = self.now_ms
         blocks = self._blocks.get(inode, ())
         self._blocks[inode] = {block for block in blocks if block * self.block < size}
 

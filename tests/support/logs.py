@@ -24,8 +24,9 @@ DIRECTORY = Path("/data/topic-0")
 
 def open_log(disk: FaultyDisk, **settings: int) -> Log:
     """The log in `DIRECTORY`, with Kafka's defaults but for `settings`."""
-    config = LogConfig(delete=True, compact=False, **settings)
-    return Log.open(DIRECTORY, config, disk, now_ms=NOW_MS)
+    return Log.open(
+        DIRECTORY, LogConfig(delete=True, compact=False, **settings), disk, now_ms=NOW_MS
+    )
 
 
 def batch(

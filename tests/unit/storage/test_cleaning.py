@@ -260,6 +260,24 @@ def test_young_records_wait(disk: FaultyDisk) -> None:
     assert log.first_dirty_offset == 2
 
 
+def test_records_without_times_are_as_young_as_their_file(disk: FaultyDisk) -> None:
+    timeless = [keyed([(b"k", b"v")], timestamp=-1) for _ in range(3)]
+    log = segmented(disk, *timeless, min_compaction_lag_ms=1_000)
+    assert not clean(log, NOW_MS + 999)
+    assert clean(log, NOW_MS + 1_000)
+    assert [offset for offset, _, _ in contents(log)] == [2, 3]
+
+
+def test_a_cleaned_file_is_as_old_as_the_last_of_those_it_stands_for(disk: FaultyDisk) -> None:
+    log = segmented(disk, *[keyed([(b"k", b"v")]) for _ in range(3)])
+    for number, name in enumerate(log.segments):
+        disk.set_modified_ms(f"{DIRECTORY}/{name}", number)
+    merge_from_now_on(log)
+    disk.now_ms += 5_000
+    assert clean(log)
+    assert [disk.modified_ms(f"{DIRECTORY}/{name}") for name in log.segments] == [2, 3]
+
+
 def test_old_records_do_not_wait_for_the_ratio(disk: FaultyDisk) -> None:
     log = segmented(disk, keyed([(b"a", b"1")]), keyed([(b"a", b"2")]), max_compaction_lag_ms=1_000)
     config = type(log.config)(

@@ -1,9 +1,11 @@
 """Retention, DeleteRecords and truncation."""
 
+import errno
+
 import pytest
 
 from raylog.storage.log import Log, LogConfig
-from raylog.wire.errors import OffsetOutOfRange
+from raylog.wire.errors import KafkaStorageError, OffsetOutOfRange
 from tests.support.disk import FaultyDisk
 from tests.support.logs import (
     DIRECTORY,
@@ -59,11 +61,32 @@ def test_nothing_at_or_above_the_high_watermark_expires(disk: FaultyDisk) -> Non
     assert log.log_start_offset == 3
 
 
-def test_records_without_timestamps_are_as_old_as_their_segment(disk: FaultyDisk) -> None:
+def test_records_without_timestamps_are_as_old_as_their_file(disk: FaultyDisk) -> None:
     log = open_log(disk, retention_ms=HOUR_MS)
     append(log, batch(timestamp=-1))
-    assert log.retention(NOW_MS + HOUR_MS, 1) == []
-    assert len(log.retention(NOW_MS + HOUR_MS + 1, 1)) == 1
+    disk.now_ms += 1_000
+    append(log, batch(timestamp=-1))
+    log.close()
+    disk.now_ms += HOUR_MS
+    log = Log.open(DIRECTORY, log.config, disk, now_ms=disk.now_ms)
+    assert log.retention(NOW_MS + 1_000 + HOUR_MS, 2) == []
+    assert len(log.retention(NOW_MS + 1_001 + HOUR_MS, 2)) == 1
+
+
+def test_a_record_with_a_time_decides_beside_those_without(disk: FaultyDisk) -> None:
+    log = open_log(disk, retention_ms=HOUR_MS)
+    append(log, batch(timestamp=-1))
+    append(log, batch(timestamp=0))
+    assert len(log.retention(NOW_MS, 2)) == 1
+
+
+def test_a_file_whose_age_cannot_be_told_is_no_reason_to_delete_it(disk: FaultyDisk) -> None:
+    log = open_log(disk, retention_ms=HOUR_MS)
+    append(log, batch(timestamp=-1))
+    disk.fail("modified_ms", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="retention"):
+        log.retention(NOW_MS + 2 * HOUR_MS, 1)
+    assert log.segment_count == 1
 
 
 def test_everything_can_expire_and_the_end_stays(disk: FaultyDisk) -> None:
