@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from raylog.storage.checkpoint import CleanerFile, CleanerState, Swap
-from raylog.storage.cleaning import (
-    Cleaning,
+from raylog.storage.cleaning import Cleaning
+from raylog.storage.disk import remove
+from raylog.storage.layout import index_name
+from raylog.storage.segment import Segment
+from raylog.storage.segment_work import (
     Failed,
     Finished,
     KeysRead,
@@ -28,9 +31,6 @@ from raylog.storage.cleaning import (
     Unchanged,
     temporary_path,
 )
-from raylog.storage.disk import remove
-from raylog.storage.layout import index_name
-from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaError
 
 
