@@ -41,6 +41,8 @@ class ClientFetchSession:
     """Links with routes, and how many."""
     told: dict[PartitionKey, tuple[int, int]] = field(default_factory=dict)
     """(high watermark, log start offset) the client was last told."""
+    left_out: tuple[PartitionKey, ...] = ()
+    """Partitions whose records the last answer had no room for: they come first in the next."""
 
     def next_epoch(self) -> None:
         """Move to the epoch the client's next request must carry."""

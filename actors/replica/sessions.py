@@ -1,8 +1,9 @@
 """Fetch sessions between a gateway and a replica: what is watched, and what has news.
 
 A session holds its interests and the set of partitions with news: new interests, partitions whose
-high watermark moved, partitions whose records were sent or did not fit. A request looks at the
-news only, so its cost does not grow with what is watched.
+high watermark moved, partitions whose records were sent or did not fit behind those of others.
+What was sent goes to the end and what did not fit stays in front, so that all get their turn. A
+request looks at the news only, so its cost does not grow with what is watched.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raylog.actors.ports import PartitionKey
-from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.api import READ_COMMITTED, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import LinkRequest
 
 ReadPartition = Callable[[Interest, int, bool, int], FetchedPartition]
@@ -34,7 +35,8 @@ class FetchSession:
     _complete: bool = False
     _found: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
     _found_bytes: int = 0
-    _failed: bool = False
+    _due: bool = False
+    """Whether the answer waits for nothing more: an error, or records that do not fit any more."""
 
     def change(self, ask: FetchAsk) -> None:
         """Take in a request's changes."""
@@ -64,10 +66,17 @@ class FetchSession:
             part = read(interest, room, others == 0, self._isolation_level)
             self._found[key] = part
             self._found_bytes = others + part.length
-            self._failed = self._failed or part.error_code != 0
-            if room > 0 or part.length:
-                del self.news[key]
-        return self._failed or self._found_bytes >= self._min_bytes
+            left_out = others > 0 and self._has_records(interest, part) and not part.length
+            if not left_out:
+                del self.news[key]  # else it is the first to be looked at for the next answer
+            self._due = self._due or left_out or part.error_code != 0
+        return self._due or self._found_bytes >= self._min_bytes
+
+    def _has_records(self, interest: Interest, part: FetchedPartition) -> bool:
+        """Whether there is anything that the fetcher may have, be there room for it or not."""
+        committed = self._isolation_level == READ_COMMITTED
+        end = part.last_stable_offset if committed else part.high_watermark
+        return not part.error_code and part.diverging is None and interest.offset < end
 
     def answer(self) -> None:
         """Answer the parked request with what was found.
@@ -78,7 +87,7 @@ class FetchSession:
         parked, self.parked = self.parked, None
         found, self._found = self._found, {}
         self._found_bytes = 0
-        self._failed = False
+        self._due = False
         if not self.once:
             self.news.update(dict.fromkeys(key for key, part in found.items() if part.length))
         parked.reply(list(found.values()))

@@ -361,10 +361,12 @@ class _Fetch:
         answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
         hints: list[LeaderIdAndEpoch | None] = []
         room = max(self._max_bytes, 1)
+        left_out = []
         for key in self._answered_keys():
             part = self._parts.get(key) or _failed_part(key, _LATE)
             if part.length and room <= 0:
                 part = part._replace(length=0)  # stays news at the replica: the next fetch has it
+                left_out.append(key)
             nearer = self._redirected.get(key, NO_REPLICA)
             if not session.is_news(part) and not self._full and nearer == NO_REPLICA:
                 continue
@@ -373,6 +375,7 @@ class _Fetch:
             hints.append(data.current_leader)
             room -= part.length
             answered.setdefault((session.names[key], key[0]), []).append(data)
+        session.left_out = tuple(left_out)
         return FetchResponse(
             session_id=session.session_id,
             responses=[
@@ -390,7 +393,9 @@ class _Fetch:
     def _answered_keys(self) -> list[PartitionKey]:
         if self._full:
             return list(self._session.interests)
-        return [key for key in self._parts if key in self._session.interests]
+        first = [key for key in self._session.left_out if key in self._parts]
+        ordered = dict.fromkeys(first) | self._parts if first else self._parts
+        return [key for key in ordered if key in self._session.interests]
 
     def _partition_data(self, key: PartitionKey, part: FetchedPartition) -> PartitionData:
         gateway = self._context.gateway

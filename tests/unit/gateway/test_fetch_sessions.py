@@ -42,6 +42,24 @@ def test_a_session_tells_and_is_told_only_what_changed(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_partitions_of_several_replicas_take_turns_where_there_is_no_room_for_all(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        session = await opened(cluster, part(0, 20), part(1, 20))
+        served = []
+        for epoch in range(1, 5):
+            cluster.send(fetch(session=(session, epoch), max_bytes=50))
+            cluster.even.take(FETCH).reply([part(0, 60)])  # always the first to answer
+            cluster.odd.take(FETCH).reply([part(1, 60)])
+            served.append(list(records(cluster.answer())))
+        assert served == [[0], [1], [0], [1]]
+
+    run(scenario)
+
+
 def test_a_partition_that_is_forgotten_is_no_longer_watched(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         cluster = Cluster(world, tmp_path)

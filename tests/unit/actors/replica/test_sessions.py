@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.sessions import FetchSession
@@ -42,8 +44,9 @@ class Logs:
         there = self.available.get(interest.partition, 0)
         length = min(there, room) or (there if at_least_one else 0)
         error = self.errors.get(interest.partition, 0)
+        end = interest.offset + bool(there)
         return FetchedPartition(
-            T, interest.partition, error, 9, 9, 0, "s", 0, 0 if error else length, None, None
+            T, interest.partition, error, end, end, 0, "s", 0, 0 if error else length, None, None
         )
 
 
@@ -171,3 +174,81 @@ def test_a_forgotten_partition_is_not_looked_at() -> None:
     session.collect(logs.read)
     session.answer()
     assert numbers(request) == [(1, 10)]
+
+
+class Batches(Logs):
+    """Partitions of batches with these sizes, from the fetcher's offset on: one offset each."""
+
+    def __init__(self, **batches: list[int]) -> None:
+        super().__init__()
+        self.batches = {int(name[1:]): sizes for name, sizes in batches.items()}
+
+    def read(
+        self, interest: Interest, room: int, at_least_one: bool, isolation: int
+    ) -> FetchedPartition:
+        self.reads.append(interest.partition)
+        room = min(room, interest.max_bytes)
+        sizes = self.batches[interest.partition]
+        length = 0
+        for size in sizes[interest.offset :]:
+            if length + size > room and (length or not at_least_one):
+                break
+            length += size
+        return FetchedPartition(
+            T, interest.partition, 0, len(sizes), len(sizes), 0, "s", 0, length, None, None
+        )
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_batch_that_does_not_fit_behind_others_is_first_in_the_next_answer(
+    complete: bool,
+) -> None:
+    logs = Batches(p0=[17], p1=[50], p2=[20])
+    session, request, ready = begun(logs, ask(0, 1, 2, max_bytes=60, complete=complete))
+    assert ready
+    session.answer()
+    assert numbers(request) == [(0, 17), (1, 0), (2, 20)]
+    session.change(ask(0, 2, offset=1, max_bytes=60))
+    session.parked = request = Request()
+    assert session.collect(logs.read)
+    session.answer()
+    assert numbers(request) == [(1, 50), (0, 0), (2, 0)]
+
+
+def test_a_batch_above_its_partitions_bytes_comes_alone() -> None:
+    logs = Batches(p0=[17], p1=[500])
+    session, request, _ = begun(logs, ask(0, 1))
+    session.answer()
+    assert numbers(request) == [(0, 17), (1, 0)]
+    session.change(ask(0, offset=1))
+    session.parked = request = Request()
+    assert session.collect(logs.read)
+    session.answer()
+    assert numbers(request) == [(1, 500), (0, 0)]
+
+
+def test_more_bytes_than_fit_are_not_waited_for() -> None:
+    logs = Batches(p0=[17], p1=[50])
+    _, _, ready = begun(logs, ask(0, 1, min_bytes=60, max_bytes=60))
+    assert ready
+
+
+def test_what_has_ended_is_not_looked_at_again() -> None:
+    logs = Batches(p0=[17], p1=[])
+    session, _, _ = begun(logs, ask(0, 1))
+    session.answer()
+    assert list(session.news) == [(T, 0)]
+
+
+def test_of_uncommitted_records_only_what_may_be_read_has_to_fit() -> None:
+    class Open(Batches):
+        def read(
+            self, interest: Interest, room: int, at_least_one: bool, isolation: int
+        ) -> FetchedPartition:
+            part = super().read(interest, room, at_least_one, isolation)
+            return part._replace(last_stable_offset=0, length=part.length * (part.partition == 0))
+
+    asked = ask(0, 1, max_bytes=60)
+    session, _, _ = begun(Open(p0=[17], p1=[50]), asked._replace(isolation_level=1))
+    session.answer()
+    assert list(session.news) == [(T, 0)]
