@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from raylog.storage.clean_job import CleanJob
-from raylog.storage.cleaning import Pause
 from raylog.storage.log import AppendInfo, Log, LogConfig
+from raylog.storage.segment_work import Pause
 from raylog.wire.compression import Codec
 from raylog.wire.records import (
     EndTxnMarker,
