@@ -97,7 +97,7 @@ class SimDisk:
         """A directory as it is now, for `put_back`; None if there is none."""
         return self._volume.directory(path).copy() if self._volume.has(path) else None
 
-    def put_back(self, path: str, copy: Directory | None) -> None:
+    def put_back(self, path: str, copy: Inode | Directory | None) -> None:
         """Have a copy in the place of what is there; None: nothing."""
         if self._volume.has(path.rpartition("/")[0]):
             self._volume.put_tree(path, None if copy is None else copy.copy())

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from raylog.actors.names import BROKER
+from raylog.actors.simulation.agreement import GivenOut
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.damage import ROLES, Damage
+from raylog.actors.simulation.directories import DirectoryFaults
+from raylog.actors.simulation.losses import Losses
 from raylog.actors.simulation.network import CLIENT, Weather
-from raylog.actors.simulation.power import PowerLosses
 from raylog.actors.simulation.sequences import Sequences
 from raylog.actors.simulation.world import Machine
 
@@ -19,6 +21,10 @@ WEIGHTS = {
     "restart_cleanly": 2,
     "stop_node": 3,
     "lose_power": 3,
+    "copy_directory": 2,
+    "lose_directory": 2,
+    "lose_alone": 2,
+    "restore_directory": 2,
     "pause": 4,
     "cut_one_way": 2,
     "cut_both_ways": 3,
@@ -40,6 +46,8 @@ WEIGHTS = {
 """How often each kind of fault is drawn where nothing is said against it."""
 _FACTORS = (0, 0, 1, 1, 4)
 POWER = "lose_power"
+LOSSES = (POWER, "lose_directory", "lose_alone", "restore_directory")
+"""Kinds after which a machine lacks records that it had acknowledged."""
 
 
 def draw_weights(random: Random, weights: Mapping[str, int]) -> dict[str, int]:
@@ -59,15 +67,18 @@ class Faults:
         random: Random,
         clients: int,
         weights: Mapping[str, int],
+        given_out: GivenOut,
         roles: tuple[str, ...] = ROLES,
     ) -> None:
+        """`clients` is how many there are, `given_out` the metadata that was committed so far."""
         self._cluster = cluster
         self._world = cluster.world
         self._random = random
         self._do = Damage(cluster, random, roles)
         self._sequences = Sequences(self._do)
         self._clients = [f"{CLIENT}-{number}" for number in range(clients)]
-        self._power = PowerLosses(cluster)
+        self._losses = Losses(cluster, given_out)
+        self._directories = DirectoryFaults(self._do, self._losses, self._stop_meanwhile)
         self._may_flicker = weights[POWER] > 0
         kinds = self._by_name()
         assert kinds.keys() == weights.keys(), "every kind has its weight"
@@ -81,6 +92,10 @@ class Faults:
             "restart_cleanly": self._restart_cleanly,
             "stop_node": self._stop_node,
             POWER: self._lose_power,
+            "copy_directory": self._directories.copy,
+            "lose_directory": self._directories.lose,
+            "lose_alone": self._directories.lose_alone,
+            "restore_directory": self._directories.restore,
             "pause": self._pause,
             "cut_one_way": self._cut_one_way,
             "cut_both_ways": self._cut_both_ways,
@@ -150,9 +165,14 @@ class Faults:
         if machine.up:
             self._down(machine, self._outage_s(), power=False)
 
+    def _stop_meanwhile(self, machine: Machine, seconds: float, do: Callable[[], None]) -> None:
+        """Something is done while a machine is down."""
+        self._down(machine, seconds, power=False)
+        do()
+
     def _lose_power(self) -> None:
         machine = self._do.machine()
-        if machine.up and self._power.may_lose(machine):
+        if machine.up and self._losses.may_lose_power(machine):
             self._down(machine, self._outage_s(), power=True)
 
     def _outage_s(self) -> float:
@@ -161,7 +181,7 @@ class Faults:
     def _flicker(self) -> None:
         """A machine loses power for a moment, and one that leads hears from it late then."""
         machine = self._sequences.needed_follower()
-        if self._may_flicker and machine.up and self._power.may_lose(machine):
+        if self._may_flicker and machine.up and self._losses.may_lose_power(machine):
             self._down(machine, 0.1, power=True)
             self._sequences.delay_return(machine)
 
@@ -169,7 +189,7 @@ class Faults:
         how = "loses power" if power else "ends all processes"
         self._do.tell(f"{machine.name} {how} for {seconds:.1f} s")
         if power:
-            self._power.lost(machine)
+            self._losses.lost(machine)
         self._world.stop_machine(machine, power=power)
         self._do.later(seconds, lambda: None if machine.up else self._world.start_machine(machine))
 

@@ -15,7 +15,7 @@ from raylog.actors.names import BROKER
 from raylog.actors.simulation.agreement import GivenOut, mismatch
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.properties import Checks, Property
-from raylog.actors.simulation.world import Resident
+from raylog.actors.simulation.world import Machine, Resident
 
 
 class QuorumObserver:
@@ -25,10 +25,15 @@ class QuorumObserver:
         self._cluster = cluster
         self._hold = checks.hold
         self._committed: dict[int, Record] = {}
-        self._given_out = GivenOut()
+        self.given_out = GivenOut()
         self._images: dict[str, int] = {}
         self._promised: dict[str, int] = {}
         cluster.world.observers.append(self._answered)
+        cluster.world.lost_directory.append(self._lost_directory)
+
+    def _lost_directory(self, machine: Machine) -> None:
+        """Its voter knows nothing of what it has promised."""
+        self._promised.pop(machine.name, None)
 
     # ---- what actors answer each other -------------------------------------------------------
 
@@ -49,11 +54,11 @@ class QuorumObserver:
         for at, record in enumerate(update.records, update.from_offset):
             before = self._committed.setdefault(at, record)
             self._hold(Property.METADATA_ONCE, before == record, at, before, record)
-            self._given_out.add(at, encode_record(record), epoch)
+            self.given_out.add(at, encode_record(record), epoch)
 
     def _appended(self, asked: VoterAppend, answer: VoterAppended) -> None:
         """A voter has taken entries: if they are others than those that count, too few are left."""
-        if answer.matched and any(not self._given_out.counts(entry) for entry in asked.entries):
+        if answer.matched and any(not self.given_out.counts(entry) for entry in asked.entries):
             self._check_majority(f"after an append of controller epoch {asked.epoch}")
 
     # ---- at checkpoints --------------------------------------------------------------------
@@ -80,28 +85,32 @@ class QuorumObserver:
 
     def _check_majority(self, when: str) -> None:
         """A majority of the voters holds all that counts; who is not there may."""
-        living = self._voters()
-        voters = len(self._cluster.newest_image().voters)
-        lacking = sum(not self._given_out.is_whole(voter._log) for voter in living)
-        few = 2 * lacking < voters or not voters
-        self._hold(Property.VOTERS_AGREE, few, f"{lacking} of {voters} lack records", when)
+        voters = self._cluster.newest_image().voters
+        lacking = sum(
+            not self.given_out.is_whole(copy._log)
+            for copy in self._copies()
+            if (copy._broker_id, copy._directory_id) in voters
+        )
+        few = 2 * lacking < len(voters) or not voters
+        self._hold(Property.VOTERS_AGREE, few, f"{lacking} of {len(voters)} lack records", when)
 
-    def _voters(self) -> list[Voter]:
+    def _copies(self) -> list[Voter]:
+        """The copies of living brokers, those that vote no more or not yet among them."""
         actors = [one.actor for one in self._cluster.of_role(BROKER)]
         return [actor._voter for actor in actors if actor._voter is not None]
 
     def _compare_voters(self) -> None:
         """Voters differ only in what a controller that is over has left with some of them."""
-        voters = self._voters()
-        for voter in voters:
-            at = self._given_out.missing(voter._log)
+        copies = self._copies()
+        for voter in copies:
+            at = self.given_out.missing(voter._log)
             self._hold(
                 Property.VOTERS_AGREE,
                 at is None,
                 f"voter {voter._broker_id}, whose last epoch is {voter._log.last_epoch}, lacks",
                 at,
             )
-        for one, other in combinations(voters, 2):
+        for one, other in combinations(copies, 2):
             differ = mismatch(one._log.entries, other._log.entries)
             self._hold(Property.VOTERS_AGREE, differ is None, *(differ or ()))
 

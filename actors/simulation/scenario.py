@@ -13,7 +13,7 @@ from raylog.actors.simulation import branches
 from raylog.actors.simulation.clients import Ledger, Producer, Reader, Stoppable
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.coverage import Branch, Coverage
-from raylog.actors.simulation.faults import POWER, WEIGHTS, Faults, draw_weights
+from raylog.actors.simulation.faults import LOSSES, WEIGHTS, Faults, draw_weights
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.observing import Observer
@@ -85,7 +85,8 @@ class Simulation:
 
     def _faults(self) -> Faults:
         """Who brings them."""
-        return Faults(self.cluster, self.random, len(self._clients()), self._weights)
+        clients, given_out = len(self._clients()), self.quorum.given_out
+        return Faults(self.cluster, self.random, clients, self._weights, given_out)
 
     def _clients(self) -> Sequence[Stoppable]:
         """Who has to come to an end."""
@@ -98,17 +99,19 @@ class Simulation:
     def _settings(self) -> dict[str, str]:
         """Some of the brokers' settings.
 
-        A follower far behind needs one answer, or many. Where no machine loses power one in-sync
+        A follower far behind needs one answer, or many. Where no machine loses anything one in-sync
         replica is enough to keep what was acknowledged.
         """
         draw = self.random.choice
+        loses = any(self._weights[kind] for kind in LOSSES)
         fetch_bytes = draw((400, 1_000, 1 << 20))
         return {
-            "min.insync.replicas": "2" if self._weights[POWER] else draw(("1", "2")),
+            "min.insync.replicas": "2" if loses else draw(("1", "2")),
             "replica.lag.time.max.ms": draw(("300", "700", "1500", "5000")),
             "leader.imbalance.check.interval.seconds": draw(("1", "300", "300")),
             "replica.fetch.max.bytes": str(fetch_bytes),
             "replica.fetch.response.max.bytes": str(2 * fetch_bytes),
+            "controller.quorum.auto.join.enable": "true",
             "metadata.log.max.record.bytes.between.snapshots": draw(SNAPSHOT_BYTES),
         }
 

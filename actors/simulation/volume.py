@@ -257,7 +257,7 @@ class Volume:
             directory.drop(name)
             self._forget(path)
 
-    def put_tree(self, path: str, tree: Directory | None) -> None:
+    def put_tree(self, path: str, tree: Inode | Directory | None) -> None:
         """Have what somebody else put there, durably; None: nothing."""
         directory, name = self.place(path)
         for names in (directory.names, directory.durable):

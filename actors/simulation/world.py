@@ -92,6 +92,8 @@ class World:
         the method, its arguments, the answer."""
         self.losing_power: list[Callable[[Machine], None]] = []
         """Told of a machine that is about to lose power."""
+        self.lost_directory: list[Callable[[Machine], None]] = []
+        """Told of a machine that has lost a directory, or has got an older copy of it."""
         self._role_class = role_class
         self._make_runtime = make_runtime
         self._residents: dict[str, Resident] = {}

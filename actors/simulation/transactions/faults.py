@@ -8,6 +8,7 @@ from random import Random
 
 from raylog.actors.names import GROUP, REPLICA, TRANSACTION
 from raylog.actors.ports import TopicId
+from raylog.actors.simulation.agreement import GivenOut
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.damage import ROLES
 from raylog.actors.simulation.faults import WEIGHTS, Faults
@@ -66,9 +67,14 @@ class TransactionalFaults(Faults):
     """All that befalls other clusters, and more for coordinators."""
 
     def __init__(
-        self, cluster: Cluster, random: Random, clients: int, weights: dict[str, int]
+        self,
+        cluster: Cluster,
+        random: Random,
+        clients: int,
+        weights: dict[str, int],
+        given_out: GivenOut,
     ) -> None:
-        super().__init__(cluster, random, clients, weights, _ROLES)
+        super().__init__(cluster, random, clients, weights, given_out, _ROLES)
 
     def _by_name(self) -> dict[str, Callable[[], None]]:
         return {

@@ -75,8 +75,8 @@ class TransactionalSimulation(Simulation):
         return draw_weights(self.random, TRANSACTION_WEIGHTS)
 
     def _faults(self) -> Faults:
-        clients = len(self._clients())
-        return TransactionalFaults(self.cluster, self.random, clients, self._weights)
+        clients, given_out = len(self._clients()), self.quorum.given_out
+        return TransactionalFaults(self.cluster, self.random, clients, self._weights, given_out)
 
     def _clients(self) -> Sequence[Stoppable]:
         return [*super()._clients(), *self.writers]

@@ -8,14 +8,15 @@ import pytest
 
 from raylog.actors.controller.api import NewTopic
 from raylog.actors.names import CONTROLLER
+from raylog.actors.simulation.agreement import GivenOut
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
+from raylog.actors.simulation.losses import Losses
 from raylog.actors.simulation.port import simulated_role
-from raylog.actors.simulation.power import PowerLosses
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.world import World
 
-Scene = Callable[[Cluster, PowerLosses], Awaitable[None]]
+Scene = Callable[[Cluster, Losses], Awaitable[None]]
 
 
 def play(scene: Scene) -> None:
@@ -24,58 +25,58 @@ def play(scene: Scene) -> None:
     async def begin(loop: SimLoop) -> None:
         world = World(loop, 0, simulated_role, SimRuntime)
         cluster = Cluster(world, 3, {"min.insync.replicas": "2"})
-        power = PowerLosses(cluster)
+        losses = Losses(cluster, GivenOut())
         await cluster.start()
         await cluster.create(NewTopic("t", 2, 3))
         await cluster.runtime.sleep(2)
-        assert all(map(power.may_lose, cluster.machines))
-        await scene(cluster, power)
+        assert all(map(losses.may_lose_power, cluster.machines))
+        await scene(cluster, losses)
 
     run_in_virtual_time(begin)
 
 
 def test_one_after_the_other_and_not_before_the_first_is_registered_again() -> None:
-    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+    async def scene(cluster: Cluster, losses: Losses) -> None:
         world, first = cluster.world, cluster.machines[2]
-        power.lost(first)
+        losses.lost(first)
         world.stop_machine(first, power=True)
-        assert not any(map(power.may_lose, cluster.machines))
+        assert not any(map(losses.may_lose_power, cluster.machines))
         await cluster.runtime.sleep(0.1)
         world.start_machine(first)
         while cluster.port_of(2) is None:
             back = next((one for number, one in cluster.brokers() if number == 2), None)
             known = cluster.newest_image().brokers[2].incarnation
             if back is None or back._incarnation != known:
-                assert not any(map(power.may_lose, cluster.machines))
+                assert not any(map(losses.may_lose_power, cluster.machines))
             await cluster.runtime.sleep(0.01)
         await cluster.runtime.sleep(5)
-        assert all(map(power.may_lose, cluster.machines))
+        assert all(map(losses.may_lose_power, cluster.machines))
 
     play(scene)
 
 
 def test_not_while_nobody_else_is_in_sync() -> None:
-    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+    async def scene(cluster: Cluster, losses: Losses) -> None:
         cluster.machines[0].disk.failed.add("topics")
-        assert power.may_lose(cluster.machines[2])
+        assert losses.may_lose_power(cluster.machines[2])
         cluster.machines[1].disk.full = True
-        assert not power.may_lose(cluster.machines[2])
+        assert not losses.may_lose_power(cluster.machines[2])
 
     play(scene)
 
 
 def test_not_while_no_controller_serves() -> None:
-    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+    async def scene(cluster: Cluster, losses: Losses) -> None:
         for one in cluster.of_role(CONTROLLER):
             cluster.world.kill(one.ref.name, restart=False)
-        assert not any(map(power.may_lose, cluster.machines))
+        assert not any(map(losses.may_lose_power, cluster.machines))
 
     play(scene)
 
 
 @pytest.mark.parametrize("is_deposed", [True, False])
 def test_not_on_the_word_of_a_controller_that_was_deposed(is_deposed: bool) -> None:
-    async def scene(cluster: Cluster, power: PowerLosses) -> None:
+    async def scene(cluster: Cluster, losses: Losses) -> None:
         [controller] = cluster.of_role(CONTROLLER)
         machine = controller.machine
         others = [one for one in cluster.machines if one is not machine]
@@ -87,6 +88,6 @@ def test_not_on_the_word_of_a_controller_that_was_deposed(is_deposed: bool) -> N
             for one in cluster.of_role(CONTROLLER):
                 if one is not controller:
                     cluster.world.kill(one.ref.name, restart=False)
-        assert power.may_lose(others[0]) is not is_deposed
+        assert losses.may_lose_power(others[0]) is not is_deposed
 
     play(scene)
