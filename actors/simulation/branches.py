@@ -16,9 +16,10 @@ from raylog.actors.controller.brokers import BrokerControl
 from raylog.actors.controller.changes import PartitionChange
 from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.quorum import RivalLeads, VoterQuorum
+from raylog.actors.metadata.followed import MetadataLost
 from raylog.actors.metadata.log import MetadataLog
 from raylog.actors.replica import serving, streams
-from raylog.actors.replica.machine import FailUnsafe, PartitionMachine
+from raylog.actors.replica.machine import FailUnsafe, PartitionMachine, Truncated
 from raylog.actors.replica.partition import Partition
 from raylog.actors.simulation.coverage import Arguments, Branch
 from raylog.storage.jobs import FlushJob
@@ -170,5 +171,30 @@ BROKERS = (
     Branch("a broker shuts down cleanly", BrokerControl, "_shut_down", lambda done, _: done[1]),
     Branch("a log cannot be opened", BrokerMachine, "_fail"),
     Branch("directories are strays", BrokerMachine, "strays", lambda found, _: found != []),
+)
+DISASTERS = (
+    Branch("a log begins anew", Log, "truncate_fully"),
+    Branch(
+        "a high watermark goes back in a cut",
+        PartitionMachine,
+        "handle",
+        lambda _, args: (
+            isinstance(args[1], Truncated) and args[1].log_end_offset < args[0].high_watermark
+        ),
+        before=True,
+    ),
+    Branch(
+        "the last known leader is elected (KIP-966)",
+        PartitionChange,
+        "_last_resort",
+        lambda leader, args: leader in args[0]._state.last_known_elr,
+    ),
+    Branch(
+        "an unclean leader is elected",
+        PartitionChange,
+        "_last_resort",
+        lambda leader, args: leader >= 0 and leader not in args[0]._state.last_known_elr,
+    ),
+    Branch("metadata is refused", VoterQuorum, "take_over", refused=MetadataLost),
 )
 ALL = (*STORAGE, *REPLICATION, *ELECTIONS, *METADATA, *BROKERS)

@@ -28,6 +28,7 @@ from raylog.wire.errors import (
 )
 from raylog.wire.records import Record, check_crc, decode_batch, encode_batch, iter_batches
 
+ACKS_ALL = -1
 CALL_TIMEOUT_MS = 2_500
 PRODUCE_TIMEOUT_MS = 2_000
 _LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from raylog.actors.broker.actor import BrokerActor
-from raylog.actors.cluster import plan_cluster, start_cluster
+from raylog.actors.broker.spec import broker_spec
+from raylog.actors.cluster import READY_TIMEOUT_MS, VOTERS_MAX, plan_cluster, start_cluster
+from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import (
+    AlterConfigs,
+    AlterOp,
+    ConfigAlteration,
+    ConfigOp,
     CreateTopics,
     FeatureUpdate,
     FeatureUpgradeType,
@@ -36,7 +43,10 @@ CALL_TIMEOUT_MS = 3_000
 class Cluster:
     """The cluster of one simulation, as its operator and its clients see it."""
 
-    def __init__(self, world: World, brokers: int, settings: dict[str, str]) -> None:
+    def __init__(
+        self, world: World, brokers: int, settings: dict[str, str], *, first: int | None = None
+    ) -> None:
+        """`first` is how many of the brokers it begins with; the others come with `grow`."""
         self.world = world
         self.settings = {**SETTINGS, **settings}
         self.runtime = SimRuntime(world)
@@ -49,10 +59,35 @@ class Cluster:
             settings=self.settings,
             nodes=[machine.name for machine in self.machines],
         )
+        self._first = first or brokers
+        if self._first < VOTERS_MAX:
+            self.plan = replace(self.plan, initial_voters=self.plan.initial_voters[:1])
 
     async def start(self) -> None:
-        """Start every broker and wait until all serve."""
-        await start_cluster(self.runtime, self.plan)
+        """Start the first brokers and wait until all of them serve."""
+        brokers = self.plan.brokers[: self._first]
+        await start_cluster(self.runtime, replace(self.plan, brokers=brokers))
+
+    @property
+    def is_growing(self) -> bool:
+        """Whether there are brokers that it did not begin with."""
+        return self._first < len(self.machines)
+
+    async def grow(self) -> None:
+        """Start the others, which know of all, and wait until they serve."""
+        for broker in self.plan.brokers[self._first :]:
+            spec = broker_spec(
+                cluster_id=self.plan.cluster_id,
+                broker_id=broker.broker_id,
+                data=broker.directory,
+                settings=broker.settings,
+                broker_ids=[one.broker_id for one in self.plan.brokers],
+                initial_voters=list(self.plan.initial_voters),
+                node_id=broker.node_id,
+            )
+            await self.runtime.spawn(spec)
+            ready_ms = READY_TIMEOUT_MS
+            await self.runtime.call(spec.name, "ready", ready_ms, timeout_ms=2 * ready_ms)
 
     async def create(self, topic: NewTopic) -> TopicId:
         """Make a topic, asking again until it is there."""
@@ -63,6 +98,12 @@ class Cluster:
         """Have a new cluster work at another level of a feature."""
         update = FeatureUpdate(name, level, FeatureUpgradeType.SAFE_DOWNGRADE)
         await self._insist("update_features", UpdateFeatures([update]))
+
+    async def set_config(self, topic: str, key: str, value: str) -> None:
+        """Give a topic another setting."""
+        op = ConfigOp(key, AlterOp.SET, value)
+        alteration = ConfigAlteration(ResourceType.TOPIC, topic, [op])
+        await self._insist("alter_configs", AlterConfigs([alteration]))
 
     async def _insist(self, method: str, asked: object) -> Any:
         """Ask whoever takes itself for the controller until it is done; the outcome."""

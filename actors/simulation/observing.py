@@ -45,6 +45,10 @@ class Observer:
     def __init__(self, cluster: Cluster, checks: Checks) -> None:
         self._cluster = cluster
         self._hold = checks.hold
+        self.is_suspended = False
+        """Whether what happens is not the history that counts."""
+        self.is_unclean = False
+        """Whether a leader may lack what was committed."""
         self._machines: dict[int, _Known] = {}
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._starts: dict[int, tuple[Partition, int]] = {}
@@ -61,6 +65,8 @@ class Observer:
 
         def handle(machine: PartitionMachine, event: Any) -> Any:
             effects = original(machine, event)
+            if self.is_suspended:
+                return effects
             self._stepped(machine, event)
             for effect in effects:
                 if isinstance(effect, Propose):
@@ -87,7 +93,8 @@ class Observer:
             known = self._machines[id(machine)] = _Known(machine, 0, epoch)
         hold(
             Property.HIGH_WATERMARK_FORWARD,
-            high_watermark >= known.high_watermark or isinstance(event, Truncated),
+            high_watermark >= known.high_watermark
+            or (self.is_unclean and isinstance(event, Truncated)),
             f"broker {machine.broker_id}: {known.high_watermark} became {high_watermark}",
         )
         hold(Property.EPOCHS_FORWARD, epoch >= known.leader_epoch, known.leader_epoch, epoch)

@@ -24,6 +24,8 @@ class QuorumObserver:
     def __init__(self, cluster: Cluster, checks: Checks) -> None:
         self._cluster = cluster
         self._hold = checks.hold
+        self.is_suspended = False
+        """Whether what happens is not the history that counts."""
         self._committed: dict[int, Record] = {}
         self.given_out = GivenOut()
         self._images: dict[str, int] = {}
@@ -40,6 +42,8 @@ class QuorumObserver:
     def _answered(
         self, resident: Resident, method: str, args: tuple[Any, ...], answer: Any
     ) -> None:
+        if self.is_suspended:
+            return
         if method == "follow":
             self._followed(resident, answer)
         elif method == "voter_append":

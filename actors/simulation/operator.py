@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 
 from raylog.actors.controller.api import (
@@ -34,15 +34,23 @@ class Operator:
         self._random = random
         self._configs = configs or {}
         self._replicas_max = min(replicas_max, len(cluster.machines))
+        self._replicas_min = min(REPLICAS_MIN, self._replicas_max)
         self.topics: list[str] = []
         """Topics that were acknowledged."""
         self.partitions: dict[str, int] = {}
         self.is_calm = False
         """Whether nothing is to be moved any more."""
+        self.stopping = False
+        self.stopped = False
 
-    async def work(self, is_done: Callable[[], bool]) -> None:
-        """Make topics, move partitions, elect leaders."""
-        while not is_done():
+    @property
+    def label(self) -> str:
+        """For people."""
+        return "the operator"
+
+    async def run(self) -> None:
+        """Make topics, move partitions, elect leaders, until told to stop."""
+        while not self.stopping:
             await self._cluster.runtime.sleep(self._random.uniform(0.5, 3))
             drawn = self._random.random()
             if self.is_calm or drawn < 0.5:
@@ -51,10 +59,11 @@ class Operator:
                 await self._move()
             else:
                 await self._elect()
+        self.stopped = True
 
     async def create(self, name: str, partitions: int) -> bytes:
         """Make a topic and wait for it; its id."""
-        replicas = self._random.randint(REPLICAS_MIN, self._replicas_max)
+        replicas = self._random.randint(self._replicas_min, self._replicas_max)
         return await self.make(NewTopic(name, partitions, replicas, configs=self._configs))
 
     async def make(self, topic: NewTopic) -> bytes:
@@ -70,7 +79,7 @@ class Operator:
 
     async def _move(self) -> None:
         """Have other brokers, or others first, hold a partition."""
-        count = self._random.randint(REPLICAS_MIN, self._replicas_max)
+        count = self._random.randint(self._replicas_min, self._replicas_max)
         brokers = self._random.sample(range(len(self._cluster.machines)), count)
         name, index = self._partition()
         self._cluster.world.tell(f"{name}-{index} moves to {brokers}")

@@ -35,6 +35,11 @@ class Property(StrEnum):
         "voters hold what was committed: most of them all of it, each what its epoch knew"
     )
     SERVED_AGAIN = "everything is served again soon after the faults stop"
+    COPIES_KEPT = "nobody removes records that an operator could still use"
+    OLDER_REFUSED = "no broker serves by metadata that is older than what its directory has known"
+    REFUSAL_TOLD = "a broker that does not serve says why, and what can be done"
+    UNCLEAN_ELECTED = "where unclean election is allowed a live replica leads soon"
+    GROWN = "a cluster of three brokers has three voters, and its internal topics their replicas"
     UNBROKEN = "no actor ends by a broken invariant"
     COMMITTED_VISIBLE = (
         "a transaction that is told to be committed is there, once, in every partition"
@@ -71,6 +76,16 @@ OF_TRANSACTIONS = frozenset(
     }
 )
 """Looked at where clients are transactional."""
+OF_DISASTERS = frozenset(
+    {
+        Property.COPIES_KEPT,
+        Property.OLDER_REFUSED,
+        Property.REFUSAL_TOLD,
+        Property.UNCLEAN_ELECTED,
+        Property.GROWN,
+    }
+)
+"""Looked at where more is lost than is guaranteed to survive."""
 
 
 class PropertyViolated(Exception):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from raylog.actors.collecting import without_collector
+from raylog.actors.simulation.disasters import DisasterSimulation
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.properties import Property, PropertyViolated
@@ -17,6 +18,7 @@ from raylog.actors.simulation.transactions.scenario import TransactionalSimulati
 SIMULATIONS: dict[Kind, type[Simulation]] = {
     Kind.PLAIN: Simulation,
     Kind.TRANSACTIONS: TransactionalSimulation,
+    Kind.DISASTERS: DisasterSimulation,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,7 +11,7 @@ from random import Random
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation import branches
-from raylog.actors.simulation.clients import Ledger, Producer, Reader, Stoppable
+from raylog.actors.simulation.clients import ACKS_ALL, Ledger, Producer, Reader, Stoppable
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.coverage import Branch, Coverage
 from raylog.actors.simulation.faults import LOSSES, WEIGHTS, Faults, draw_weights
@@ -37,7 +38,8 @@ SNAPSHOT_BYTES = ("1500", "5000", "20971520")
 """Growth of the metadata log after which a snapshot takes its place."""
 SEGMENT_BYTES = ("", "400", "1500", "6000")
 LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
-ACKS_ALL = -1
+PROBES = 900
+"""The number of the first client that asks whether all is served again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,8 @@ class Simulation:
 
     fault_s = 10.0
     """How long faults come, if the plan does not say."""
+    served_again_s = SERVED_AGAIN_S
+    """How long it may take until everything is served when they are over."""
     branches: Sequence[Branch] = branches.ALL
     """What seeds of this kind are to take, all together."""
 
@@ -66,9 +70,9 @@ class Simulation:
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
         self._constants = Random(f"{seed} constants")  # noqa: S311 - the same
-        brokers = plan.brokers or self.random.choice((3, 3, 3, 3, 4, 5))
+        brokers = plan.brokers or self._draw_brokers()
         self._weights = self._draw_weights()
-        self.cluster = Cluster(self.world, brokers, self._settings())
+        self.cluster = self._new_cluster(brokers)
         self.observer = Observer(self.cluster, self.checks)
         self.quorum = QuorumObserver(self.cluster, self.checks)
         self.disks = DiskObserver(self.cluster, self.checks)
@@ -77,7 +81,16 @@ class Simulation:
         self.readers: list[Reader] = []
         configs = self._topic_configs()
         self.operator = Operator(self.cluster, self.random, plan.replicas, configs)
+        self._probes = itertools.count(PROBES)
         self._done = False
+
+    def _new_cluster(self, brokers: int) -> Cluster:
+        """The cluster, which is not started yet."""
+        return Cluster(self.world, brokers, self._settings())
+
+    def _draw_brokers(self) -> int:
+        """How many brokers there are."""
+        return self.random.choice((3, 3, 3, 3, 4, 5))
 
     def _draw_weights(self) -> dict[str, int]:
         """How often each kind of fault comes."""
@@ -165,7 +178,7 @@ class Simulation:
         clients: list[Producer | Reader] = [*self.producers, *self.readers]
         for client in clients:
             self.cluster.runtime.start(client.run(pause_s), "client")
-        self.cluster.runtime.start(self.operator.work(lambda: self._done), "operator")
+        self.cluster.runtime.start(self.operator.run(), "operator")
 
     async def _look_forever(self) -> None:
         while not self._done:
@@ -178,8 +191,8 @@ class Simulation:
     async def _served_again(self) -> None:
         """A controller serves, every partition takes records, with all its replicas in sync."""
         loop = self.world.loop
-        deadline = loop.time() + SERVED_AGAIN_S
-        waiting = [self._probe(number, ledger) for number, ledger in enumerate(self.ledgers)]
+        deadline = loop.time() + self.served_again_s
+        waiting = [self._probe(ledger) for ledger in self.ledgers]
         unserved: list[str] = []
         while loop.time() < deadline:
             self.checks.raise_violations()
@@ -194,8 +207,8 @@ class Simulation:
         self.world.tell(f"served again: {not unserved}")
         self.checks.raise_violations()
 
-    def _probe(self, number: int, ledger: Ledger) -> Producer:
-        return Producer(self.cluster, self.checks, ledger, 900 + number, idempotent=False)
+    def _probe(self, ledger: Ledger) -> Producer:
+        return Producer(self.cluster, self.checks, ledger, next(self._probes), idempotent=False)
 
     async def _is_served(self, probe: Producer) -> bool:
         try:
@@ -214,7 +227,7 @@ class Simulation:
         ]
 
     async def _stop_clients(self) -> None:
-        clients = self._clients()
+        clients: list[Stoppable] = [*self._clients(), self.operator]
         for client in clients:
             client.stopping = True
         deadline = self.world.loop.time() + SERVED_AGAIN_S

@@ -10,12 +10,12 @@ from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.partition import Partition
-from raylog.actors.simulation.clients import Ledger, Producer, Reader, Stoppable
+from raylog.actors.simulation.clients import ACKS_ALL, Ledger, Producer, Reader, Stoppable
 from raylog.actors.simulation.faults import Faults, draw_weights
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.properties import Property
 from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.scenario import ACKS_ALL, LOST, SERVED_AGAIN_S, Plan, Simulation
+from raylog.actors.simulation.scenario import LOST, SERVED_AGAIN_S, Plan, Simulation
 from raylog.actors.simulation.transactions import branches
 from raylog.actors.simulation.transactions.copying import (
     FETCH_VERSION,
@@ -144,7 +144,7 @@ class TransactionalSimulation(Simulation):
                 )
                 self.writers.append(writer)
                 self.cluster.runtime.start(writer.run(), "application")
-        self.cluster.runtime.start(self.operator.work(lambda: self._done), "operator")
+        self.cluster.runtime.start(self.operator.run(), "operator")
 
     def _applications(self) -> list[tuple[Identity, type[TransactionalClient]]]:
         """One that writes everywhere, one that copies, and one more of either."""
