@@ -93,11 +93,11 @@ class Losses:
         if image is None or self._behind or len(image.voters) < VOTERS_MIN:
             return False
         brokers = dict(self._cluster.brokers())
-        own = brokers.get(self._cluster.machines.index(machine))
-        if promised is not None and promised != _promised(own):
+        own_id = self._cluster.machines.index(machine)
+        if promised is not None and promised != _promised(brokers.get(own_id)):
             return False
-        others = [brokers.get(broker_id) for broker_id, _ in image.voters]
-        return all(one is own or self._holds_all(one, image) for one in others)
+        others = [brokers.get(voter_id) for voter_id, _ in image.voters if voter_id != own_id]
+        return all(self._holds_all(one, image) for one in others)
 
     def _holds_all(self, broker: BrokerActor | None, image: MetadataImage) -> bool:
         """Whether a voter's copy counts, and has all that was committed."""
@@ -106,7 +106,8 @@ class Losses:
         voter = broker._voter
         registered = image.brokers.get(voter._broker_id)
         its_own = registered is not None and registered.directory_id == voter._directory_id
-        return its_own and self._given_out.is_whole(voter._log)
+        is_whole = voter._log.next_offset >= image.offset and self._given_out.is_whole(voter._log)
+        return its_own and is_whole
 
     # ---- who is back ---------------------------------------------------------------------
 

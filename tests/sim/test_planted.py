@@ -20,7 +20,7 @@ KNOWN = {
     "truncates_to_high_watermark": 3,
     "high_watermark_off_by_one": 0,
     "forgets_producers_when_it_leads": 4,
-    "trusts_a_crashed_broker": 7,
+    "trusts_a_crashed_broker": 73,
     "voters_do_not_sync": 5,
     "ends_whatever_the_epoch": 10,
     "offsets_outlive_an_abort": 0,

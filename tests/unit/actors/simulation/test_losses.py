@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from raylog.actors.controller.api import NewTopic
-from raylog.actors.names import CONTROLLER
+from raylog.actors.names import BROKER, CONTROLLER
 from raylog.actors.simulation.agreement import GivenOut
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
@@ -89,5 +89,20 @@ def test_not_on_the_word_of_a_controller_that_was_deposed(is_deposed: bool) -> N
                 if one is not controller:
                     cluster.world.kill(one.ref.name, restart=False)
         assert losses.may_lose_power(others[0]) is not is_deposed
+
+    play(scene)
+
+
+def test_metadata_is_not_lost_while_another_voter_is_not_there() -> None:
+    async def scene(cluster: Cluster, losses: Losses) -> None:
+        first, second, third = cluster.machines
+        assert losses.may_lose_metadata(first)
+        for one in cluster.of_role(BROKER):
+            if one.machine is third:
+                cluster.world.kill(one.ref.name, restart=False)
+        assert not losses.may_lose_metadata(first)
+        for one in cluster.of_role(BROKER):
+            cluster.world.kill(one.ref.name, restart=False)
+        assert not losses.may_lose_metadata(second), "though its own broker is not there either"
 
     play(scene)
