@@ -50,6 +50,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.metadata.followed import DirectoryHistory, MetadataRefused
 from raylog.actors.metadata.log import LogSnapshot
+from raylog.actors.metadata.snapshots import decoded
 from raylog.actors.metadata.voting import (
     JoinVoters,
     NewEpoch,
@@ -229,7 +230,7 @@ class BrokerActor:
         self._runtime.start(self._heartbeats(), "heartbeats")
         while not self._is_ending:
             try:
-                self._taken_in(await self._follow())
+                await self._take_in(await self._follow())
             except MetadataRefused as refused:
                 await self._followed.wait(refused)
 
@@ -255,7 +256,7 @@ class BrokerActor:
 
     async def _follow_up(self) -> None:
         while self._machine.image.offset <= self._broker_epoch:
-            self._taken_in(await self._follow())
+            await self._take_in(await self._follow())
 
     async def ready(self, timeout_ms: int) -> None:
         """Wait until this broker serves; raises why it does not."""
@@ -397,12 +398,16 @@ class BrokerActor:
         )
         return update
 
-    def _taken_in(self, update: MetadataUpdate) -> None:
+    async def _take_in(self, update: MetadataUpdate) -> None:
         """Apply metadata, pass it on, act on it; raises MetadataRefused."""
         if update.from_offset == update.to_offset:
             return
-        self._followed.check(update)
-        effects = self._machine.apply(update)
+        whole = None
+        if update.from_offset == -1:
+            _, offset, records, parts = update
+            whole = await decoded(self._runtime, offset, parts, records)
+            self._followed.check(whole)
+        effects = self._machine.apply(update, whole)
         self._followed.applied(self._machine.image)
         self._family.tell_metadata(update)
         self._require_seat().learned(self._machine.image.voters, self._machine.image.offset)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raylog.actors.metadata.snapshots import EncodedSnapshot
 from raylog.actors.runtime.base import ActorRef, PeerLost, PeerTimeout, Runtime, Timer
 from raylog.wire.errors import KafkaError
 
@@ -20,7 +21,8 @@ class Letter:
     """One call to a child."""
 
     method: str
-    args: tuple[Any, ...]
+    args: tuple[Any, ...] | Callable[[], Awaitable[tuple[Any, ...]]]
+    """A function is asked for them when it is the letter's turn: they may not be there yet."""
     timeout_ms: int
     answered: Callable[[Any], None] | None
 
@@ -55,9 +57,23 @@ class Child:
         answered: Callable[[Any], None] | None = None,
     ) -> None:
         """Call a method after everything posted before; `answered` gets the result."""
+        self._post(Letter(method, args, timeout_ms, answered))
+
+    def post_snapshot(
+        self, encoded: Awaitable[EncodedSnapshot], answered: Callable[[Any], None] | None = None
+    ) -> None:
+        """Have the child's metadata replaced by a snapshot, once that is encoded."""
+
+        async def update() -> tuple[Any, ...]:
+            snapshot = await encoded
+            return -1, snapshot.offset, [], snapshot.parts
+
+        self._post(Letter("apply_metadata", update, TELL_TIMEOUT_MS, answered))
+
+    def _post(self, letter: Letter) -> None:
         if self._lost:
             return
-        self._letters.append(Letter(method, args, timeout_ms, answered))
+        self._letters.append(letter)
         self._unanswered += 1
         if not self._delivering:
             self._delivering = True
@@ -83,9 +99,10 @@ class Child:
     async def _deliver(self) -> None:
         while self._letters:
             letter = self._letters.popleft()
+            args = await letter.args() if callable(letter.args) else letter.args
             try:
                 answer = await self._runtime.call(
-                    self.ref, letter.method, *letter.args, timeout_ms=letter.timeout_ms
+                    self.ref, letter.method, *args, timeout_ms=letter.timeout_ms
                 )
             except PeerLost as lost:
                 log.info("%s is gone: %s", self.ref.name, lost)

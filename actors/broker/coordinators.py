@@ -17,6 +17,7 @@ from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate
 from raylog.actors.coordination.placement import transaction_partition
+from raylog.actors.metadata.snapshots import SnapshotEncoder
 from raylog.actors.names import (
     GROUP,
     OFFSETS_TOPIC,
@@ -55,6 +56,7 @@ class Coordinators:
         runtime: Runtime,
         machine: BrokerMachine,
         settings: BrokerSettings,
+        snapshots: SnapshotEncoder,
         *,
         numbers: itertools.count[int],
         node_id: str | None,
@@ -64,6 +66,7 @@ class Coordinators:
         self._runtime = runtime
         self._machine = machine
         self._settings = settings
+        self._snapshots = snapshots
         self._numbers = numbers
         self._node_id = node_id
         self._noted = noted
@@ -115,10 +118,15 @@ class Coordinators:
         """Take over a process that outlived the last broker process."""
         self._add(ref, restarts=0)
 
+    def tell_everything(self) -> None:
+        """Tell all metadata anew."""
+        for child in self._running.values():
+            child.post_snapshot(self._snapshots.take())
+
     def tell_metadata(self, update: MetadataUpdate) -> None:
         """Pass metadata on."""
         for child in self._running.values():
-            child.post("apply_metadata", update.from_offset, update.to_offset, update.records)
+            child.post("apply_metadata", *update)
 
     def tell_routes(self, update: RouteUpdate) -> None:
         """Pass on what concerns each coordinator, starting those that are needed now."""
@@ -175,8 +183,7 @@ class Coordinators:
         self._running[ref.role] = child
         self._noted()
         if self._machine.is_caught_up:
-            image = self._machine.image
-            child.post("apply_metadata", -1, image.offset, image.snapshot())
+            child.post_snapshot(self._snapshots.take())
         routes = self._of_topic(TOPICS[ref.role], self._machine.routes())
         child.post("apply_routes", RouteUpdate(routes))
         self._moved(ref.role, ref.address)

@@ -23,6 +23,7 @@ from raylog.actors.broker.strays import keep_stray
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
+from raylog.actors.metadata.snapshots import SnapshotEncoder
 from raylog.actors.names import GATEWAY, REPLICA, child_name, host_of, lodger_name
 from raylog.actors.ports import PartitionStatus, RouteUpdate
 from raylog.actors.replica.config import cleaner_settings, replication_settings
@@ -85,10 +86,12 @@ class Family:
         self._gateway_starts = Backoff()
         self._silent: set[str] = set()
         """Replicas that did not describe themselves when they were last asked."""
+        self._snapshots = SnapshotEncoder(runtime, machine.image)
         self._coordinators = Coordinators(
             runtime,
             machine,
             settings,
+            self._snapshots,
             numbers=numbers,
             node_id=node_id,
             noted=self._note_if_possible,
@@ -187,8 +190,9 @@ class Family:
     def caught_up(self) -> None:
         """The image is whole: from now on children hear of it. Those adopted served by theirs."""
         self._machine.is_caught_up = True
-        image = self._machine.image
-        self.tell_metadata(MetadataUpdate(-1, image.offset, image.snapshot()))
+        self._coordinators.tell_everything()
+        for gateway in self._gateways.values():
+            gateway.post_snapshot(self._snapshots.take(), answered=self._told)
 
     def tell_metadata(self, update: MetadataUpdate) -> None:
         """Pass metadata on to gateways and coordinators."""
@@ -196,13 +200,7 @@ class Family:
             return
         self._coordinators.tell_metadata(update)
         for gateway in self._gateways.values():
-            gateway.post(
-                "apply_metadata",
-                update.from_offset,
-                update.to_offset,
-                update.records,
-                answered=self._told,
-            )
+            gateway.post("apply_metadata", *update, answered=self._told)
 
     def _told(self, _: object) -> None:
         self._progressed()
@@ -442,8 +440,7 @@ class Family:
         gateway.restarts = restarts
         self._gateways[ref.name] = gateway
         if self._machine.is_caught_up:
-            image = self._machine.image
-            gateway.post("apply_metadata", -1, image.offset, image.snapshot(), answered=self._told)
+            gateway.post_snapshot(self._snapshots.take(), answered=self._told)
         routes = RouteUpdate(added=self._machine.routes())
         gateway.post("apply_routes", routes, answered=self._told)
         for role, address in self._coordinators.addresses().items():

@@ -10,10 +10,8 @@ import asyncio  # noqa: TID251 - part of the broker's shell: one note is written
 import logging
 
 from raylog.actors.broker.identity import DataDirectory
-from raylog.actors.controller.api import MetadataUpdate
 from raylog.actors.metadata.followed import Followed, MetadataRefused, require_agreement
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import ClusterNamed, LeaderChanged
 from raylog.actors.runtime.base import Runtime
 
 log = logging.getLogger(__name__)
@@ -39,13 +37,12 @@ class FollowedMetadata:
         """The most that was ever followed, noted or not yet."""
         return self._latest
 
-    def check(self, update: MetadataUpdate) -> None:
-        """Raise MetadataRefused for a snapshot that lacks what was followed before.
+    def check(self, whole: MetadataImage) -> None:
+        """Raise MetadataRefused if a snapshot's image lacks what was followed before.
 
         Records that follow on what is here need no look: the controller has compared it.
         """
-        if update.from_offset == -1:
-            require_agreement(self._data.identity.broker_id, self._latest, _outline(update))
+        require_agreement(self._data.identity.broker_id, self._latest, whole)
 
     def applied(self, image: MetadataImage) -> None:
         """This much is followed now; at a start that may be less than before for a while."""
@@ -80,12 +77,3 @@ class FollowedMetadata:
                 await self._runtime.run_blocking(self._data.note_followed, self._latest)
         except OSError as failure:
             log.error("the metadata followed cannot be noted: %s", failure)
-
-
-def _outline(update: MetadataUpdate) -> MetadataImage:
-    """A snapshot's id, epoch and end, without what it holds."""
-    outline = MetadataImage()
-    kinds = (LeaderChanged, ClusterNamed)
-    records = [one for one in update.records if isinstance(one, kinds)]
-    outline.apply_update(-1, update.to_offset, records)
-    return outline

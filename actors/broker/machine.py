@@ -112,13 +112,18 @@ class BrokerMachine:
         self._staff(batch)
         return [*batch.effects(), *self._configured(held, batch)]
 
-    def apply(self, update: MetadataUpdate) -> list[Effect]:
-        """Committed metadata came."""
-        fresh = self.image.apply_update(update.from_offset, update.to_offset, update.records)
+    def apply(self, update: MetadataUpdate, whole: MetadataImage | None = None) -> list[Effect]:
+        """Committed metadata came; `whole` is what the parts of a snapshot add up to."""
+        assert (whole is not None) == (update.from_offset == -1), "a snapshot is decoded first"
+        fresh = True
+        if whole is not None:
+            self.image.become(whole)
+        else:
+            fresh = self.image.apply_update(*update[:3])
         if not fresh or not self._begun:
             return []
         batch = Batch()
-        if update.from_offset == -1:
+        if whole is not None:
             self._reconcile_all(batch)
             changed = set(self.image.topics)
         else:

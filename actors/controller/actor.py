@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import TypeVar
 
+from raylog.actors.collecting import stay
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -56,10 +57,13 @@ from raylog.actors.controller.quorum import (
     RivalLeads,
     VoterQuorum,
 )
+from raylog.actors.controller.term import RECENT_RECORDS_MAX, Term, finish
 from raylog.actors.controller.unclean import unclean_elections
 from raylog.actors.metadata.followed import Followed, MetadataLost, require_agreement
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
+from raylog.actors.metadata.snapshots import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import controller_name
 from raylog.actors.runtime.base import LinkRequest, Runtime
@@ -67,32 +71,8 @@ from raylog.wire.errors import InvalidRequest, KafkaError, NotController, Reques
 
 log = logging.getLogger(__name__)
 R = TypeVar("R")
-RECENT_RECORDS_MAX = 20_000
-"""Records kept for followers; who lags further gets a snapshot."""
-FOLLOW_RECORDS_MAX = 10_000
 RETRY_MS = (20, 1_000)
 """First and longest wait before trying to take over again."""
-
-
-@dataclass(slots=True)
-class _Term:
-    """One epoch of this controller, from winning it to losing it."""
-
-    machine: ControllerMachine
-    quorum: VoterQuorum
-    committed: int = 0
-    """Everything below counts (exclusive end)."""
-    recent: list[Record] = field(default_factory=list)
-    """The last records, up to the image's offset."""
-    unwritten: list[LogEntry] = field(default_factory=list)
-    bytes_since_snapshot: int = 0
-    commit_waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
-    """(offset, done when it is committed), by offset."""
-    more: asyncio.Event = field(default_factory=asyncio.Event)
-    followers: dict[asyncio.Future[None], None] = field(default_factory=dict)
-    """Done when anything is committed."""
-    seen: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Broker id to (metadata applied, when it said so, when that was all), in ms, -1 never."""
 
 
 class ControllerActor:
@@ -113,7 +93,7 @@ class ControllerActor:
         self._broker_ids = broker_ids
         self._settings = BrokerSettings(settings)
         self._lease_ms = lease_ms(self._settings.number("broker.heartbeat.interval.ms"))
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._reason = "it has not won an epoch yet"
         """Why it does not serve, while it does not."""
         self._lost: str | None = None
@@ -186,7 +166,7 @@ class ControllerActor:
         log.info("%s ends: another controller serves", self._name)
         await self._runtime.end_for_good(self._name)
 
-    async def _take_over(self) -> _Term:
+    async def _take_over(self) -> Term:
         """Win an epoch, load the log, write the epoch's first records; then serve."""
         quorum = VoterQuorum(
             self._runtime,
@@ -200,12 +180,8 @@ class ControllerActor:
         await quorum.take_over()
         self._broker_ids = sorted({*self._broker_ids, *(one for one, _ in quorum.voters)})
         machine = ControllerMachine(self._cluster_id, self._settings, self._runtime.random)
-        snapshot, entries = quorum.adopted
-        machine.image.apply_update(-1, snapshot.offset, map(decode_record, snapshot.records))
-        for entry in entries:
-            machine.replay(map(decode_record, entry.records))
-        term = _Term(machine, quorum)
-        term.bytes_since_snapshot = sum(len(one) for entry in entries for one in entry.records)
+        term = Term(machine, quorum, SnapshotEncoder(self._runtime, machine.image))
+        await self._load(term)
         first = machine.took_over(
             quorum.epoch, quorum.voters, self._session_ms(), self._name, int(quorum.silent_ms)
         )
@@ -215,7 +191,34 @@ class ControllerActor:
         log.info("controller epoch %d serves at offset %d", quorum.epoch, term.committed)
         return term
 
-    async def _write_forever(self, term: _Term) -> None:
+    async def _load(self, term: Term) -> None:
+        """Take in the adopted log, and keep what followers may still need of it.
+
+        That may take longer than the lease: the voters are told meanwhile who leads, or their
+        brokers would start one rival after the other, of which none would ever serve.
+        """
+        snapshot, entries = term.quorum.adopted
+        whole = MetadataImage()
+        for number, slice_ in enumerate(sliced(snapshot.records), 1):
+            whole.apply_all(map(decode_record, slice_))
+            stay(number)
+            await self._keep_lease(term)
+        whole.ends_at(snapshot.offset)
+        term.machine.image.become(whole)
+        for slice_ in sliced(chain.from_iterable(entry.records for entry in entries)):
+            records = list(map(decode_record, slice_))
+            term.machine.replay(records)
+            term.keep(records)
+            term.bytes_since_snapshot += sum(map(len, slice_))
+            await self._keep_lease(term)
+
+    async def _keep_lease(self, term: Term) -> None:
+        """Let others run for a moment, and have the voters hear of this controller in time."""
+        if self._unsupported_ms(term) > self._lease_ms / 4:
+            term.quorum.probe()
+        await self._runtime.sleep(0)
+
+    async def _write_forever(self, term: Term) -> None:
         """Write what was decided, all that has gathered in one append."""
         while True:
             await term.more.wait()
@@ -224,48 +227,44 @@ class ControllerActor:
                 raise QuorumLost("the term is over")
             while term.unwritten:
                 await self._write(term)
-            if term.bytes_since_snapshot > self._snapshot_bytes:
-                await self._snapshot(term)
+            if term.bytes_since_snapshot > self._snapshot_bytes and not term.snapshotting:
+                self._begin_snapshot(term)
 
-    async def _write(self, term: _Term) -> None:
+    async def _write(self, term: Term) -> None:
         entries, term.unwritten = term.unwritten, []
         await term.quorum.append(entries)
-        term.committed = entries[-1].next_offset
+        term.wrote(entries[-1].next_offset)
         log.debug("committed up to %d", term.committed)
-        while term.commit_waiters and term.commit_waiters[0][0] <= term.committed:
-            _finish(term.commit_waiters.pop(0)[1])
-        for follower in term.followers:
-            _finish(follower)
-        term.followers.clear()
 
     @property
     def _snapshot_bytes(self) -> int:
         return self._settings.number("metadata.log.max.record.bytes.between.snapshots")
 
-    async def _snapshot(self, term: _Term) -> None:
+    def _begin_snapshot(self, term: Term) -> None:
         """Let the image stand for the log so far. Called when everything decided is committed."""
         assert term.machine.image.offset == term.committed, "a snapshot holds what counts"
-        records = tuple(map(encode_record, term.machine.image.snapshot()))
-        term.bytes_since_snapshot = 0
-        await term.quorum.install_snapshot(LogSnapshot(term.committed, term.quorum.epoch, records))
+        term.bytes_since_snapshot, term.snapshotting = 0, True
+        taken = term.snapshots.take()
+        self._runtime.start(self._snapshot(term, taken), "snapshot")
+
+    async def _snapshot(self, term: Term, taken: Awaitable[EncodedSnapshot]) -> None:
+        """Have the voters put it in place of the entries below; others are written meanwhile."""
+        encoded = await taken
+        if self._term is term:
+            snapshot = LogSnapshot(encoded.offset, term.quorum.epoch, encoded.records)
+            await term.quorum.install_snapshot(snapshot)
+        term.snapshotting = False
+        term.more.set()
 
     def _resign(self, reason: str) -> None:
         term, self._term = self._term, None
         self._reason = reason
-        if term is None:
-            return
-        for _, waiter in term.commit_waiters:
-            if not waiter.done():
-                waiter.set_exception(NotController(reason))
-        for follower in term.followers:
-            _finish(follower)
-        term.commit_waiters.clear()
-        term.followers.clear()
-        term.more.set()
+        if term is not None:
+            term.end(reason)
 
     # ---- deciding ------------------------------------------------------------------------
 
-    def _serving(self) -> _Term:
+    def _serving(self) -> Term:
         term = self._term
         if term is not None and self._unsupported_ms(term) > self._lease_ms:
             self._resign("a majority of the voters has not been heard for too long")
@@ -276,11 +275,11 @@ class ControllerActor:
             )
         return term
 
-    def _unsupported_ms(self, term: _Term) -> float:
+    def _unsupported_ms(self, term: Term) -> float:
         """For how long no majority is known to follow."""
         return self._runtime.monotonic_ms() - term.quorum.supported_ms
 
-    def _append(self, term: _Term, records: list[Record]) -> None:
+    def _append(self, term: Term, records: list[Record]) -> None:
         """Replay records and have them written.
 
         What cannot be replayed must not reach a voter: every later controller would fail on it.
@@ -294,9 +293,7 @@ class ControllerActor:
         term.machine.replay(records)
         term.unwritten.append(entry)
         term.bytes_since_snapshot += sum(map(len, encoded))
-        term.recent.extend(records)
-        if len(term.recent) > 2 * RECENT_RECORDS_MAX:
-            del term.recent[:-RECENT_RECORDS_MAX]
+        term.keep(records)
         log.debug("decided %s", records)
         term.more.set()
 
@@ -305,14 +302,8 @@ class ControllerActor:
         term = self._serving()
         decision = decide(term.machine)
         self._append(term, decision.records)
-        await self._committed(term, term.machine.image.offset)
+        await term.until_committed(term.machine.image.offset)
         return decision.response
-
-    async def _committed(self, term: _Term, offset: int) -> None:
-        if offset > term.committed:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            term.commit_waiters.append((offset, waiter))
-            await waiter
 
     async def _expire_forever(self) -> None:
         """Fence brokers whose session has run out; give leadership back to preferred replicas."""
@@ -357,18 +348,18 @@ class ControllerActor:
         """Keep a broker's session."""
         term = self._serving()
         epoch = term.quorum.epoch
-        voter = _voter_of(term, asked.broker_id)
+        voter = term.voter_of(asked.broker_id)
         if voter is not None and asked.promised_epoch > epoch:
             self._resign(f"controller epoch {asked.promised_epoch} is promised")
             raise NotController(f"controller epoch {epoch} is over")
         if voter is not None and asked.promised_epoch == epoch:
             term.quorum.supported(*voter, asked.heard_ms)
         if asked.offset >= 0:
-            self._saw(term, asked.broker_id, asked.offset)
+            term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
         decision = term.machine.brokers.heartbeat(asked, self._session_ms(), term.committed)
         if decision.records:
             self._append(term, decision.records)
-            await self._committed(term, term.machine.image.offset)
+            await term.until_committed(term.machine.image.offset)
         return decision.response._replace(
             controller_epoch=epoch, sent_ms=self._runtime.monotonic_ms()
         )
@@ -431,21 +422,23 @@ class ControllerActor:
         term = self._require_later(followed)
         if asked.offset and asked.controller_epoch >= 0:
             require_agreement(asked.broker_id, followed, term.machine.image)
-        self._saw(term, asked.broker_id, asked.offset)
+        term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
         term.machine.brokers.followed(asked.broker_id, asked.offset)
         if asked.offset == term.committed:
             await self._news(term, asked.max_wait_ms)
             self._serving()
-        first = term.machine.image.offset - len(term.recent)
-        if first <= asked.offset <= term.committed:
-            end = min(term.committed, asked.offset + FOLLOW_RECORDS_MAX)
-            records = term.recent[asked.offset - first : end - first]
+        if term.first_recent <= asked.offset <= term.committed:
+            end, records = term.told_at_once(asked.offset)
             return MetadataUpdate(asked.offset, end, records)
-        offset, records = term.machine.image.offset, term.machine.image.snapshot()
-        await self._committed(term, offset)
-        return MetadataUpdate(-1, offset, records)
+        # An older one does as well if not much has come since, all of which can be told.
+        least = max(term.first_recent, term.machine.image.offset - RECENT_RECORDS_MAX // 2)
+        encoded = await term.snapshots.take(least)
+        await term.until_committed(encoded.offset)
+        if self._term is not term:
+            raise NotController("the controller's term is over")
+        return MetadataUpdate(-1, encoded.offset, [], encoded.parts)
 
-    def _require_later(self, followed: Followed) -> _Term:
+    def _require_later(self, followed: Followed) -> Term:
         """The term, unless somebody has followed this metadata in a later controller epoch.
 
         Then another controller serves. Or that epoch was lost with a directory: the next one is
@@ -461,17 +454,11 @@ class ControllerActor:
             raise NotController(f"controller epoch {term.quorum.epoch} is over")
         return term
 
-    def _saw(self, term: _Term, broker_id: int, offset: int) -> None:
-        """A broker says how much metadata it has applied."""
-        now_ms = self._runtime.now_ms()
-        caught_up_ms = now_ms if offset >= term.committed else _seen(term, broker_id)[2]
-        term.seen[broker_id] = (offset, now_ms, caught_up_ms)
-
-    async def _news(self, term: _Term, max_wait_ms: int) -> None:
+    async def _news(self, term: Term, max_wait_ms: int) -> None:
         """Wait until something is committed, but not for long."""
         news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         term.followers[news] = None
-        timer = self._runtime.call_later(max_wait_ms, lambda: _finish(news))
+        timer = self._runtime.call_later(max_wait_ms, lambda: finish(news))
         try:
             await news
         finally:
@@ -497,9 +484,9 @@ class ControllerActor:
         self._append(term, term.machine.voters.joined(self._following(term)).records)
         self._broker_ids = sorted({*self._broker_ids, asked.broker_id})
         if asked.ack_when_committed:
-            await self._committed(term, term.machine.image.offset)
+            await term.until_committed(term.machine.image.offset)
 
-    async def _bring_level(self, term: _Term, asked: AddVoter) -> bool:
+    async def _bring_level(self, term: Term, asked: AddVoter) -> bool:
         voter = (asked.broker_id, asked.directory_id)
         try:
             async with asyncio.timeout(asked.timeout_ms / 1000):
@@ -518,7 +505,7 @@ class ControllerActor:
         term = self._serving()
         decision = term.machine.voters.remove(asked, term.committed, self._following(term))
         self._append(term, decision.records)
-        await self._committed(term, term.machine.image.offset)
+        await term.until_committed(term.machine.image.offset)
 
     def _grow(self) -> None:
         """Use brokers that have come to stay: for the internal topics, and as voters (KIP-853)."""
@@ -533,7 +520,7 @@ class ControllerActor:
         if wanted is not None:
             self._runtime.start(self._change_voters(term, wanted), "change the voters")
 
-    async def _change_voters(self, term: _Term, wanted: AddVoter | RemoveVoter) -> None:
+    async def _change_voters(self, term: Term, wanted: AddVoter | RemoveVoter) -> None:
         log.info("the voters change by themselves: %s", wanted)
         try:
             if isinstance(wanted, AddVoter):
@@ -544,7 +531,7 @@ class ControllerActor:
             log.info("the voters stay as they are: %s", refused)
             term.machine.voters.postpone(self._session_ms())
 
-    def _following(self, term: _Term) -> Voters:
+    def _following(self, term: Term) -> Voters:
         """The voters that were heard within the lease."""
         return term.quorum.heard_since(self._runtime.monotonic_ms() - self._lease_ms)
 
@@ -553,7 +540,7 @@ class ControllerActor:
         term = self._serving()
         voters = [QuorumReplica(*one) for one in term.quorum.progress()]
         observers = [
-            QuorumReplica(broker.broker_id, broker.directory_id, *_seen(term, broker.broker_id))
+            QuorumReplica(broker.broker_id, broker.directory_id, *term.seen_of(broker.broker_id))
             for broker in term.machine.image.brokers.values()
             if (broker.broker_id, broker.directory_id) not in term.quorum.voters
         ]
@@ -564,22 +551,3 @@ class ControllerActor:
             voters=voters,
             observers=observers,
         )
-
-
-def _voter_of(term: _Term, broker_id: int) -> tuple[int, str] | None:
-    """The broker's copy of the metadata log, if it votes.
-
-    What one that does not vote has promised is nobody's concern: it is not asked for its promise.
-    """
-    broker = term.machine.image.brokers.get(broker_id)
-    voter = None if broker is None else (broker_id, broker.directory_id)
-    return voter if voter in term.quorum.voters else None
-
-
-def _seen(term: _Term, broker_id: int) -> tuple[int, int, int]:
-    return term.seen.get(broker_id, (-1, -1, -1))
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

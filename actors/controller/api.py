@@ -131,6 +131,8 @@ class MetadataUpdate(NamedTuple):
     from_offset: int
     to_offset: int
     records: list[Record]
+    parts: tuple[bytes, ...] = ()
+    """A snapshot's records instead, encoded (`metadata.snapshots`)."""
 
 
 @distinct

@@ -6,7 +6,6 @@ changes leaders may ask for (KIP-497, KIP-903).
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -324,10 +323,7 @@ def _outcome(
 
     A leader that ends a reassignment which takes its replica away is told who leads now.
     """
-    after = copy.copy(state)
-    if record is not None:
-        after.incarnations = dict(state.incarnations)
-        after.change(record)
+    after = state if record is None else state.changed(record)
     moved = after.leader != state.leader
     error = NewLeaderElected.code if moved else IsrOutcome(*key).error
     message = f"broker {after.leader} leads in epoch {after.leader_epoch}" if moved else None

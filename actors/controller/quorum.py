@@ -409,9 +409,16 @@ class VoterQuorum:
             voter.next_offset = self._log.boundary(answer.next_offset)
 
     async def install_snapshot(self, snapshot: LogSnapshot) -> None:
-        """Replace everything below the snapshot by it, here and on all voters that answer."""
+        """Replace everything below the snapshot by it, here and on all voters that answer.
+
+        One after the other: while a voter writes a snapshot only the others take entries.
+        """
         self._log = _Adopted(snapshot, self._log.since(snapshot.offset))
-        await self._gathered(self._voters, lambda voter: self._install(voter, snapshot))
+        for voter in tuple(self._voters):
+            try:
+                await self._install(voter, snapshot)
+            except _LOST as lost:
+                log.info("voter %d does not take the snapshot: %s", voter.broker_id, lost)
 
     async def _install(self, voter: _Voter, snapshot: LogSnapshot) -> None:
         asked = (self.epoch, snapshot, self._name, voter.directory_id)

@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
@@ -136,9 +136,11 @@ class GatewayActor:
         """Who is here: for adoption by a restarted Broker."""
         return {"name": self._name, "pid": os.getpid(), "connections": len(self._connections)}
 
-    async def apply_metadata(self, from_offset: int, to_offset: int, records: list[Any]) -> None:
-        """Take in metadata records that the Broker pushes."""
-        await self.cluster.apply_metadata(from_offset, to_offset, records)
+    async def apply_metadata(
+        self, from_offset: int, to_offset: int, records: list[Any], parts: Sequence[bytes] = ()
+    ) -> None:
+        """Take in metadata that the Broker pushes."""
+        await self.cluster.apply_metadata(from_offset, to_offset, records, parts)
         await self._serve_when_known()
 
     async def apply_routes(self, update: RouteUpdate) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import ConfigChanged, Record
+from raylog.actors.metadata.snapshots import MetadataCopy
 from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import Link, Runtime
@@ -53,6 +54,7 @@ class ClusterView:
         self.configs_version = 0
         """Moves on with every change of a configuration."""
         self._runtime = runtime
+        self._copy = MetadataCopy(runtime, self.image)
         self._told: dict[PartitionKey, Route] = {}
         """The Broker's routes, open or not."""
         self._routes: dict[PartitionKey, OpenRoute] = {}
@@ -63,14 +65,14 @@ class ClusterView:
         self._changed: list[Callable[[], None]] = []
 
     async def apply_metadata(
-        self, from_offset: int, to_offset: int, records: Sequence[Record]
+        self,
+        from_offset: int,
+        to_offset: int,
+        records: Sequence[Record],
+        parts: Sequence[bytes] = (),
     ) -> None:
-        """Apply records of the metadata log; from_offset -1 brings a whole snapshot."""
-        if not self.image.apply_update(from_offset, to_offset, records):
-            if to_offset > self.image.offset:
-                raise ValueError(
-                    f"metadata from offset {from_offset} came, {self.image.offset} was expected"
-                )
+        """Apply records of the metadata log; from_offset -1 brings a whole snapshot in parts."""
+        if not await self._copy.take_in(from_offset, to_offset, records, parts):
             return
         if from_offset < 0 or any(isinstance(record, ConfigChanged) for record in records):
             self.configs_version += 1

@@ -24,7 +24,8 @@ from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreated, TopicDeleted
+from raylog.actors.metadata.records import PartitionCreated, Record, TopicDeleted
+from raylog.actors.metadata.snapshots import MetadataCopy
 from raylog.actors.names import OFFSETS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import Link, LinkRequest, Runtime
@@ -62,6 +63,7 @@ class GroupCoordinatorActor:
         self._start_up = BrokerSettings(settings)
         self._settings = group_settings(self._start_up)
         self._image = MetadataImage()
+        self._copy = MetadataCopy(runtime, self._image)
         self._assigning = Assigning()
         self._processes = AssignorProcesses()
         self._transactions = TransactionCoordinators(runtime, broker_name(cluster_id, broker_id))
@@ -101,15 +103,19 @@ class GroupCoordinatorActor:
     # ---- what the Broker pushes ----------------------------------------------------------
 
     async def apply_metadata(
-        self, from_offset: int, to_offset: int, records: Sequence[Record]
+        self,
+        from_offset: int,
+        to_offset: int,
+        records: Sequence[Record],
+        parts: Sequence[bytes] = (),
     ) -> None:
-        """Take in metadata; from_offset -1 brings a whole snapshot."""
-        deleted = _deleted(self._image, from_offset, records)
-        if not self._image.apply_update(from_offset, to_offset, records):
-            if to_offset > self._image.offset:
-                raise ValueError(
-                    f"metadata from offset {from_offset} came, {self._image.offset} was expected"
-                )
+        """Take in metadata; from_offset -1 brings a whole snapshot in parts."""
+        deleted: set[str] = set()
+
+        def changing(whole: MetadataImage | None) -> None:
+            deleted.update(_deleted(self._image, whole, records))
+
+        if not await self._copy.take_in(from_offset, to_offset, records, parts, changing):
             return
         self._shards.close_lost()
         changed = {
@@ -117,6 +123,8 @@ class GroupCoordinatorActor:
             for record in records
             if isinstance(record, PartitionCreated) and record.topic_id in self._image.topics
         }
+        if from_offset < 0:
+            changed = set(self._image.topic_ids)
         if deleted or changed:
             for host in self._shards:
                 host.topics_changed(deleted, changed)
@@ -229,10 +237,11 @@ class GroupCoordinatorActor:
             host.ask(asked, answered)
 
 
-def _deleted(image: MetadataImage, from_offset: int, records: Sequence[Record]) -> set[str]:
-    """Names of the topics that an update will take away."""
-    if from_offset < 0:
-        kept = {record.topic_id for record in records if isinstance(record, TopicCreated)}
-        return {topic.name for topic_id, topic in image.topics.items() if topic_id not in kept}
+def _deleted(
+    image: MetadataImage, whole: MetadataImage | None, records: Sequence[Record]
+) -> set[str]:
+    """Names of the topics that an update will take away, by its records or with another image."""
+    if whole is not None:
+        return {one.name for topic_id, one in image.topics.items() if topic_id not in whole.topics}
     gone = {record.topic_id for record in records if isinstance(record, TopicDeleted)}
     return {image.topics[topic_id].name for topic_id in gone if topic_id in image.topics}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from raylog.actors.config import ResourceType, stored
 from raylog.actors.metadata.followed import Followed
@@ -29,10 +29,11 @@ from raylog.actors.metadata.records import (
     Voters,
     VotersChanged,
 )
+from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """A broker as the cluster knows it."""
 
@@ -54,9 +55,9 @@ class BrokerRegistration:
         return not (self.fenced or self.shutting_down)
 
 
-@dataclass(slots=True)
-class PartitionState:
-    """One partition: who holds it, who is in sync, who leads."""
+@distinct
+class PartitionState(NamedTuple):
+    """One partition: who holds it, who is in sync, who leads. The fields of PartitionCreated."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -64,7 +65,7 @@ class PartitionState:
     """Broker id, or NO_LEADER."""
     leader_epoch: int
     partition_epoch: int
-    incarnations: dict[int, str]
+    incarnations: Mapping[int, str]
     """Broker id to the opening of its log that last counted; none before the first opening."""
     adding_replicas: tuple[int, ...] = ()
     """Of `replicas`, those that a reassignment under way adds (KIP-455)."""
@@ -82,33 +83,34 @@ class PartitionState:
         """Whether a reassignment is under way."""
         return bool(self.adding_replicas or self.removing_replicas)
 
-    def change(self, record: PartitionChanged) -> None:
-        """Become what the record says."""
-        if record.leader is not None:
-            self.leader = record.leader
-            self.leader_epoch += 1
-        if record.isr is not None:
-            self.isr = record.isr
-        if record.incarnations is not None:
-            self.incarnations.update(record.incarnations)
-        self._assign(record)
-        if record.elr is not None:
-            self.elr = record.elr
-        if record.last_known_elr is not None:
-            self.last_known_elr = record.last_known_elr
-        if record.lacking is not None:
-            self.lacking = record.lacking
-        self.partition_epoch += 1
+    def changed(self, record: PartitionChanged) -> PartitionState:
+        """What it becomes by a record; None in it leaves a field as it is."""
+        led_anew = record.leader is not None
+        return PartitionState(
+            _or(record.replicas, self.replicas),
+            _or(record.isr, self.isr),
+            self.leader if record.leader is None else record.leader,
+            self.leader_epoch + led_anew,
+            self.partition_epoch + 1,
+            self._incarnations_after(record),
+            _or(record.adding_replicas, self.adding_replicas),
+            _or(record.removing_replicas, self.removing_replicas),
+            _or(record.elr, self.elr),
+            _or(record.last_known_elr, self.last_known_elr),
+            _or(record.lacking, self.lacking),
+        )
 
-    def _assign(self, record: PartitionChanged) -> None:
-        if record.replicas is not None:
-            self.replicas = record.replicas
-            for gone in self.incarnations.keys() - set(record.replicas):
-                del self.incarnations[gone]
-        if record.adding_replicas is not None:
-            self.adding_replicas = record.adding_replicas
-        if record.removing_replicas is not None:
-            self.removing_replicas = record.removing_replicas
+    def _incarnations_after(self, record: PartitionChanged) -> Mapping[int, str]:
+        if record.incarnations is None and record.replicas is None:
+            return self.incarnations
+        known = {**self.incarnations, **(record.incarnations or {})}
+        if record.replicas is None:
+            return known
+        return {one: opening for one, opening in known.items() if one in record.replicas}
+
+
+def _or(new: tuple[int, ...] | None, old: tuple[int, ...]) -> tuple[int, ...]:
+    return old if new is None else new
 
 
 @dataclass(slots=True)
@@ -118,13 +120,17 @@ class Topic:
     topic_id: TopicId
     name: str
     partitions: list[PartitionState] = field(default_factory=list)
+    generation: int = field(default=0, compare=False, repr=False)
+    """Of the image to which the list belongs: an older one is part of a snapshot."""
 
 
 @dataclass(slots=True)
 class MetadataImage:
     """Everything the metadata log says, up to `offset` (exclusive).
 
-    Changed only by `apply`. Readers must not change what they get from it.
+    Changed only by `apply`. Readers must not change what they get from it. What it is made of is
+    put in place of the old and never changed itself, but for the lists of topics that no snapshot
+    has: so a snapshot is taken at once, however large the image is.
     """
 
     offset: int = 0
@@ -147,6 +153,8 @@ class MetadataImage:
     next_producer_id: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list, compare=False)
     """(controller epoch, offset of a record of it), as far back as single records were applied."""
+    generation: int = field(default=0, compare=False, repr=False)
+    """How many snapshots were taken."""
 
     @property
     def followed(self) -> Followed:
@@ -174,15 +182,36 @@ class MetadataImage:
         A `from_offset` of -1 is a snapshot that replaces everything.
         """
         if from_offset == -1:
-            self.__init__()  # type: ignore[misc]  # emptied in place: readers hold this object
-            self.apply_all(records)
-            self.offset = to_offset
-            self.epochs = [(self.controller_epoch, to_offset - 1)] if to_offset else []
+            whole = MetadataImage()
+            whole.apply_all(records)
+            whole.ends_at(to_offset)
+            self.become(whole)
             return True
         if from_offset != self.offset:
             return False
         self.apply_all(records)
         return True
+
+    def ends_at(self, offset: int) -> None:
+        """What was applied stands for the log up to an offset: it was a snapshot."""
+        self.offset = offset
+        self.epochs = [(self.controller_epoch, offset - 1)] if offset else []
+
+    def become(self, whole: MetadataImage) -> None:
+        """Take over all that another image has, which nobody may use any more.
+
+        Readers hold this object.
+        """
+        for one in fields(self):
+            setattr(self, one.name, getattr(whole, one.name))
+
+    def own_topic(self, topic_id: TopicId) -> Topic:
+        """A topic whose list may be changed: a copy takes the place of one that a snapshot has."""
+        topic = self.topics[topic_id]
+        if topic.generation != self.generation:
+            topic = Topic(topic_id, topic.name, topic.partitions.copy(), self.generation)
+            self.topics[topic_id] = topic
+        return topic
 
     def topic(self, name: str) -> Topic | None:
         """The topic of that name."""
@@ -211,26 +240,46 @@ class MetadataImage:
         """Brokers that may lead, by id."""
         return [self.brokers[one] for one in sorted(self.brokers) if self.brokers[one].is_live]
 
-    def snapshot(self) -> list[Record]:
-        """Records that add up to this image, without what was overwritten."""
-        records: list[Record] = [LeaderChanged(self.controller_epoch, self.controller)]
-        if self.cluster_id:
-            records.append(ClusterNamed(self.cluster_id, self.metadata_id))
-        records.append(VotersChanged(self.voters, self.kept_out))
-        for broker in self.brokers.values():
-            records.extend(_broker_records(broker))
-        for topic in self.topics.values():
-            records.extend(_topic_records(topic))
-        for (resource_type, name), settings in self.configs.items():
-            records.extend(
-                ConfigChanged(resource_type, name, key, value) for key, value in settings.items()
-            )
-        records.extend(
-            FeatureChanged(name, level, self.features_epoch)
-            for name, level in self.features.items()
-        )
-        records.append(ProducerIdsAllocated(-1, -1, self.next_producer_id))
-        return records
+    def snapshot(self) -> Snapshot:
+        """This image as it is now."""
+        self.generation += 1
+        return Snapshot(self)
+
+
+class Snapshot:
+    """Records that add up to an image as it was at an offset, without what was overwritten.
+
+    They are made one by one as they are asked for; changes of the image meanwhile do not show.
+    """
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.offset = image.offset
+        self._first: list[Record] = [LeaderChanged(image.controller_epoch, image.controller)]
+        if image.cluster_id:
+            self._first.append(ClusterNamed(image.cluster_id, image.metadata_id))
+        self._first.append(VotersChanged(image.voters, image.kept_out))
+        self._brokers = list(image.brokers.values())
+        self._topics = list(image.topics.values())
+        self._configs = list(image.configs.items())
+        self._last: list[Record] = [
+            FeatureChanged(name, level, image.features_epoch)
+            for name, level in image.features.items()
+        ]
+        self._last.append(ProducerIdsAllocated(-1, -1, image.next_producer_id))
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records in order."""
+        yield from self._first
+        for broker in self._brokers:
+            yield from _broker_records(broker)
+        for topic in self._topics:
+            yield TopicCreated(topic.topic_id, topic.name)
+            for index, partition in enumerate(topic.partitions):
+                yield PartitionCreated(topic.topic_id, index, *partition)
+        for (resource_type, name), settings in self._configs:
+            for key, value in settings.items():
+                yield ConfigChanged(resource_type, name, key, value)
+        yield from self._last
 
 
 def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
@@ -248,26 +297,6 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
     )
     if broker.shutting_down:
         yield BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
-
-
-def _topic_records(topic: Topic) -> Iterator[Record]:
-    yield TopicCreated(topic.topic_id, topic.name)
-    for index, partition in enumerate(topic.partitions):
-        yield PartitionCreated(
-            topic_id=topic.topic_id,
-            partition=index,
-            replicas=partition.replicas,
-            isr=partition.isr,
-            leader=partition.leader,
-            leader_epoch=partition.leader_epoch,
-            partition_epoch=partition.partition_epoch,
-            incarnations=dict(partition.incarnations),
-            adding_replicas=partition.adding_replicas,
-            removing_replicas=partition.removing_replicas,
-            elr=partition.elr,
-            last_known_elr=partition.last_known_elr,
-            lacking=partition.lacking,
-        )
 
 
 def _leader_changed(image: MetadataImage, record: LeaderChanged) -> None:
@@ -304,44 +333,32 @@ def _broker_unregistered(image: MetadataImage, record: BrokerUnregistered) -> No
 
 
 def _broker_fenced(image: MetadataImage, record: BrokerFenced) -> None:
-    image.brokers[record.broker_id].fenced = True
+    image.brokers[record.broker_id] = replace(image.brokers[record.broker_id], fenced=True)
 
 
 def _broker_unfenced(image: MetadataImage, record: BrokerUnfenced) -> None:
-    image.brokers[record.broker_id].fenced = False
+    image.brokers[record.broker_id] = replace(image.brokers[record.broker_id], fenced=False)
 
 
 def _broker_shutting_down(image: MetadataImage, record: BrokerShuttingDown) -> None:
-    image.brokers[record.broker_id].shutting_down = True
+    image.brokers[record.broker_id] = replace(image.brokers[record.broker_id], shutting_down=True)
 
 
 def _topic_created(image: MetadataImage, record: TopicCreated) -> None:
-    image.topics[record.topic_id] = Topic(record.topic_id, record.name)
+    generation = image.generation
+    image.topics[record.topic_id] = Topic(record.topic_id, record.name, generation=generation)
     image.topic_ids[record.name] = record.topic_id
 
 
 def _partition_created(image: MetadataImage, record: PartitionCreated) -> None:
-    partitions = image.topics[record.topic_id].partitions
+    partitions = image.own_topic(record.topic_id).partitions
     assert record.partition == len(partitions), "partitions are created in order"
-    partitions.append(
-        PartitionState(
-            replicas=record.replicas,
-            isr=record.isr,
-            leader=record.leader,
-            leader_epoch=record.leader_epoch,
-            partition_epoch=record.partition_epoch,
-            incarnations=dict(record.incarnations),
-            adding_replicas=record.adding_replicas,
-            removing_replicas=record.removing_replicas,
-            elr=record.elr,
-            last_known_elr=record.last_known_elr,
-            lacking=record.lacking,
-        )
-    )
+    partitions.append(PartitionState(*record[2:]))
 
 
 def _partition_changed(image: MetadataImage, record: PartitionChanged) -> None:
-    image.topics[record.topic_id].partitions[record.partition].change(record)
+    partitions = image.own_topic(record.topic_id).partitions
+    partitions[record.partition] = partitions[record.partition].changed(record)
 
 
 def _topic_deleted(image: MetadataImage, record: TopicDeleted) -> None:
@@ -352,13 +369,15 @@ def _topic_deleted(image: MetadataImage, record: TopicDeleted) -> None:
 
 def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
     resource = (record.resource_type, record.resource_name)
-    settings = image.configs.setdefault(resource, {})
+    settings = dict(image.configs.get(resource, {}))
     if record.value is None:
         settings.pop(record.key, None)
     else:
         settings[record.key] = stored(record.resource_type, record.key, record.value)
-    if not settings:
-        del image.configs[resource]
+    if settings:
+        image.configs[resource] = settings
+    else:
+        image.configs.pop(resource, None)
 
 
 def _feature_changed(image: MetadataImage, record: FeatureChanged) -> None:

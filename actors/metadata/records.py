@@ -7,8 +7,8 @@ knew. Broker, leader and partition epochs only grow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -261,7 +261,26 @@ def _is_record(data: bytes) -> bool:
 def decode_record(data: bytes) -> Record:
     """The record of its bytes; raises MetadataCorrupt for what is none."""
     try:
-        number, _version, *values = msgpack.unpackb(data, use_list=False, strict_map_key=False)
-        return _KINDS[number](*values)
+        return _record_of(msgpack.unpackb(data, use_list=False, strict_map_key=False))
     except (ValueError, KeyError, TypeError) as broken:
         raise MetadataCorrupt(f"no metadata record: {data[:32]!r}") from broken
+
+
+def join_records(encoded: Sequence[bytes]) -> bytes:
+    """One value of several encoded records."""
+    header: bytes = msgpack.Packer().pack_array_header(len(encoded))
+    return b"".join((header, *encoded))
+
+
+def decode_records(joined: bytes) -> list[Record]:
+    """The records that `join_records` has joined; raises MetadataCorrupt for anything else."""
+    try:
+        values = msgpack.unpackb(joined, use_list=False, strict_map_key=False)
+        return list(map(_record_of, values))
+    except (ValueError, KeyError, TypeError) as broken:
+        raise MetadataCorrupt(f"no metadata records: {joined[:32]!r}") from broken
+
+
+def _record_of(values: tuple[Any, ...]) -> Record:
+    number, _version, *rest = values
+    return _KINDS[number](*rest)

@@ -72,9 +72,11 @@ class Port:
         """Who is here."""
         return {"name": self._name}
 
-    async def apply_metadata(self, from_offset: int, to_offset: int, records: list[Any]) -> None:
+    async def apply_metadata(
+        self, from_offset: int, to_offset: int, records: list[Any], parts: Sequence[bytes] = ()
+    ) -> None:
         """Take in metadata."""
-        await self.view.apply_metadata(from_offset, to_offset, records)
+        await self.view.apply_metadata(from_offset, to_offset, records, parts)
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in routes."""

@@ -20,6 +20,7 @@ from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Record
+from raylog.actors.metadata.snapshots import MetadataCopy
 from raylog.actors.names import TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import ActorGone, Link, LinkRequest, PeerLost, PeerTimeout, Runtime
@@ -72,6 +73,7 @@ class TransactionCoordinatorActor:
         self._broker = broker_name(cluster_id, broker_id)
         self._settings = transaction_settings(BrokerSettings(settings))
         self._image = MetadataImage()
+        self._copy = MetadataCopy(runtime, self._image)
         self.failpoints = Failpoints()
         self._producer_ids = ProducerIdPool()
         self._awaiting_ids: list[Callable[[], None]] = []
@@ -108,14 +110,14 @@ class TransactionCoordinatorActor:
     # ---- what the Broker pushes ----------------------------------------------------------
 
     async def apply_metadata(
-        self, from_offset: int, to_offset: int, records: Sequence[Record]
+        self,
+        from_offset: int,
+        to_offset: int,
+        records: Sequence[Record],
+        parts: Sequence[bytes] = (),
     ) -> None:
-        """Take in metadata; from_offset -1 brings a whole snapshot."""
-        if not self._image.apply_update(from_offset, to_offset, records):
-            if to_offset > self._image.offset:
-                raise ValueError(
-                    f"metadata from offset {from_offset} came, {self._image.offset} was expected"
-                )
+        """Take in metadata; from_offset -1 brings a whole snapshot in parts."""
+        if not await self._copy.take_in(from_offset, to_offset, records, parts):
             return
         self._shards.close_lost()
         self._sender.metadata_changed()

@@ -1,5 +1,7 @@
 """The controller's machine under any sequence of events keeps its promises."""
 
+from copy import deepcopy
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -30,7 +32,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
-from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.image import MetadataImage, PartitionState, Snapshot
 from raylog.actors.metadata.records import (
     NO_LEADER,
     LeaderChanged,
@@ -57,6 +59,8 @@ class ControllerHistory(RuleBasedStateMachine):
         self.epochs: dict[tuple[TopicId, int], tuple[int, int]] = {}
         self.leaders: dict[tuple[TopicId, int, int], int] = {}
         """(topic id, partition, leader epoch) to the leader of that epoch."""
+        self.taken: list[tuple[Snapshot, MetadataImage]] = []
+        """The last snapshots, and the image when each was taken."""
         self.shadow = MetadataImage()
         self.shadow.apply_update(-1, self.world.image.offset, self.world.image.snapshot())
 
@@ -260,11 +264,20 @@ class ControllerHistory(RuleBasedStateMachine):
         assert self.shadow == self.world.image
 
     @invariant()
+    def a_snapshot_stays_as_it_was_taken(self) -> None:
+        for snapshot, was in self.taken:
+            copy = MetadataImage()
+            copy.apply_update(-1, snapshot.offset, snapshot)
+            assert copy == was
+        was = deepcopy(self.world.image)
+        self.taken = [*self.taken[-3:], (self.world.image.snapshot(), was)]
+
+    @invariant()
     def a_snapshot_is_the_image(self) -> None:
         copy = MetadataImage()
         copy.apply_update(-1, self.world.image.offset, self.world.image.snapshot())
         assert copy == self.world.image
-        assert isinstance(self.world.image.snapshot()[0], LeaderChanged)
+        assert isinstance(next(iter(self.world.image.snapshot())), LeaderChanged)
 
 
 TestControllerHistory = ControllerHistory.TestCase

@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from raylog.actors.broker.actor import BrokerActor, broker_spec
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import CreateTopics, NewTopic, TopicOutcome
+from raylog.actors.controller.api import CreateTopics, MetadataUpdate, NewTopic, TopicOutcome
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Record
 from raylog.actors.names import (
@@ -35,6 +35,7 @@ from raylog.actors.ports import (
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.actors.runtime.inproc import InprocWorld
 from raylog.wire.errors import InvalidRequest, NotController
+from tests.support.metadata import take_in
 
 CLUSTER = "cluster"
 TIMEOUT_MS = 5_000
@@ -117,8 +118,10 @@ class NotingGateway(Silent):
     async def ping(self) -> dict[str, str]:
         return {"name": self.name}
 
-    async def apply_metadata(self, begin: int, end: int, records: list[Record]) -> None:
-        if not self.image.apply_update(begin, end, records):
+    async def apply_metadata(
+        self, begin: int, end: int, records: list[Record], parts: Sequence[bytes] = ()
+    ) -> None:
+        if not take_in(self.image, MetadataUpdate(begin, end, records, tuple(parts))):
             raise ValueError(f"{begin} follows {self.image.offset}")
 
     async def apply_routes(self, update: RouteUpdate) -> None:

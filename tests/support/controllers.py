@@ -7,6 +7,7 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import BrokerHeartbeat, CreateTopics, NewTopic, RegisterBroker
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.metadata.image import PartitionState
 from raylog.actors.metadata.records import Record
 from raylog.actors.ports import TopicId
 
@@ -69,6 +70,17 @@ class Controlled:
         (outcome,) = self.carry(self.machine.topics.create(CreateTopics([asked])))
         assert outcome.error == 0, outcome.message
         return outcome.topic_id
+
+    def state(self, topic_id: TopicId, index: int = 0) -> PartitionState:
+        """A partition as it stands now."""
+        return self.image.topics[topic_id].partitions[index]
+
+    def standing(
+        self, topic_id: TopicId, index: int = 0
+    ) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+        """Its leader, who is in sync, who is eligible."""
+        state = self.state(topic_id, index)
+        return state.leader, state.isr, state.elr
 
     def pass_time(self, elapsed_ms: int, *alive: int) -> None:
         """Let time pass in which these brokers are heard and the controller is awake."""

@@ -24,6 +24,7 @@ from raylog.wire.frame import LENGTH_BYTES, decode_response
 from raylog.wire.records import NO_PRODUCER_ID, BatchHeader, assign, iter_batches, read_header
 from raylog.wire.schema import layout_of
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.metadata import snapshot_of
 from tests.support.pending_offsets import FakeTransactions
 from tests.support.shards import id_of, topic_records
 
@@ -222,7 +223,7 @@ class CoordinatorWorld:
             *topic_records(OFFSETS_TOPIC, partitions, leader=leader),
             *topic_records("t", 3),
         ]
-        await self.actor.apply_metadata(-1, len(records), records)
+        await self.actor.apply_metadata(*snapshot_of(len(records), records))
         if leader == BROKER:
             await self.route()
 

@@ -84,6 +84,9 @@ class FakeRuntime:
         return self._now_ms
 
     async def sleep(self, seconds: float) -> None:
+        if not seconds:
+            await asyncio.sleep(0)  # others run meanwhile; no time passes
+            return
         woken = asyncio.get_running_loop().create_future()
         timer = self.call_later(seconds * 1000, lambda: woken.set_result(None))
         try:

@@ -32,6 +32,7 @@ from raylog.wire.errors import ErrorCode
 from raylog.wire.schema import layout_of
 from tests.support.coordinator_world import ADDRESS, BROKER, Asking, FakeLog, HoldingLink
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
+from tests.support.metadata import snapshot_of
 from tests.support.shards import id_of, topic_records
 
 CLUSTER = "test-cluster"
@@ -230,7 +231,7 @@ class TransactionActorWorld:
             cluster_id=CLUSTER,
             settings=self.settings,
         )
-        await self.actor.apply_metadata(-1, len(self.records), self.records)
+        await self.actor.apply_metadata(*snapshot_of(len(self.records), self.records))
 
     async def route(self, leader_epoch: int = 0) -> None:
         """Its partition is served here."""

@@ -141,8 +141,7 @@ def test_who_is_near() -> None:
     assert replica_in_rack(image, state, 0, "d") is None
     image.apply(BrokerShuttingDown(2, 1))
     assert replica_in_rack(image, state, 0, "b") == 3
-    state.leader = -1
-    assert replica_in_rack(image, state, 0, "b") is None
+    assert replica_in_rack(image, state._replace(leader=-1), 0, "b") is None
 
 
 # ---- followers -------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from raylog.actors.metadata.records import PartitionCreated, TopicCreated
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import PeerLost
 from tests.support.gateway_world import FakeLink, FakeRuntime, settle, topic_id
+from tests.support.metadata import snapshot_of
 
 TOPIC = topic_id("t")
 HERE = 0
@@ -48,7 +49,7 @@ class World:
     async def begin(self) -> None:
         created = [TopicCreated(TOPIC, "t")]
         parts = [PartitionCreated(TOPIC, index, (HERE,), (HERE,), HERE) for index in (0, 1)]
-        await self.view.apply_metadata(-1, 3, [*created, *parts])
+        await self.view.apply_metadata(*snapshot_of(3, [*created, *parts]))
         await self.route("old", 0, 1)
 
     async def route(self, address: str, *partitions: int) -> None:

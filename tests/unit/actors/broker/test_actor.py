@@ -5,7 +5,7 @@ import errno
 import json
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,11 @@ from raylog.actors.controller.api import (
     ConfigAlteration,
     ConfigOp,
     DeleteTopics,
+    Follow,
+    MetadataUpdate,
     NewTopic,
 )
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import Record
 from raylog.actors.names import REPLICA, broker_name, controller_name
 from raylog.actors.ports import PartitionStatus
@@ -37,6 +40,7 @@ from raylog.wire.errors import (
     KafkaStorageError,
 )
 from tests.support.brokers import CLUSTER, NotingCluster, NotingGateway, NotingReplica
+from tests.support.metadata import take_in
 
 Story = Callable[[NotingCluster], Awaitable[None]]
 
@@ -267,8 +271,10 @@ def test_adopted_children_know_their_topics_at_every_moment(tmp_path: Path) -> N
     known: list[int] = []
 
     class Noting(NotingGateway):
-        async def apply_metadata(self, begin: int, end: int, records: list[Record]) -> None:
-            await super().apply_metadata(begin, end, records)
+        async def apply_metadata(
+            self, begin: int, end: int, records: list[Record], parts: Sequence[bytes] = ()
+        ) -> None:
+            await super().apply_metadata(begin, end, records, parts)
             known.append(len(self.image.topics))
 
     async def told() -> None:
@@ -286,6 +292,32 @@ def test_adopted_children_know_their_topics_at_every_moment(tmp_path: Path) -> N
         await cluster.down()
 
     asyncio.run(told())
+
+
+def test_a_snapshot_of_a_controller_that_knew_no_parts_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow = ControllerActor.follow
+
+    async def in_records(controller: ControllerActor, asked: Follow) -> MetadataUpdate:
+        update = await follow(controller, asked)
+        if asked.offset:
+            return update
+        image = MetadataImage()
+        take_in(image, update)
+        return MetadataUpdate(-1, image.offset, list(image.snapshot()))
+
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 3, 1))
+        before = dict(await cluster.routes(3))
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert await cluster.routes(3) == before
+        assert set(cluster.gateways()[0].image.topic_ids) == {"t"}
+
+    monkeypatch.setattr(ControllerActor, "follow", in_records)
+    tell(story, tmp_path)
 
 
 def test_a_replica_that_does_not_say_what_it_has_open_is_not_adopted(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import pytest
 from raylog.actors.broker.followed import NOTE_MS, FollowedMetadata
 from raylog.actors.broker.identity import DataDirectory, Identity
 from raylog.actors.broker.joining import RETRY_MS, keep_joining
-from raylog.actors.controller.api import MetadataUpdate
 from raylog.actors.metadata.followed import Followed, MetadataRefused
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import ClusterNamed, LeaderChanged, Record, TopicCreated
 from raylog.actors.ports import TopicId
 from raylog.actors.simulation.loop import run_in_virtual_time
 from raylog.storage.disk import OsDisk
+from tests.support.metadata import image_of
 from tests.support.virtual import VirtualWorld
 
 
@@ -144,7 +144,7 @@ def test_a_snapshot_is_refused_that_lacks_what_was_followed(
         topic = TopicCreated(TopicId(b"t" * 16), "t")
         first = LeaderChanged(epoch)
         records: list[Record] = [first, ClusterNamed("c", metadata_id), topic]
-        snapshot = MetadataUpdate(-1, offset, records)
+        snapshot = image_of(offset, records)
         if refused:
             with pytest.raises(MetadataRefused, match="broker 3 cannot follow the metadata"):
                 bed.followed.check(snapshot)

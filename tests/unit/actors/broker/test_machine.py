@@ -20,6 +20,7 @@ from raylog.actors.broker.effects import (
 from raylog.actors.broker.machine import RETRY_OPEN_MS, Phase
 from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerRegistered,
@@ -52,6 +53,7 @@ from tests.support.broker_machine import (
     routed,
     unrouted,
 )
+from tests.support.metadata import image_of
 
 
 def settled(broker: Broker) -> bool:
@@ -247,6 +249,11 @@ def test_a_lost_spare_is_replaced() -> None:
     assert broker.ready(R0) == [EndReplica(R0)]  # it was given up meanwhile
 
 
+def replaced(offset: int, records: list[Record]) -> tuple[MetadataUpdate, MetadataImage]:
+    """A snapshot, as it comes when it is decoded."""
+    return MetadataUpdate(-1, offset, []), image_of(offset, records)
+
+
 def test_processes_that_keep_dying_are_started_ever_more_slowly() -> None:
     broker = Broker(spares=1)
     (effect,) = broker.begin()
@@ -422,7 +429,7 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         PartitionCreated(U, 1, (0,), (0,), 0),
     ]
     told = leadership(U, 0, epoch=4, partition_epoch=9, incarnation=broker.incarnations()[(U, 0)])
-    assert broker.machine.apply(MetadataUpdate(-1, 50, records)) == [
+    assert broker.machine.apply(*replaced(50, records)) == [
         unrouted((T, 0)),
         ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)], keep=True),
         OpenPartitions(R0, [opening("u", U, 1)]),
@@ -441,7 +448,7 @@ def test_what_a_snapshot_does_not_have_here_is_kept_whatever_became_of_it() -> N
     broker.ready(R0)
     broker.opened(R0, (T, 0), (T, 1), (U, 0))
     moved = PartitionCreated(T, 0, (1,), (1,), 1, 4, 9)
-    effects = broker.machine.apply(MetadataUpdate(-1, 50, [TopicCreated(T, "t"), moved]))
+    effects = broker.machine.apply(*replaced(50, [TopicCreated(T, "t"), moved]))
     kept = [directory("t", T, 0), directory("t", T, 1), directory("u", U, 0)]
     assert ClosePartitions(R0, [(T, 0), (T, 1), (U, 0)], kept, keep=True) in effects
     assert not [one for one in effects if isinstance(one, RemoveDirectories)]
@@ -451,7 +458,7 @@ def test_what_nobody_has_open_is_kept_at_once() -> None:
     broker = Broker()
     broker.begin()
     broker.topic()
-    assert KeepStrays([directory("t", T, 0)]) in broker.machine.apply(MetadataUpdate(-1, 50, []))
+    assert KeepStrays([directory("t", T, 0)]) in broker.machine.apply(*replaced(50, []))
 
 
 def test_a_stray_that_a_lost_process_had_open_is_kept_by_the_broker() -> None:
@@ -459,7 +466,7 @@ def test_a_stray_that_a_lost_process_had_open_is_kept_by_the_broker() -> None:
     broker.begin()
     broker.ready(R0)
     broker.serve()
-    broker.machine.apply(MetadataUpdate(-1, 50, []))
+    broker.machine.apply(*replaced(50, []))
     effects = broker.machine.replica_lost(R0, 0)
     assert KeepStrays([directory("t", T, 0)]) in effects
     assert not [one for one in effects if isinstance(one, RemoveDirectories)]
@@ -476,7 +483,7 @@ def test_a_snapshot_that_lacks_an_opening_has_it_reported_again(is_shown: bool) 
     if is_shown:
         broker.records(PartitionChanged(T, 0, incarnations={0: incarnation}))
     came_back = PartitionCreated(T, 0, (0, 1), (1,), 1, 4, 9)
-    effects = broker.machine.apply(MetadataUpdate(-1, 50, [TopicCreated(T, "t"), came_back]))
+    effects = broker.machine.apply(*replaced(50, [TopicCreated(T, "t"), came_back]))
     assert ReportOpened([OpenedReplica(T, 0, incarnation)]) in effects
 
 

@@ -7,6 +7,8 @@ import pytest
 
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import CreateTopics, NewTopic
+from raylog.actors.controller.term import Term
+from raylog.actors.metadata import snapshots
 from raylog.wire.errors import NotController
 from tests.support.voting_brokers import VotingBrokers, play
 
@@ -42,6 +44,33 @@ def test_a_controller_that_is_gone_is_replaced_under_another_name(
             assert all(broker.is_live for broker in image.brokers.values())
 
     play(story, tmp_path, seed)
+
+
+def test_a_controller_that_loads_for_longer_than_the_lease_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_lease = ControllerActor._keep_lease
+
+    async def slowly(controller: ControllerActor, term: Term) -> None:
+        await keep_lease(controller, term)
+        await controller._runtime.sleep(0.25)
+
+    async def story(trio: VotingBrokers) -> None:
+        for number in range(4):
+            await trio.create(f"t{number}")
+        monkeypatch.setattr(snapshots, "SLICE_RECORDS", 1)
+        monkeypatch.setattr(ControllerActor, "_keep_lease", slowly)
+        trio.world.drop(trio.first)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await trio.until(lambda: bool(trio.serving()), 30)
+        assert loop.time() - began > 6, "it takes several leases"
+        await trio.create("later")
+        await trio.agree_on(*(f"t{number}" for number in range(4)), "later")
+        epoch = trio.images()[0].controller_epoch
+        assert epoch <= 3, "two may begin at once; while one loads no other begins"
+
+    play(story, tmp_path, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -8,6 +8,7 @@ import pytest
 
 from raylog.actors.config import ResourceType
 from raylog.actors.controller import actor as controller_actor
+from raylog.actors.controller import term
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -35,11 +36,19 @@ from raylog.actors.controller.api import (
     ReplicasLost,
     UpdateFeatures,
 )
+from raylog.actors.metadata import snapshots
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import BrokerFenced, BrokerRegistered, LeaderChanged
+from raylog.actors.metadata.records import (
+    BrokerFenced,
+    BrokerRegistered,
+    LeaderChanged,
+    Record,
+    encode_record,
+)
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec, PeerLost
 from raylog.wire.errors import ErrorCode, InvalidRequest, NotController, StaleBrokerEpoch
+from tests.support.metadata import take_in
 from tests.support.voters import CLUSTER, VoterWorld
 
 NAME = controller_name(CLUSTER)
@@ -61,6 +70,12 @@ class World:
         args = {"cluster_id": CLUSTER, "broker_ids": [0], "settings": self.settings}
         await self.voters.runtime.spawn(ActorSpec(NAME, CONTROLLER, args))
 
+    def term(self) -> term.Term:
+        """The controller's, which serves."""
+        found = self.controller()._term
+        assert found is not None
+        return found
+
     def controller(self) -> ControllerActor:
         actor = self.voters.world.resident(NAME).actor
         assert isinstance(actor, ControllerActor)
@@ -81,6 +96,7 @@ class World:
         """A registered, unfenced broker; its broker epoch."""
         registration = RegisterBroker(broker_id, CLUSTER, f"d{broker_id}", f"i{broker_id}", "h", 1)
         epoch: int = await self.call("register_broker", registration)
+        self.epoch = epoch
         answer = await self.call("heartbeat", BrokerHeartbeat(broker_id, epoch, epoch + 1))
         assert answer[:3] == (False, False, epoch + 1)
         return epoch
@@ -89,7 +105,7 @@ class World:
         """What a follower makes of the log."""
         image = MetadataImage()
         update: MetadataUpdate = await self.call("follow", Follow(9, offset, 0))
-        assert image.apply_update(update.from_offset, update.to_offset, update.records)
+        assert take_in(image, update)
         return image
 
 
@@ -194,7 +210,7 @@ def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
         await world.call("create_topics", CreateTopics([NewTopic("t", 2, 1)]))
         update: MetadataUpdate = await waiting
         assert (update.from_offset, update.to_offset) == (image.offset, image.offset + 3)
-        assert image.apply_update(update.from_offset, update.to_offset, update.records)
+        assert take_in(image, update)
         assert image == await world.image()
         nothing = await world.call("follow", Follow(1, image.offset, 1))
         assert nothing == MetadataUpdate(image.offset, image.offset, [])
@@ -202,20 +218,129 @@ def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
     scenario(story)
 
 
-def test_a_follower_that_is_too_far_behind_or_ahead_gets_a_snapshot() -> None:
+@pytest.mark.parametrize("offset", [0, 1_000])
+def test_a_follower_that_is_too_far_behind_or_ahead_gets_a_snapshot(offset: int) -> None:
     async def story(world: World) -> None:
         await world.broker()
-        ahead: MetadataUpdate = await world.call("follow", Follow(1, 1_000, 0))
-        assert ahead.from_offset == -1
+        world.term().recent.clear()
+        update: MetadataUpdate = await world.call("follow", Follow(1, offset, 0))
+        assert (update.from_offset, update.records) == (-1, [])
+        image = MetadataImage()
+        take_in(image, update)
+        assert image == world.term().machine.image
+
+    scenario(story)
+
+
+def test_a_controller_that_takes_over_knows_the_records_that_it_has_adopted() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        behind = MetadataImage()
+        take_in(behind, await world.call("follow", Follow(1, 0, 0)))
+        await world.call("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
         await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
         await world.start_controller()
-        behind: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
-        assert behind.from_offset == -1
-        image = MetadataImage()
-        image.apply_update(behind.from_offset, behind.to_offset, behind.records)
-        assert image.controller_epoch == 2
-        assert sorted(image.brokers) == [0]
+        for offset in (behind.offset, 0):
+            update: MetadataUpdate = await world.call("follow", Follow(1, offset, 0))
+            assert update.from_offset == offset
+        take_in(behind, await world.call("follow", Follow(1, behind.offset, 0)))
+        assert behind == world.term().machine.image
+        assert (behind.controller_epoch, list(behind.topic_ids)) == (2, ["t"])
 
+    scenario(story)
+
+
+def test_a_snapshot_is_encoded_once_for_all_who_need_it_and_changes_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded: list[object] = []
+
+    def encode(record: Record) -> bytes:
+        encoded.append(record)
+        return encode_record(record)
+
+    async def story(world: World) -> None:
+        await world.broker()
+        for at in range(5):
+            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 3, 1)]))
+        serving = world.term()
+        serving.recent.clear()
+        known = len(list(serving.machine.image.snapshot()))
+        asked = [
+            asyncio.ensure_future(world.call_once("follow", Follow(one, 0, 0))) for one in (4, 5, 9)
+        ]
+        await asyncio.sleep(0)
+        meanwhile = [
+            world.call_once("create_topics", CreateTopics([NewTopic("later", 2, 1)])),
+            world.call_once("delete_topics", DeleteTopics(["t3"])),
+        ]
+        await asyncio.gather(*meanwhile)
+        updates = [
+            *await asyncio.gather(*asked),
+            *[await world.call_once("follow", Follow(one, 0, 0)) for one in (7, 8)],
+        ]
+        assert len(encoded) == known, "a later follower goes on from the same one"
+        assert all(update == updates[0] for update in updates)
+        image = MetadataImage()
+        take_in(image, updates[0])
+        assert set(image.topic_ids) == {f"t{at}" for at in range(5)}
+        take_in(image, await world.call_once("follow", Follow(9, image.offset, 0)))
+        assert image == serving.machine.image
+
+    monkeypatch.setattr(snapshots, "SLICE_RECORDS", 1)
+    monkeypatch.setattr(snapshots, "encode_record", encode)
+    scenario(story)
+
+
+def test_records_are_written_while_voters_are_given_a_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        for at in range(10):
+            await world.call("create_topics", CreateTopics([NewTopic(f"t{at}", 1, 1)]))
+        serving = world.term()
+        serving.bytes_since_snapshot = 1 << 40
+        appends = 0
+        while world.voters.hosts[0].voter.state().start_offset == 0:
+            await world.call_once("allocate_producer_ids", AllocateProducerIds(0, world.epoch))
+            appends += 1
+        assert appends > 3
+        start_offset = world.voters.hosts[0].voter.state().start_offset
+        assert start_offset < serving.committed
+        assert not serving.snapshotting
+        await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
+        await world.start_controller()
+        behind = MetadataImage()
+        while behind.offset < serving.committed:
+            update = await world.call("follow", Follow(1, behind.offset, 0))
+            take_in(behind, update)
+        assert behind.topics == serving.machine.image.topics
+        assert behind.next_producer_id == serving.machine.image.next_producer_id
+
+    monkeypatch.setattr(snapshots, "SLICE_RECORDS", 1)
+    scenario(story)
+
+
+def test_the_partitions_of_a_new_topic_are_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        configs = {"retention.ms": "5", "segment.ms": "6"}
+        topics = [NewTopic("a", 20, 1, configs=configs), NewTopic("b", 20, 1), NewTopic("c", 1, 1)]
+        await world.call("create_topics", CreateTopics(topics))
+        await world.call("create_partitions", CreatePartitions([MorePartitions("c", 30)]))
+        image, told = MetadataImage(), 0
+        while image.offset < world.term().committed:
+            update: MetadataUpdate = await world.call("follow", Follow(1, image.offset, 0))
+            take_in(image, update)
+            told += 1
+            counts = {topic.name: len(topic.partitions) for topic in image.topics.values()}
+            assert counts.get("a", 20) == counts.get("b", 20) == 20
+            assert counts.get("c", 1) in (1, 30)
+        assert told > 5
+        assert counts == {"a": 20, "b": 20, "c": 30}
+
+    monkeypatch.setattr(term, "FOLLOW_RECORDS_MAX", 2)
     scenario(story)
 
 
@@ -245,14 +370,13 @@ def test_a_record_that_cannot_be_taken_in_reaches_no_voter(
         world = World()
         await world.start()
         await world.broker()
-        term = world.controller()._term
-        assert term is not None
-        owner = term.machine if broken == "replay" else controller_actor
+        serving = world.term()
+        owner = serving.machine if broken == "replay" else controller_actor
         with monkeypatch.context() as patched:
             patched.setattr(owner, broken, mistaken)
             with pytest.raises(PeerLost):
                 await world.call_once("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
-        assert term.unwritten == []
+        assert serving.unwritten == []
         assert len(world.voters.world.failures) == 1
         await world.start_controller()
         assert (await world.image()).topics == {}

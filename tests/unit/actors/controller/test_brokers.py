@@ -337,11 +337,14 @@ def test_a_broker_that_lost_nothing_stays_eligible(changes: dict[str, object], s
     world.pass_time(6_001, 2)
     world.expire()
     world.expire()
-    partition = world.image.topics[topic_id].partitions[0]
-    assert (partition.leader, partition.isr, partition.elr) == (2, (2,), (1,))
+    assert (world.state(topic_id).leader, world.state(topic_id).isr, world.state(topic_id).elr) == (
+        2,
+        (2,),
+        (1,),
+    )
     epoch = world.epochs[1]
     world.register(1, **{"incarnation": "new", "previous_broker_epoch": epoch, **changes})
-    assert (partition.isr, partition.elr) == ((2,), (1,) if stays else ())
+    assert (world.state(topic_id).isr, world.state(topic_id).elr) == ((2,), (1,) if stays else ())
 
 
 @pytest.mark.parametrize(
@@ -362,14 +365,13 @@ def test_a_process_that_ended_before_it_knew_its_epoch_lost_nothing(
     topic_id = world.topic("t", (0, 1), configs={"min.insync.replicas": "2"})
     world.pass_time(6_001, 0)
     world.expire()
-    partition = world.image.topics[topic_id].partitions[0]
-    assert (partition.isr, partition.elr) == ((0,), (1,))
+    assert (world.state(topic_id).isr, world.state(topic_id).elr) == ((0,), (1,))
     asked = {"previous_broker_epoch": world.epochs[1], "kept_running": True}
     world.register(1, incarnation="unheard", **asked)
     world.register(
         1, **{**asked, "incarnation": "next", "kept_running": kept_running}, unanswered=unanswered
     )
-    assert partition.elr == ((1,) if stays else ())
+    assert world.state(topic_id).elr == ((1,) if stays else ())
 
 
 def test_a_broker_with_nothing_to_hand_over_goes_at_once() -> None:

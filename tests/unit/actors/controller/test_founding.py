@@ -7,7 +7,13 @@ import pytest
 
 from raylog.actors.controller import quorum as quorum_module
 from raylog.actors.controller.actor import ControllerActor
-from raylog.actors.controller.api import CreateTopics, Follow, NewTopic, RegisterBroker
+from raylog.actors.controller.api import (
+    CreateTopics,
+    Follow,
+    MetadataUpdate,
+    NewTopic,
+    RegisterBroker,
+)
 from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
 from raylog.actors.metadata.followed import (
     DirectoryHistory,
@@ -21,6 +27,7 @@ from raylog.actors.metadata.voting import NewEpoch
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec
 from raylog.wire.errors import InvalidRequest, NotController
+from tests.support.metadata import take_in
 from tests.support.voters import CLUSTER, VoterWorld
 
 FOLLOWED = Followed("m", 4, 900)
@@ -181,7 +188,8 @@ class World(VoterWorld):
         """How far which metadata goes, as a new follower finds it."""
         image = MetadataImage()
         update = await self.call("follow", Follow(9, 0, 0))
-        image.apply_update(*update)  # type: ignore[misc]  # the fields of an update
+        assert isinstance(update, MetadataUpdate)
+        take_in(image, update)
         return image.followed
 
     async def register(self, followed: Followed, previous_broker_epoch: int = -1) -> int:

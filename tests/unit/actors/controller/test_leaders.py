@@ -173,14 +173,13 @@ def test_many_leaderships_go_back_in_steps() -> None:
 def test_who_leaves_below_min_isr_stays_eligible_and_leads_when_nobody_is_in_sync() -> None:
     world = Controlled(brokers=3)
     topic_id = world.topic("t", (0, 1, 2), configs={"min.insync.replicas": "2"})
-    state = world.image.topics[topic_id].partitions[0]
     silence(world, 1, 2)
-    assert (state.leader, state.isr, state.elr) == (1, (1, 2), ())
+    assert world.standing(topic_id) == (1, (1, 2), ())
     silence(world, 2)
-    assert (state.leader, state.isr, state.elr) == (2, (2,), (1,))
+    assert world.standing(topic_id) == (2, (2,), (1,))
     silence(world)
-    assert (state.leader, state.isr, state.elr) == (NO_LEADER, (), (1, 2))
-    assert state.last_known_elr == (2,)
+    assert world.standing(topic_id) == (NO_LEADER, (), (1, 2))
+    assert world.state(topic_id).last_known_elr == (2,)
     back = world.heartbeat(0)
     assert isinstance(back, Decision)
     assert back.records == [BrokerUnfenced(0, world.epochs[0])]
@@ -208,14 +207,15 @@ def test_with_enough_in_sync_nobody_is_eligible_any_more() -> None:
 def test_of_crashed_replicas_the_last_leader_leads_again() -> None:
     world = Controlled(brokers=2)
     topic_id = world.topic("t", (0, 1), configs={"min.insync.replicas": "2"})
-    state = world.image.topics[topic_id].partitions[0]
     for broker_id in (0, 1):
         world.register(broker_id, incarnation=f"after the crash {broker_id}")
-    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (NO_LEADER, (), (), (1,))
+    assert world.standing(topic_id) == (NO_LEADER, (), ())
+    assert world.state(topic_id).last_known_elr == (1,)
     world.beat(0)
-    assert state.leader == NO_LEADER
+    assert world.state(topic_id).leader == NO_LEADER
     world.beat(1)
-    assert (state.leader, state.isr, state.last_known_elr) == (1, (1,), ())
+    assert world.standing(topic_id) == (1, (1,), ())
+    assert world.state(topic_id).last_known_elr == ()
 
 
 def test_a_lower_bar_ends_eligibility_and_a_higher_one_does_not() -> None:

@@ -30,9 +30,9 @@ def in_sync(
     world: Controlled, topic_id: TopicId, leader: int, *isr: int
 ) -> tuple[list[Record], IsrOutcome]:
     """The leader has these replicas in sync."""
-    state = world.image.topics[topic_id].partitions[0]
-    opened = {one: f"o{one}" for one in state.replicas}
+    opened = {one: f"o{one}" for one in world.state(topic_id).replicas}
     world.carry(Decision([PartitionChanged(topic_id, 0, incarnations=opened)], None))
+    state = world.state(topic_id)
     members = tuple((one, f"o{one}") for one in isr)
     change = IsrChange(topic_id, 0, state.leader_epoch, state.partition_epoch, members)
     asked = AlterPartitions(leader, world.epochs[leader], [change])
@@ -269,9 +269,9 @@ def test_a_partition_without_a_leader_waits_with_its_new_replicas_too() -> None:
     world.pass_time(6_001, 1)
     world.expire()
     reassigned(world, (1,))
-    state = world.image.topics[topic_id].partitions[0]
-    assert (state.leader, state.isr, state.elr) == (NO_LEADER, (), (0,))
+    assert world.standing(topic_id) == (NO_LEADER, (), (0,))
     world.beat(0)
-    assert (state.leader, state.isr, state.elr) == (0, (0,), ())
+    assert world.standing(topic_id) == (0, (0,), ())
     in_sync(world, topic_id, 0, 0, 1)
-    assert (state.replicas, state.leader, state.isr) == ((1,), 1, (1,))
+    assert world.state(topic_id).replicas == (1,)
+    assert world.standing(topic_id) == (1, (1,), ())

@@ -56,10 +56,9 @@ def test_allowing_unclean_elections_elects_at_once(
 def test_a_topic_that_forbids_unclean_elections_is_not_led_by_a_cluster_that_allows_them() -> None:
     world, topic_id = leaderless(own=" FALSE")
     assert len(altered(world, CLUSTER_WIDE, UNCLEAN, "true")) == 1
-    state = world.image.topics[topic_id].partitions[0]
-    assert state.leader == NO_LEADER
+    assert world.state(topic_id).leader == NO_LEADER
     altered(world, (ResourceType.TOPIC, "t"), UNCLEAN, None)
-    assert state.leader == 1
+    assert world.state(topic_id).leader == 1
 
 
 def test_allowing_unclean_elections_leaves_leaders_and_dead_brokers_alone() -> None:

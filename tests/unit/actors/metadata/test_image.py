@@ -119,6 +119,43 @@ def test_a_snapshot_adds_up_to_the_same() -> None:
     assert image.topics[T].partitions[0].incarnations[0] == "y"
 
 
+def test_a_snapshot_does_not_change_with_the_image() -> None:
+    image = image_of(HISTORY)
+    before = image_of(HISTORY)
+    snapshot = image.snapshot()
+    image.apply_all(
+        [
+            PartitionChanged(T, 0, leader=0, isr=(0,), incarnations={0: "later"}),
+            PartitionCreated(T, 2, (0,), (0,), 0),
+            BrokerFenced(0, 3),
+            BrokerUnregistered(2, 5),
+            ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "7"),
+            FeatureChanged("g", 1, 3),
+            TopicCreated(U, "u2"),
+            ProducerIdsAllocated(0, 3, 5_000),
+        ]
+    )
+    assert image.partition(T, 0) == PartitionState((0, 1), (0,), 0, 2, 3, {1: "x", 0: "later"})
+    copy = MetadataImage()
+    copy.apply_update(-1, snapshot.offset, snapshot)
+    assert copy == before
+    image.apply(TopicDeleted(T))
+    assert next(iter(snapshot)) == LeaderChanged(3)
+    again = MetadataImage()
+    again.apply_update(-1, snapshot.offset, snapshot)
+    assert again == before
+
+
+def test_an_image_that_becomes_another_goes_on_by_itself() -> None:
+    image, whole = MetadataImage(), image_of(HISTORY)
+    topics = whole.topics
+    image.become(whole)
+    assert image == image_of(HISTORY)
+    assert image.topics is topics
+    image.apply(PartitionChanged(T, 1, isr=(1, 0)))
+    assert image.topics[T].partitions[1].isr == (1, 0)
+
+
 def test_an_update_that_is_old_or_leaves_a_gap_changes_nothing() -> None:
     image = image_of(HISTORY[:3])
     assert not image.apply_update(4, 5, [registered(0, 3)])
