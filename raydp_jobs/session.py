@@ -39,6 +39,12 @@ log = logging.getLogger(__name__)
 
 STOP_S = 30.0
 _LOOPBACK = "127.0.0.1"
+_ONE_PROCESS = {"spark.storage.blockManagerHeartbeatTimeoutMs": "365d"}
+"""Of a session whose executor is in the driver's process: it cannot be lost.
+
+Spark takes it for lost once the machine has slept for two minutes, cannot take it back, and ends
+the JVM ten minutes later, with status 56.
+"""
 
 
 class NoCluster(Exception):
@@ -109,7 +115,8 @@ def local_session(
     Raises JavaMissing, JarsMissing, SessionOpen.
     """
     find_java()
-    of_spark = spark_configs(connector_jars(jars), _LOOPBACK, configs or {})
+    own = _ONE_PROCESS | dict(configs or {})
+    of_spark = spark_configs(connector_jars(jars), _LOOPBACK, own)
     from pyspark.sql import SparkSession
 
     _prepare(_LOOPBACK)

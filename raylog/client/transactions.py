@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
@@ -104,46 +105,22 @@ class TransactionAdmin:
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
         """Transactional ids of all brokers by name; an empty filter lets all pass."""
-        found = []
+        found: list[TransactionListing] = []
+        request = ListTransactionsRequest(
+            state_filters=list(states), producer_id_filters=list(producer_ids)
+        )
         for broker_id in await self._brokers():
-            request = ListTransactionsRequest(
-                state_filters=list(states), producer_id_filters=list(producer_ids)
-            )
-            response = await self._core.ask(broker_id, request, ListTransactionsResponse)
-            if response.error_code != ErrorCode.NONE:
-                raise error_of(response.error_code, f"broker {broker_id}")
-            found += [
-                TransactionListing(
-                    one.transactional_id, one.producer_id, one.transaction_state, broker_id
-                )
-                for one in response.transaction_states
-            ]
+            found += await self._core.repeat(partial(self._transactions_on, broker_id, request))
         return sorted(found, key=lambda one: one.transactional_id)
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """One transactional id; raises TransactionalIdNotFound."""
         for broker_id in await self._brokers():
-            request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            response = await self._core.ask(broker_id, request, DescribeTransactionsResponse)
-            (told,) = response.transaction_states
-            if told.error_code == ErrorCode.NOT_COORDINATOR:
-                continue
-            if told.error_code != ErrorCode.NONE:
-                raise error_of(told.error_code, f"transactional id {transactional_id!r}")
-            return TransactionDescription(
-                transactional_id,
-                broker_id,
-                told.transaction_state,
-                told.producer_id,
-                told.producer_epoch,
-                told.transaction_timeout_ms,
-                told.transaction_start_time_ms,
-                [
-                    TopicPartition(topic.topic, partition)
-                    for topic in told.topics
-                    for partition in topic.partitions
-                ],
+            found = await self._core.repeat(
+                partial(self._transaction_on, broker_id, transactional_id)
             )
+            if found is not None:
+                return found
         raise TransactionalIdNotFound(f"nobody coordinates {transactional_id!r}")
 
     async def describe_producers(
@@ -254,6 +231,46 @@ class TransactionAdmin:
                 continue  # forgotten since
             held[listed.producer_id] = described.partitions
         return held
+
+    async def _transactions_on(
+        self, broker_id: int, request: ListTransactionsRequest
+    ) -> list[TransactionListing]:
+        """What one broker coordinates."""
+        response = await self._core.ask(broker_id, request, ListTransactionsResponse)
+        if response.error_code != ErrorCode.NONE:
+            raise error_of(response.error_code, f"broker {broker_id}")
+        return [
+            TransactionListing(
+                one.transactional_id, one.producer_id, one.transaction_state, broker_id
+            )
+            for one in response.transaction_states
+        ]
+
+    async def _transaction_on(
+        self, broker_id: int, transactional_id: str
+    ) -> TransactionDescription | None:
+        """What a broker says of a transactional id; None if another one coordinates it."""
+        request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
+        response = await self._core.ask(broker_id, request, DescribeTransactionsResponse)
+        (told,) = response.transaction_states
+        if told.error_code == ErrorCode.NOT_COORDINATOR:
+            return None
+        if told.error_code != ErrorCode.NONE:
+            raise error_of(told.error_code, f"transactional id {transactional_id!r}")
+        return TransactionDescription(
+            transactional_id,
+            broker_id,
+            told.transaction_state,
+            told.producer_id,
+            told.producer_epoch,
+            told.transaction_timeout_ms,
+            told.transaction_start_time_ms,
+            [
+                TopicPartition(topic.topic, partition)
+                for topic in told.topics
+                for partition in topic.partitions
+            ],
+        )
 
     async def _brokers(self) -> list[int]:
         await self._core.repeat(lambda: self._core.refresh([]))

@@ -1,0 +1,43 @@
+"""Transactional ids from outside: coordinators that are not ready are asked again."""
+
+import pytest
+
+from raylog.client.io import run_blocking
+from raylog.client.transactions import TransactionAdmin
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, TransactionalIdNotFound
+from raylog.wire.messages import describe_transactions as described
+from raylog.wire.messages import list_transactions as listed
+from tests.support.fake_cluster import FakeCluster, core_of
+
+
+def test_a_coordinator_that_loads_is_asked_again() -> None:
+    cluster = FakeCluster(2)
+    answers = [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+
+    def listing(broker: int, _: object) -> listed.ListTransactionsResponse:
+        if broker == 1:
+            return listed.ListTransactionsResponse()
+        code = answers.pop()
+        states = [listed.TransactionState(transactional_id="t", producer_id=7)]
+        return listed.ListTransactionsResponse(
+            error_code=code, transaction_states=states if code == ErrorCode.NONE else []
+        )
+
+    def describing(broker: int, _: object) -> described.DescribeTransactionsResponse:
+        code = ErrorCode.NOT_COORDINATOR if broker == 1 else answers.pop()
+        state = described.TransactionState(transactional_id="t", producer_id=7, error_code=code)
+        return described.DescribeTransactionsResponse(transaction_states=[state])
+
+    cluster.handlers[ApiKey.LIST_TRANSACTIONS] = listing
+    cluster.handlers[ApiKey.DESCRIBE_TRANSACTIONS] = describing
+    admin = TransactionAdmin(core_of(cluster))
+    (one,) = run_blocking(admin.list_transactions())
+    assert (one.transactional_id, one.coordinator) == ("t", 2)
+    answers += [ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
+    found = run_blocking(admin.describe_transaction("t"))
+    assert (found.coordinator, found.producer_id) == (2, 7)
+    answers.append(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    with pytest.raises(TransactionalIdNotFound):
+        run_blocking(admin.describe_transaction("t"))
+    assert not answers
