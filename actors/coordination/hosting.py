@@ -138,6 +138,10 @@ class Host(ABC, Generic[ShardT, StepT]):
     def _activated(self) -> None:
         """The shard is loaded and answers from now on."""
 
+    def _begin(self, shard: ShardT) -> None:
+        """Have a shard that was loaded handle its first event."""
+        self._insist(shard.loaded)
+
     def _deactivated(self) -> None:
         """It does not any more."""
 
@@ -170,23 +174,25 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._carry_out(step)
         return step
 
-    def _insist(self, event: Callable[[StepT], None]) -> None:
+    def _insist(
+        self, event: Callable[[StepT], None], done: Callable[[], None] | None = None
+    ) -> None:
         """Let the shard handle an event that nobody brings again.
 
-        It is repeated after a while if the log refuses it.
+        It is repeated after a while if the log refuses it; `done` is called when the log has it.
         """
         shard = self._shard
 
         def repeat() -> None:
             if self.is_active and self._shard is shard:
-                self._insist(event)
+                self._insist(event, done)
 
         def refused(_: KafkaError) -> None:
             self._runtime.call_later(self._repeat_delay_ms(), repeat)
 
         step = self._run(event)
-        if step is not None and step.records:
-            self._appends.when_durable(None, refused)
+        if step is not None and (step.records or done):
+            self._appends.when_durable(done, refused)
 
     def _repeat_delay_ms(self) -> float:
         """The longer, the more appends were refused in a row."""
@@ -295,4 +301,4 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._appends = self._appender()
         self._state = "active"
         self._activated()
-        self._insist(shard.loaded)
+        self._begin(shard)

@@ -32,7 +32,8 @@ from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 SWEEP_GROUPS = 500
-"""Groups looked at in one go for expired offsets."""
+"""Groups looked at in one go for offsets that are to go."""
+Look = Callable[[Shard, Step, list[str]], None]
 Marked = Callable[[ErrorCode], None]
 """Told what became of a marker."""
 
@@ -64,6 +65,9 @@ class ShardHost(Host[Shard, Step]):
         self._in_groups: set[int] = set()
         """Tokens of who waited in a group when the shard was left."""
         self._verifying = Verifying(transactions, route.partition, verified)
+        self._deleted: dict[str, int] = {}
+        """Topics whose offsets are to go, by name: when each was seen to be deleted. Here until the
+        log has it, also while the shard is loaded."""
         self._expiry: Timer | None = None
         self._timers = Timers(runtime, self._timer_fired)
         super().__init__(runtime, link, route, image, settings.offsets_commit_timeout_ms)
@@ -74,7 +78,7 @@ class ShardHost(Host[Shard, Step]):
     # ---- what kinds of shards differ in --------------------------------------------------
 
     def _new_shard(self) -> Shard:
-        return Shard(self._settings, self._assigning)
+        return Shard(self._settings, self._assigning, self._deleted)
 
     def _new_step(self, shard: Shard) -> Step:
         return self._step(shard.replay)
@@ -111,6 +115,12 @@ class ShardHost(Host[Shard, Step]):
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
+        shard = self._shard
+        look = partial(self._sweep, shard, shard.group_ids(), Shard.forget_stale)
+        self._runtime.call_later(0, look)
+
+    def _begin(self, shard: Shard) -> None:
+        self._insist(shard.loaded, partial(self._have_forgotten, self._deleted.copy()))
 
     def _deactivated(self) -> None:
         self._in_groups = {asked.token for asked in self._shard.unload()}
@@ -135,8 +145,19 @@ class ShardHost(Host[Shard, Step]):
 
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
         """Topics were deleted, created, or have more partitions."""
+        seen = dict.fromkeys(deleted, self._runtime.now_ms())
+        self._deleted |= seen
         if self._state == "active":
-            self._insist(lambda step: self._shard.topics_changed(step, deleted, changed))
+            self._insist(
+                lambda step: self._shard.topics_changed(step, deleted, changed),
+                partial(self._have_forgotten, seen),
+            )
+
+    def _have_forgotten(self, deleted: dict[str, int]) -> None:
+        """The log has what follows from these deletions."""
+        for name, at_ms in deleted.items():
+            if self._deleted.get(name) == at_ms:
+                del self._deleted[name]
 
     def assignment_is_ready(self, group_id: str) -> None:
         """What an assignor worked out elsewhere is there."""
@@ -160,16 +181,16 @@ class ShardHost(Host[Shard, Step]):
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
-        self._sweep(self._shard, self._shard.group_ids())
+        self._sweep(self._shard, self._shard.group_ids(), Shard.expire)
 
-    def _sweep(self, shard: Shard, group_ids: list[str]) -> None:
-        """Look for expired offsets, some groups at a time."""
+    def _sweep(self, shard: Shard, group_ids: list[str], look: Look) -> None:
+        """Look at all groups, some at a time."""
         if self._state != "active" or shard is not self._shard:
             return
         now, later = group_ids[:SWEEP_GROUPS], group_ids[SWEEP_GROUPS:]
-        self._run(lambda step: shard.expire(step, now))
+        self._run(lambda step: look(shard, step, now))
         if later:
-            self._runtime.call_later(0, lambda: self._sweep(shard, later))
+            self._runtime.call_later(0, lambda: self._sweep(shard, later, look))
 
     # ---- transactions --------------------------------------------------------------------
 

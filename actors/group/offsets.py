@@ -1,8 +1,8 @@
 """Committed offsets of the groups in one shard: taken, answered, forgotten in time.
 
 OffsetCommit 2-10 and OffsetFetch 1-10 name topics, from v10 on by id (KIP-848). An offset goes
-with its topic, with its group, by OffsetDelete (KIP-496), or when it was kept long enough
-(KIP-211): after `retention_time_ms` where an old client gave one, else after
+with its topic (`existing`), with its group, by OffsetDelete (KIP-496), or when it was kept long
+enough (KIP-211): after `retention_time_ms` where an old client gave one, else after
 `offsets.retention.minutes` since the commit, or since the group lost its last member. While a
 transaction's offset of the same partition is pending it does not expire.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.group.existing import ExistingTopics
 from raylog.actors.group.offset_store import NO_EXPIRY, Topics
 from raylog.actors.group.pending import StoredOffset
 from raylog.actors.metadata.image import MetadataImage, Topic
@@ -178,7 +179,7 @@ def _merged(
 
 
 def fetch(
-    image: MetadataImage,
+    existing: ExistingTopics,
     stored: Topics,
     unstable: Collection[tuple[str, int]],
     asked: OffsetFetchRequestGroup,
@@ -186,18 +187,20 @@ def fetch(
 ) -> OffsetFetchResponseGroup:
     """The offsets of one group; where nothing is stored the offset is -1.
 
-    Those of `unstable` partitions are refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
+    As is what was committed to another topic of the same name: in every version, in Kafka in
+    version 10. Those of `unstable` partitions are refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
     if asked.topics is None:
-        return _fetch_all(image, stored, unstable, asked.group_id, version)
-    topics = [_fetch_topic(image, stored, unstable, topic, version) for topic in asked.topics]
+        return _fetch_all(existing, stored, unstable, asked.group_id, version)
+    topics = [_fetch_topic(existing, stored, unstable, topic, version) for topic in asked.topics]
     if version >= TOPIC_IDS_SINCE:
-        topics.sort(key=lambda topic: topic.topic_id not in image.topics)  # as Kafka orders them
+        known = existing.image.topics
+        topics.sort(key=lambda topic: topic.topic_id not in known)  # as Kafka orders them
     return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
 
 
 def _fetch_topic(
-    image: MetadataImage,
+    existing: ExistingTopics,
     stored: Topics,
     unstable: Collection[tuple[str, int]],
     asked: OffsetFetchRequestTopics,
@@ -205,24 +208,29 @@ def _fetch_topic(
 ) -> OffsetFetchResponseTopics:
     name, code = asked.name, ErrorCode.NONE
     if version >= TOPIC_IDS_SINCE:
-        topic = image.topics.get(TopicId(asked.topic_id))
+        topic = existing.image.topics.get(TopicId(asked.topic_id))
         name = "" if topic is None else topic.name
         code = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else ErrorCode.NONE
     partitions = stored.get(name, {}) if code is ErrorCode.NONE else {}
+
+    def current(index: int) -> StoredOffset | None:
+        found = partitions.get(index)
+        return None if found is None or not existing.have(name, found) else found
+
     return OffsetFetchResponseTopics(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
             _unstable(i)
             if (name, i) in unstable and code is ErrorCode.NONE
-            else _fetched(i, partitions.get(i), code)
+            else _fetched(i, current(i), code)
             for i in asked.partition_indexes
         ],
     )
 
 
 def _fetch_all(
-    image: MetadataImage,
+    existing: ExistingTopics,
     stored: Topics,
     unstable: Collection[tuple[str, int]],
     group_id: str,
@@ -230,10 +238,11 @@ def _fetch_all(
 ) -> OffsetFetchResponseGroup:
     """Of every partition with a committed offset, as in Kafka: a pending one alone is not told."""
     answer = OffsetFetchResponseGroup(group_id=group_id)
-    for name, partitions in stored.items():
-        topic_id = image.topic_ids.get(name, TopicId(ZERO_UUID))
-        if version >= TOPIC_IDS_SINCE and topic_id == ZERO_UUID:
-            continue  # it has no name in this version
+    for name, found in stored.items():
+        partitions = {i: one for i, one in found.items() if existing.have(name, one)}
+        if not partitions:
+            continue
+        topic_id = existing.image.topic_ids[name]
         answer.topics.append(
             OffsetFetchResponseTopics(
                 name=name if version < TOPIC_IDS_SINCE else "",

@@ -11,7 +11,7 @@ be taken back until then: the log refuses the batch of a producer that was fence
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,9 +71,9 @@ class PendingOffsets:
 
     # ---- what is pending -----------------------------------------------------------------
 
-    def of(self, group_id: str) -> Collection[tuple[str, int]]:
-        """Topic and number of each partition with pending offsets of a group."""
-        return self._groups.get(group_id, {}).keys()
+    def of(self, group_id: str) -> Mapping[tuple[str, int], Sequence[PendingOffset]]:
+        """A group's pending offsets by topic and number of the partition; there is one at least."""
+        return self._groups.get(group_id, {})
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether an offset of this partition is pending."""

@@ -10,7 +10,7 @@ them, as in Apache Kafka, until the next look for expired ones, DeleteGroups, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,7 @@ from raylog.actors.group.consumer.context import REGEX_TIMER, cancel_timers
 from raylog.actors.group.consumer.migration import settle as settle_migration
 from raylog.actors.group.consumer.migration import upgrade
 from raylog.actors.group.consumer.requests import check_fields
+from raylog.actors.group.existing import NOTHING_DELETED, ExistingTopics
 from raylog.actors.group.listing import Group
 from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.settings import GroupSettings
@@ -90,7 +91,17 @@ JOIN_EPOCH = 0
 class Shard:
     """The machine of one partition. Requests for other partitions' groups are not its business."""
 
-    def __init__(self, settings: GroupSettings, assigning: Assigning) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        assigning: Assigning,
+        deleted: Mapping[str, int] = NOTHING_DELETED,
+    ) -> None:
+        """`deleted` has when topics were seen to be deleted, by name.
+
+        It has them until the log has the tombstones of their offsets.
+        """
+        self._deleted = deleted
         self.groups: dict[str, Group] = {}
         self.offsets = OffsetStore()
         self._displaced: list[ClassicGroup] = []
@@ -123,7 +134,7 @@ class Shard:
         stored = {topic for topics in self.offsets.groups.values() for topic in topics}
         for group_id in self.offsets.pending.groups():
             stored.update(topic for topic, _ in self.offsets.pending.of(group_id))
-        self.topics_changed(step, stored - known.keys(), ())
+        self.topics_changed(step, (stored - known.keys()) | self._deleted.keys(), ())
 
     def unload(self) -> list[Asked[Any]]:
         """This broker coordinates these groups no longer; returns who waits for an answer."""
@@ -136,13 +147,16 @@ class Shard:
     ) -> None:
         """Topics were deleted, created, or have more partitions.
 
-        Offsets of deleted topics go with them, KIP-848 groups assign what there is now.
+        Offsets of deleted topics go with them, though others may have their names by now; KIP-848
+        groups assign what there is.
         """
         if deleted:
+            existing = ExistingTopics(step.image, self._deleted)
             for group_id, topics in tuple(self.offsets.groups.items()):
-                gone = {name: topics[name] for name in deleted if name in topics}
-                pending = [one for one in self.offsets.pending.of(group_id) if one[0] in deleted]
-                offsets.forget(step, group_id, offsets.all_partitions(gone, pending))
+                stored = {name: topics[name] for name in deleted if name in topics}
+                of_group = self.offsets.pending.of(group_id).items()
+                pending = {place: found for place, found in of_group if place[0] in deleted}
+                offsets.forget(step, group_id, list(existing.lack(stored, pending)))
         names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):
@@ -158,8 +172,16 @@ class Shard:
         """Every group that has members, offsets or a record of its own."""
         return list(self.offsets.groups.keys() | self.groups.keys())
 
+    def forget_stale(self, step: Step, group_ids: Iterable[str]) -> None:
+        """Forget offsets of topics that are gone, though others may have their names."""
+        existing = ExistingTopics(step.image, self._deleted)
+        for group_id in group_ids:
+            stored, pending = self.offsets.of(group_id), self.offsets.pending.of(group_id)
+            offsets.forget(step, group_id, list(existing.lack(stored, pending)))
+
     def expire(self, step: Step, group_ids: Iterable[str]) -> None:
         """Forget offsets that were kept long enough, and groups of which nothing is left."""
+        self.forget_stale(step, group_ids)
         for group_id in group_ids:
             group = self.groups.get(group_id)
             gone = offsets.expired(
@@ -445,7 +467,8 @@ class Shard:
             return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=int(failure.code))
         unstable = self.offsets.pending.of(asked.group_id) if stable else ()
         look = self.offsets.of if stable else self.offsets.committed
-        return offsets.fetch(image, look(asked.group_id), unstable, asked, version)
+        existing = ExistingTopics(image, self._deleted)
+        return offsets.fetch(existing, look(asked.group_id), unstable, asked, version)
 
     def _delete_offsets(self, step: Step, asked: Asked[OffsetDeleteRequest]) -> None:
         group_id = _required(asked.request.group_id)

@@ -1,9 +1,9 @@
 """TxnOffsetCommit 0-5: offsets of a group that count once the producer's transaction commits.
 
-They are written as Kafka writes them, as a transactional batch of that producer, except that it has
-no sequence: by that the log knows that no client has sent it. v3 lets the coordinator check the
-member (KIP-447); v5 adds the partition of the group to the transaction, earlier ones must have
-done so themselves (KIP-890).
+They are written as Kafka writes them, as a transactional batch of that producer, but with the
+topic's id, as other offsets have it, and without a sequence: by that the log knows that no client
+has sent it. v3 lets the coordinator check the member (KIP-447); v5 adds the partition of the group
+to the transaction, earlier ones must have done so themselves (KIP-890).
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def _append(step: Step, group_id: str, topic: str, asked: TxnOffsetCommitRequest
         leader_epoch=asked.committed_leader_epoch,
         metadata=asked.committed_metadata or "",
         commit_timestamp=step.now_ms,
+        topic_id=step.image.topic_ids[topic],
     )
     step.append(key, value)
 

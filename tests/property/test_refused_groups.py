@@ -21,6 +21,7 @@ from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import TopicDeleted
 from raylog.wire.errors import CoordinatorNotAvailable
 from raylog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
@@ -193,8 +194,11 @@ class World:
         self.ask(DeleteGroupsRequest(groups_names=[group]), 2)
 
     def forget_topic(self) -> None:
-        """A topic is deleted."""
-        self.run(lambda step: self.shard.topics_changed(step, {"t"}, ()))
+        """A topic is deleted, and made again."""
+        number = self.image.topic_ids["t"][0]
+        records = topic_records("t", 3, number=number % 200 + 1)
+        self.image.apply_all([TopicDeleted(id_of("t", number)), *records])
+        self.run(lambda step: self.shard.topics_changed(step, {"t"}, {"t"}))
 
     def wait(self, ms: int) -> None:
         """Time passes, and timers fire."""
@@ -312,4 +316,3 @@ def test_what_is_refused_never_was(actions: list[Action]) -> None:
     world.wait(0)
     world.take()
     world.check()
-    assert id_of("t") in world.image.topics

@@ -27,14 +27,16 @@ from tests.support.steps import commit, set_timers
 START_MS = 1_700_000_000_000
 
 
-def id_of(topic: str) -> TopicId:
-    """The id that worlds give a topic."""
-    return TopicId(topic.encode().rjust(16, b"\x01"))
+def id_of(topic: str, number: int = 1) -> TopicId:
+    """The id that worlds give a topic, the first of its name or a later one."""
+    return TopicId(topic.encode().rjust(16, bytes([number])))
 
 
-def topic_records(name: str, partitions: int = 1, *, leader: int = 1) -> list[Record]:
+def topic_records(
+    name: str, partitions: int = 1, *, leader: int = 1, number: int = 1
+) -> list[Record]:
     """What makes a topic."""
-    topic_id = id_of(name)
+    topic_id = id_of(name, number)
     return [
         TopicCreated(topic_id, name),
         *(PartitionCreated(topic_id, i, (1,), (1,), leader) for i in range(partitions)),

@@ -86,9 +86,11 @@ def test_of_one_transaction_the_last_offset_counts(world: ShardWorld) -> None:
 
 
 def test_records_are_those_of_kafka(world: ShardWorld) -> None:
-    """As dumped from Apache Kafka 4.3.1: version 4 without a topic id."""
+    """As dumped from Apache Kafka 4.3.1, but with the topic's id, as Kafka's other commits."""
     world.ask(committing_in({0: 5}, metadata="m"), LATEST)
-    value = OffsetCommitValue(offset=5, metadata="m", commit_timestamp=world.now_ms)
+    value = OffsetCommitValue(
+        offset=5, metadata="m", commit_timestamp=world.now_ms, topic_id=id_of("t")
+    )
     record = LogRecord(OffsetCommitKey(group="g", topic="t", partition=0), value)
     assert world.log == [record]
     batch = batch_of(world.log, Producer(7, 3), world.now_ms)
@@ -98,7 +100,10 @@ def test_records_are_those_of_kafka(world: ShardWorld) -> None:
     (written,) = decode_batch(batch)
     assert written.key == b"\0\1\0\1g\0\1t\0\0\0\0"
     assert written.value == b"".join(
-        [b"\0\4", (5).to_bytes(8), b"\xff" * 4, b"\2m", world.now_ms.to_bytes(8), b"\0"]
+        [
+            *(b"\0\4", (5).to_bytes(8), b"\xff" * 4, b"\2m", world.now_ms.to_bytes(8)),
+            *(b"\1", b"\0\x10", id_of("t")),
+        ]
     )
 
 

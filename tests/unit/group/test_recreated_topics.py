@@ -1,0 +1,225 @@
+"""Topics that are deleted and made again: offsets of the first are never those of the second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.metadata.records import TopicDeleted
+from raylog.actors.names import OFFSETS_TOPIC
+from raylog.actors.replica import api
+from raylog.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.support.gateway_world import settle
+from tests.support.pending_offsets import committing_in, marker
+from tests.support.shards import id_of, topic_records
+from tests.unit.group.test_actor import code, offsets
+from tests.unit.group.test_offsets import BY_ID, BY_NAME, committing
+from tests.unit.group.test_shard import heartbeat
+from tests.unit.group.test_transactional_appends import unstable
+
+TOO_FEW = NotEnoughReplicas("1 in sync of 2")
+WITH_RETENTION = 4
+"""A version whose commits may have a retention time of their own; they lack the topic's id."""
+AGAIN = [TopicDeleted(id_of("t")), *topic_records("t", 3, number=2)]
+"""Topic t is deleted and made again."""
+HOUR_MS = 3_600_000
+
+
+async def begin_again(world: CoordinatorWorld) -> None:
+    """A process that knows the second topic only."""
+    world.restart()
+    records = [*topic_records(OFFSETS_TOPIC), *topic_records("t", 3, number=2)]
+    await world.actor.apply_metadata(-1, len(records), records)
+    await world.route()
+
+
+async def fetched(world: CoordinatorWorld, version: int) -> list[int]:
+    """The offsets of the topic that is there now, when it is asked for."""
+    topics = [
+        OffsetFetchRequestTopics(name="t", topic_id=id_of("t", 2), partition_indexes=[0, 1, 2])
+    ]
+    groups = [OffsetFetchRequestGroup(group_id="g", topics=topics)]
+    (topic,) = (await world.ask(OffsetFetchRequest(groups=groups), version)).groups[0].topics
+    assert not any(one.error_code for one in topic.partitions)
+    return [one.committed_offset for one in topic.partitions]
+
+
+async def commit(world: CoordinatorWorld, index: int, offset: int, *, number: int = 2) -> str:
+    """A commit by the topic's id."""
+    request = committing({index: offset})
+    request.topics[0].topic_id = id_of("t", number)
+    return code(await world.ask(request, BY_ID))
+
+
+@pytest.mark.parametrize("version", [8, BY_NAME, BY_ID])
+def test_while_nobody_coordinates(tmp_path: Path, version: int) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5, 1: 6}), BY_NAME)
+        await begin_again(world)
+        assert await fetched(world, version) == [-1, -1, -1]
+        assert await offsets(world) == {}
+        assert await commit(world, 1, 7) == "NONE"
+        assert await fetched(world, version) == [-1, 7, -1]
+
+    run(scenario, tmp_path)
+
+
+def test_what_is_left_of_it_is_cleared_after_a_load(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5, 1: 6}), BY_NAME)
+        await begin_again(world)
+        await world.runtime.advance(1)
+        assert world.log.batches == [2, 2], "two tombstones"
+        await world.runtime.advance(60_000)
+        assert world.log.batches == [2, 2]
+
+    run(scenario, tmp_path)
+
+
+def test_what_is_left_of_it_is_cleared_in_time(tmp_path: Path) -> None:
+    """The log refuses it at first; a member's subscription does not keep it."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5}, group="consumer"), BY_NAME)
+        world.log.failure = TOO_FEW
+        await begin_again(world)
+        await world.runtime.advance(1)
+        world.log.failure = None
+        assert code(await world.ask(heartbeat(), 1)) == "NONE"
+        before = len(world.log.batches)
+        await world.runtime.advance(600_000 - 1)
+        assert await offsets(world, "consumer") == {}
+        host = world.actor._shards.get(0)
+        assert host is not None
+        assert host.shard.offsets.of("consumer") == {}
+        assert len(world.log.batches) > before
+
+    run(
+        scenario,
+        tmp_path,
+        group_consumer_session_timeout_ms="1000000",
+        group_consumer_max_session_timeout_ms="1000000",
+    )
+
+
+@pytest.mark.parametrize("version", [WITH_RETENTION, BY_NAME])
+def test_while_the_shard_is_loaded(tmp_path: Path, version: int) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5}, retention_ms=HOUR_MS), version)
+        world.restart()
+        answering, world.link.answering = world.link.answering, None
+        await world.begin()
+        await world.apply(*AGAIN)
+        world.link.answering = answering
+        world.link.take(api.CLAIM).reply(world.log.end)
+        await settle()
+        assert await fetched(world, BY_ID) == [-1, -1, -1]
+        await world.runtime.advance(10_000)
+        assert world.log.batches == [1, 1]
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("version", [WITH_RETENTION, BY_NAME])
+def test_while_the_log_refuses_it(tmp_path: Path, version: int) -> None:
+    """What is committed for the second topic meanwhile is not taken along."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5, 1: 6}, retention_ms=HOUR_MS), version)
+        world.log.refusals += [TOO_FEW] * 3
+        await world.apply(*AGAIN)
+        await world.runtime.advance(1)
+        world.log.refusals.clear()
+        assert await commit(world, 1, 7) == "NONE"
+        assert await commit(world, 2, 8) == "NONE"
+        await world.runtime.advance(10_000)
+        assert await fetched(world, BY_ID) == [-1, 7, 8]
+        await begin_again(world)
+        assert await fetched(world, BY_ID) == [-1, 7, 8]
+
+    run(scenario, tmp_path)
+
+
+def test_while_it_is_not_known_whether_the_log_has_it(tmp_path: Path) -> None:
+    """The shard is loaded again: what it was to forget is not forgotten."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5}, retention_ms=HOUR_MS), WITH_RETENTION)
+        world.log.failure = NotLeaderOrFollower("closed")
+        await world.apply(*AGAIN)
+        await world.runtime.advance(1)
+        world.log.failure = None
+        await world.runtime.advance(10_000)
+        assert await fetched(world, BY_ID) == [-1, -1, -1]
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_offsets_of_an_open_transaction_go_too(tmp_path: Path, is_loaded: bool) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert code(await world.ask(committing_in({0: 5}), 5)) == "NONE"
+        if is_loaded:
+            await begin_again(world)
+        else:
+            await world.apply(*AGAIN)
+        await world.runtime.advance(1)
+        assert await unstable(world) == set()
+        assert await world.end(marker()) == [["NONE"]]
+        assert await fetched(world, BY_ID) == [-1, -1, -1]
+
+    run(scenario, tmp_path)
+
+
+def test_a_transaction_that_ends_at_once_brings_nothing_back(tmp_path: Path) -> None:
+    """Its marker is in the log before what takes its offsets away."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert code(await world.ask(committing_in({0: 5, 1: 6}), 5)) == "NONE"
+        world.log.failure = TOO_FEW
+        await world.apply(*AGAIN)
+        await world.runtime.advance(1)
+        world.log.failure = None
+        assert await commit(world, 1, 7) == "NONE"
+        assert await world.end(marker()) == [["NONE"]]
+        assert await fetched(world, BY_ID) == [-1, 7, -1]
+        await world.runtime.advance(10_000)
+        assert await fetched(world, BY_ID) == [-1, 7, -1]
+        await begin_again(world)
+        assert await fetched(world, BY_ID) == [-1, 7, -1]
+
+    run(scenario, tmp_path)
+
+
+def test_deletions_are_kept_in_mind_no_longer_than_needed(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5}), BY_NAME)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        world.log.failure = TOO_FEW
+        await world.apply(*AGAIN)
+        await world.runtime.advance(1)
+        assert host._deleted.keys() == {"t"}
+        world.log.failure = None
+        await world.runtime.advance(10_000)
+        assert not host._deleted
+        await world.apply(TopicDeleted(id_of("t", 2)))
+        assert not host._deleted, "there was nothing to be forgotten"
+
+    run(scenario, tmp_path)
