@@ -28,7 +28,8 @@ class Target:
 def _start_embedded(brokers: int, running: ExitStack) -> Target:
     from raylog.testing import EmbeddedBroker
 
-    broker = running.enter_context(EmbeddedBroker(brokers=brokers))
+    quiet = {"auto.leader.rebalance.enable": "false"}  # tests elect leaders themselves
+    broker = running.enter_context(EmbeddedBroker(brokers=brokers, settings=quiet))
     return Target(broker.bootstrap, brokers)
 
 
