@@ -300,10 +300,23 @@ class ControllerActor:
     async def _decide(self, decide: Callable[[ControllerMachine], Decision[R]]) -> R:
         """Carry a decision out; answered when it, and all it was based on, is committed."""
         term = self._serving()
-        decision = decide(term.machine)
-        self._append(term, decision.records)
+        decision = await self._last_step(term, decide)
         await term.until_committed(term.machine.image.offset)
         return decision.response
+
+    async def _last_step(
+        self, term: Term, decide: Callable[[ControllerMachine], Decision[R]]
+    ) -> Decision[R]:
+        """Append what is decided, with others heard between the steps if there are several."""
+        decision = decide(term.machine)
+        self._append(term, decision.records)
+        while decision.more:
+            await self._runtime.sleep(0)
+            if self._serving() is not term:
+                raise NotController("the controller's term is over")
+            decision = decide(term.machine)
+            self._append(term, decision.records)
+        return decision
 
     async def _expire_forever(self) -> None:
         """Fence brokers whose session has run out; give leadership back to preferred replicas."""
@@ -319,6 +332,7 @@ class ControllerActor:
                 self._append(self._term, balanced)
                 if not (expired or balanced):
                     break
+                await self._runtime.sleep(0)
             self._grow()
 
     def _check_lease(self) -> None:
@@ -356,9 +370,11 @@ class ControllerActor:
             term.quorum.supported(*voter, asked.heard_ms)
         if asked.offset >= 0:
             term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
-        decision = term.machine.brokers.heartbeat(asked, self._session_ms(), term.committed)
+        decision = await self._last_step(
+            term,
+            lambda machine: machine.brokers.heartbeat(asked, self._session_ms(), term.committed),
+        )
         if decision.records:
-            self._append(term, decision.records)
             await term.until_committed(term.machine.image.offset)
         return decision.response._replace(
             controller_epoch=epoch, sent_ms=self._runtime.monotonic_ms()

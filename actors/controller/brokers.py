@@ -6,6 +6,10 @@
 | live          | that heartbeat; a process that only restarted  | session timeout               |
 | shutting down | heartbeat that wants it, with anything to give | others know who leads instead |
 
+A broker leaves its partitions in steps: with 100,000 of them one step would take longer than the
+controller's lease. It is fenced, registered anew or unregistered, and answered, with the last step.
+Until then it is what it was; a controller that takes over meanwhile goes on with the rest.
+
 A fenced broker leads nothing, is in sync nowhere and is given no replicas. One that comes back
 having lost nothing stays eligible to lead (KIP-966): it shut down cleanly, or only its process
 ended and the kernel has what it wrote. Sessions are soft state: a new controller gives every broker
@@ -14,6 +18,8 @@ never goes back.
 """
 
 from __future__ import annotations
+
+from itertools import islice
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
@@ -40,6 +46,9 @@ from raylog.wire.errors import (
     InconsistentClusterId,
     StaleBrokerEpoch,
 )
+
+LEFT_AT_ONCE = 2_000
+"""Partitions that a broker leaves in one step: 50 ms."""
 
 
 class BrokerControl:
@@ -106,7 +115,10 @@ class BrokerControl:
             resumes = self._resumes(known, asked)
             if not resumes:
                 crashed = not _kept_everything(known, asked)
-                records.extend(self._partitions.broker_gone(asked.broker_id, crashed=crashed))
+                records, more = self._next_left(asked.broker_id, crashed=crashed)
+                if more:
+                    return Decision(records, known.broker_epoch, more=True)
+        self._handed_over.pop(asked.broker_id, None)
         broker_epoch = self._image.offset + len(records)
         self._last_contact_ms[asked.broker_id] = now_ms
         records.append(
@@ -161,32 +173,38 @@ class BrokerControl:
         if asked.offset > self._followed.get(asked.broker_id, -1):
             self.followed(asked.broker_id, asked.offset)
         records: list[Record] = []
-        fenced, leaves = broker.fenced, False
+        fenced, leaves, more = broker.fenced, False, False
         if asked.wants_shutdown:
-            records, leaves = self._shut_down(broker)
+            left = self._shut_down(broker)
+            records, leaves, more = left.records, left.response, left.more
             fenced = fenced or leaves
         elif fenced and not broker.shutting_down and asked.offset > asked.broker_epoch:
             records.append(BrokerUnfenced(asked.broker_id, asked.broker_epoch))
             records.extend(self._partitions.broker_back(asked.broker_id))
             fenced = False
-        return Decision(records, BrokerHeartbeatAnswer(fenced, leaves, committed))
+        return Decision(records, BrokerHeartbeatAnswer(fenced, leaves, committed), more)
 
-    def _shut_down(self, broker: BrokerRegistration) -> tuple[list[Record], bool]:
-        """Hand over in one step; when the others know of it, the broker may go."""
+    def _shut_down(self, broker: BrokerRegistration) -> Decision[bool]:
+        """Hand over; when the others know of it, the broker may go."""
         if broker.fenced:
-            return [], True
+            return Decision([], True)
         if broker.shutting_down:
             handed_over = self._handed_over.setdefault(broker.broker_id, self._image.offset)
-            if self._all_know(handed_over):
-                return self._fenced(broker), True
-            return [], False
-        gone = list(self._partitions.broker_gone(broker.broker_id))
+            if not self._all_know(handed_over):
+                return Decision([], False)
+            return self._fenced(broker)
+        gone, more = self._next_left(broker.broker_id)
+        if more:
+            self._handed_over[broker.broker_id] = self._image.offset + len(gone)
+            return Decision(gone, False, more)
+        gave = bool(gone) or broker.broker_id in self._handed_over
         others = [one for one in self._image.live_brokers() if one is not broker]
         leaving = BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
-        if not (gone and others):
-            return [leaving, BrokerFenced(broker.broker_id, broker.broker_epoch), *gone], True
+        if not (gave and others):
+            fenced = BrokerFenced(broker.broker_id, broker.broker_epoch)
+            return Decision([leaving, fenced, *gone], True)
         self._handed_over[broker.broker_id] = self._image.offset + 1 + len(gone)
-        return [leaving, *gone], False
+        return Decision([leaving, *gone], False)
 
     def _all_know(self, offset: int) -> bool:
         """Whether all live brokers have applied what is below an offset."""
@@ -202,17 +220,25 @@ class BrokerControl:
         if now_ms - self._last_check_ms > self._session_timeout_ms // 2:
             self.took_over(now_ms)
         self._last_check_ms = now_ms
-        records: list[Record] = []
         for broker in self._image.brokers.values():
             silent_ms = now_ms - self._last_contact_ms.setdefault(broker.broker_id, now_ms)
             if not broker.fenced and silent_ms > self._session_timeout_ms:
-                records.extend(self._fenced(broker))
-                break  # one a time: each is decided on what the last one left
-        return Decision(records, None)
+                # One a time: each is decided on what the last one left.
+                return Decision(self._fenced(broker).records, None)
+        return Decision([], None)
 
-    def _fenced(self, broker: BrokerRegistration) -> list[Record]:
-        gone = list(self._partitions.broker_gone(broker.broker_id))
-        return [BrokerFenced(broker.broker_id, broker.broker_epoch), *gone]
+    def _fenced(self, broker: BrokerRegistration) -> Decision[bool]:
+        """Have it leave the next partitions; with the last of them it is fenced."""
+        gone, more = self._next_left(broker.broker_id)
+        if more:
+            return Decision(gone, False, more)
+        return Decision([BrokerFenced(broker.broker_id, broker.broker_epoch), *gone], True)
+
+    def _next_left(self, broker_id: int, *, crashed: bool = False) -> tuple[list[Record], bool]:
+        """The next partitions that a broker leaves, and whether there may be more."""
+        leaving = self._partitions.broker_gone(broker_id, crashed=crashed)
+        gone = list(islice(leaving, LEFT_AT_ONCE))
+        return gone, len(gone) == LEFT_AT_ONCE
 
     def settled(self, now_ms: int) -> dict[int, str]:
         """Brokers, with their directories, that have been heard without a pause for a session.
@@ -237,9 +263,11 @@ class BrokerControl:
         broker = self._image.brokers.get(broker_id)
         if broker is None:
             raise BrokerIdNotRegistered(f"Broker ID {broker_id} is not currently registered")
+        gone, more = self._next_left(broker_id, crashed=True)
+        if more:
+            return Decision(gone, None, more=True)
         self._last_contact_ms.pop(broker_id, None)
         self._followed.pop(broker_id, None)
-        gone = list(self._partitions.broker_gone(broker_id, crashed=True))
         return Decision([*gone, BrokerUnregistered(broker_id, broker.broker_epoch)], None)
 
 

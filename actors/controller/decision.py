@@ -16,3 +16,8 @@ class Decision(Generic[R]):
 
     records: list[Record]
     response: R
+    more: bool = False
+    """Whether this is one step of many: the same is asked again when these records are replayed.
+
+    The answer is that of the last step. Whatever is asked between two steps sees how far it got.
+    """

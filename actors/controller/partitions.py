@@ -120,9 +120,11 @@ class PartitionControl:
         One that crashed may have lost what its page cache held: it is not eligible either.
         """
         rules = self.rules()
-        for topic_id, index, state in self._image.partitions_on(broker_id):
-            key = (topic_id, index)
-            yield from self._without(broker_id, key, state, rules.of(topic_id), crashed=crashed)
+        for topic_id, topic in self._image.topics.items():
+            for index, state in enumerate(topic.partitions):  # some steps see all of them again
+                if broker_id in state.isr or (crashed and broker_id in state.elr):
+                    key, own = (topic_id, index), rules.of(topic_id)
+                    yield from self._without(broker_id, key, state, own, crashed=crashed)
 
     def replicas_gone(self, broker_id: int, keys: list[PartitionKey]) -> Iterator[Record]:
         """Take a broker out of some partitions that others hold too."""

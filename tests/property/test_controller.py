@@ -4,9 +4,10 @@ from copy import deepcopy
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from raylog.actors.config import ResourceType
+from raylog.actors.controller import brokers
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -46,6 +47,7 @@ from tests.support.controllers import Controlled
 
 BROKERS = st.integers(0, 3)
 NAMES = st.sampled_from(["a", "b", "c"])
+LEFT_AT_ONCE = brokers.LEFT_AT_ONCE
 
 
 class ControllerHistory(RuleBasedStateMachine):
@@ -93,6 +95,13 @@ class ControllerHistory(RuleBasedStateMachine):
         own = self.world.image.configs_of(ResourceType.TOPIC, name)
         return self.elected_uncleanly or own["unclean.leader.election.enable"] == "true"
 
+    @initialize(at_once=st.sampled_from([1, 2, LEFT_AT_ONCE]))
+    def leave_in_steps(self, at_once: int) -> None:
+        brokers.LEFT_AT_ONCE = at_once
+
+    def teardown(self) -> None:
+        brokers.LEFT_AT_ONCE = LEFT_AT_ONCE
+
     @rule(broker_id=BROKERS, kept=st.booleans(), known=st.booleans(), clean=st.booleans())
     def restart(self, broker_id: int, kept: bool, known: bool, clean: bool) -> None:
         self.openings += 1
@@ -103,16 +112,22 @@ class ControllerHistory(RuleBasedStateMachine):
             clean_shutdown=clean,
             previous_broker_epoch=self.world.epochs[broker_id] if known else -1,
         )
-        decision = self.world.machine.brokers.register(asked, self.world.now_ms)
+        while True:
+            decision = self.world.machine.brokers.register(asked, self.world.now_ms)
+            self.carry(decision.records)
+            if not decision.more:
+                break
         self.world.epochs[broker_id] = decision.response
-        self.carry(decision.records)
 
     @rule(broker_id=BROKERS, leave=st.booleans(), caught_up=st.booleans())
     def beat(self, broker_id: int, leave: bool, caught_up: bool) -> None:
         epoch = self.world.epochs[broker_id]
         asked = BrokerHeartbeat(broker_id, epoch, epoch + caught_up, leave)
-        decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
-        self.carry(decision.records)
+        while True:
+            decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
+            self.carry(decision.records)
+            if not decision.more:
+                break
 
     @rule(elapsed_ms=st.integers(0, 3_000))
     def wait(self, elapsed_ms: int) -> None:

@@ -1,6 +1,7 @@
 """A controller's machine with brokers, for tests of its concerns."""
 
 import random
+from collections.abc import Callable
 from typing import TypeVar
 
 from raylog.actors.config import BrokerSettings
@@ -29,9 +30,16 @@ class Controlled:
             self.beat(broker_id)
 
     def carry(self, decision: Decision[R]) -> R:
-        """Replay a decision's records; its response."""
+        """Replay a decision's records, which is its only step; its response."""
+        assert not decision.more
         self.machine.replay(decision.records)
         return decision.response
+
+    def carry_all(self, decide: Callable[[], Decision[R]]) -> R:
+        """Replay a decision's records, step by step; its response."""
+        while (decision := decide()).more:
+            self.machine.replay(decision.records)
+        return self.carry(decision)
 
     def registration(self, broker_id: int, **changes: object) -> RegisterBroker:
         values: dict[str, object] = {
@@ -47,7 +55,7 @@ class Controlled:
 
     def register(self, broker_id: int, **changes: object) -> int:
         asked = self.registration(broker_id, **changes)
-        epoch = self.carry(self.machine.brokers.register(asked, self.now_ms))
+        epoch = self.carry_all(lambda: self.machine.brokers.register(asked, self.now_ms))
         self.epochs[broker_id] = epoch
         return epoch
 

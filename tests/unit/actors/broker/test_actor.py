@@ -495,7 +495,7 @@ def test_a_broker_the_controller_fenced_serves_again(tmp_path: Path) -> None:
         assert isinstance(controller, ControllerActor)
         assert controller._term is not None
         brokers = controller._term.machine.brokers
-        controller._append(controller._term, brokers._fenced(gateway.image.brokers[0]))
+        controller._append(controller._term, brokers._fenced(gateway.image.brokers[0]).records)
         await cluster.until(lambda: gateway.image.offset > before + 2)
         await cluster.routes(1)
         await cluster.until(lambda: not gateway.image.brokers[0].fenced)

@@ -8,7 +8,7 @@ import pytest
 
 from raylog.actors.config import ResourceType
 from raylog.actors.controller import actor as controller_actor
-from raylog.actors.controller import term
+from raylog.actors.controller import brokers, term
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -319,6 +319,29 @@ def test_records_are_written_while_voters_are_given_a_snapshot(
         assert behind.next_producer_id == serving.machine.image.next_producer_id
 
     monkeypatch.setattr(snapshots, "SLICE_RECORDS", 1)
+    scenario(story)
+
+
+def test_others_are_heard_while_a_broker_leaves_its_partitions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(world: World) -> None:
+        for broker_id in (1, 0):
+            await world.broker(broker_id)
+        await world.call("create_topics", CreateTopics([NewTopic("t", 20, 2)]))
+        (topic,) = world.term().machine.image.topics
+        monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 1)
+        anew = RegisterBroker(1, CLUSTER, "d1", "i1, later", "h", 1)
+        registering = asyncio.ensure_future(world.call_once("register_broker", anew))
+        in_sync = set()
+        while not registering.done():
+            beat = BrokerHeartbeat(0, world.epoch, world.epoch + 1)
+            assert not (await world.call_once("heartbeat", beat)).fenced
+            partitions = world.term().machine.image.topics[topic].partitions
+            in_sync.add(sum(1 in state.isr for state in partitions))
+        assert len(in_sync) > 5
+        assert in_sync >= {0}
+
     scenario(story)
 
 

@@ -1,10 +1,13 @@
 """Registration, sessions, fencing and clean shutdown."""
 
 import random
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.controller import brokers
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer, PartitionsOpened
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
@@ -24,6 +27,8 @@ from raylog.wire.errors import (
     StaleBrokerEpoch,
 )
 from tests.support.controllers import CLUSTER, Controlled
+
+R = TypeVar("R")
 
 
 def registered(broker_id: int, epoch: int, *, fenced: bool, **changes: str) -> BrokerRegistered:
@@ -402,6 +407,110 @@ def test_a_leaving_broker_is_given_nothing() -> None:
     topic = world.image.topic("t")
     assert topic is not None
     assert (topic.partitions[0].leader, topic.partitions[0].isr) == (1, (1,))
+
+
+# ---- with many partitions --------------------------------------------------------------------
+
+
+def in_steps(world: Controlled, decide: Callable[[], Decision[R]]) -> tuple[list[int], R]:
+    """How many partitions changed in each step, and the answer of the last."""
+    steps = []
+    while True:
+        decision = decide()
+        steps.append(sum(isinstance(one, PartitionChanged) for one in decision.records))
+        world.machine.replay(decision.records)
+        if not decision.more:
+            return steps, decision.response
+
+
+def left(broker_id: int) -> list[object]:
+    """How five partitions stand when a broker has left them at once."""
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", *[(0, 1, 2)] * 5)
+    world.register(broker_id, incarnation="new")
+    return [world.standing(topic_id, index) for index in range(5)]
+
+
+def test_a_broker_that_comes_anew_leaves_its_partitions_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    expected = left(0)
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 2)
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", *[(0, 1, 2)] * 5)
+    before, asked = world.epochs[0], world.registration(0, incarnation="new")
+    first = world.machine.brokers.register(asked, world.now_ms)
+    world.machine.replay(first.records)
+    assert (first.more, world.image.brokers[0].broker_epoch) == (True, before)
+    assert [world.state(topic_id, index).leader for index in range(5)] == [1, 1, 0, 0, 0]
+    steps, epoch = in_steps(world, lambda: world.machine.brokers.register(asked, world.now_ms))
+    assert (steps, epoch) == ([2, 1], world.image.offset - 1)
+    assert [world.standing(topic_id, index) for index in range(5)] == expected
+    assert world.image.brokers[0].fenced
+
+
+def test_a_silent_broker_is_fenced_with_the_last_partition_that_it_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 2)
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", *[(0, 1)] * 5)
+    world.pass_time(6_001, 1)
+    for leaders in ([1, 1, 0, 0, 0], [1, 1, 1, 1, 0]):
+        assert len(world.expire()) == 2
+        assert [world.state(topic_id, index).leader for index in range(5)] == leaders
+        assert world.image.brokers[0].is_live
+    assert world.expire()[0] == BrokerFenced(0, world.epochs[0])
+    assert {world.state(topic_id, index).leader for index in range(5)} == {1}
+    assert world.expire() == []
+
+
+def test_a_broker_that_is_heard_again_meanwhile_keeps_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 2)
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", *[(0, 1)] * 3)
+    world.pass_time(6_001, 1)
+    world.expire()
+    world.beat(0)
+    assert world.expire() == []
+    assert world.image.brokers[0].is_live
+    assert [world.state(topic_id, index).leader for index in range(3)] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5])
+def test_a_broker_that_handed_over_in_steps_waits_until_others_know(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 2)
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", *[(0, 1)] * count)
+    beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40, wants_shutdown=True)
+
+    def heartbeat() -> Decision[BrokerHeartbeatAnswer]:
+        return world.machine.brokers.heartbeat(beat, world.now_ms, world.image.offset)
+
+    world.machine.brokers.followed(1, world.image.offset)
+    steps, answer = in_steps(world, heartbeat)
+    assert (sum(steps), max(steps) <= 2) == (count, True)
+    assert not answer.should_shut_down
+    assert world.image.brokers[0].shutting_down
+    assert {world.state(topic_id, index).leader for index in range(count)} == {1}
+    assert not in_steps(world, heartbeat)[1].should_shut_down
+    world.machine.brokers.followed(1, world.image.offset)
+    assert in_steps(world, heartbeat)[1].should_shut_down
+
+
+def test_a_broker_is_unregistered_with_the_last_partition_that_it_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(brokers, "LEFT_AT_ONCE", 2)
+    world = Controlled(brokers=2)
+    world.topic("t", *[(0, 1)] * 5)
+    steps, _ = in_steps(world, lambda: world.machine.brokers.unregister(0))
+    assert steps == [2, 2, 1]
+    assert set(world.image.brokers) == {1}
 
 
 def test_an_unregistered_broker_is_not_eligible() -> None:
