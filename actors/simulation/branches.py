@@ -16,8 +16,10 @@ from raylog.actors.controller.brokers import BrokerControl
 from raylog.actors.controller.changes import PartitionChange
 from raylog.actors.controller.partitions import PartitionControl
 from raylog.actors.controller.quorum import RivalLeads, VoterQuorum
+from raylog.actors.controller.term import Term
 from raylog.actors.metadata.followed import MetadataLost
 from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.metadata.records import Record
 from raylog.actors.replica import serving, streams
 from raylog.actors.replica.machine import FailUnsafe, PartitionMachine, Truncated
 from raylog.actors.replica.partition import Partition
@@ -147,6 +149,15 @@ ELECTIONS = (
     ),
     Branch("a broker's epoch is over", BrokerControl, "current", refused=StaleBrokerEpoch),
 )
+
+
+def _are_adopted(told: tuple[int, list[Record]], args: Arguments) -> bool:
+    """Whether the first record told was there before the controller's epoch began."""
+    term, offset = args
+    epoch = term.machine.image.epoch_at(offset)
+    return bool(told[1]) and epoch is not None and epoch < term.quorum.epoch
+
+
 METADATA = (
     Branch("the lease keeps a rival out", Voter, "_check_lease", refused=NotController),
     Branch("a controller ends: another one serves", VoterQuorum, "take_over", refused=RivalLeads),
@@ -165,10 +176,13 @@ METADATA = (
         "follow",
         lambda update, _: update.from_offset < 0,
     ),
+    Branch("a broker is told records that were adopted", Term, "told_at_once", _are_adopted),
 )
 BROKERS = (
     Branch("a broker adopts its children", Family, "adopt", lambda held, _: held != []),
-    Branch("a broker shuts down cleanly", BrokerControl, "_shut_down", lambda done, _: done[1]),
+    Branch(
+        "a broker shuts down cleanly", BrokerControl, "_shut_down", lambda done, _: done.response
+    ),
     Branch("a log cannot be opened", BrokerMachine, "_fail"),
     Branch("directories are strays", BrokerMachine, "strays", lambda found, _: found != []),
 )
