@@ -1,7 +1,9 @@
 """The coordinator processes of one broker: started on first use, told what concerns them.
 
 A coordinator is wanted once this broker serves a partition of its internal topic. It then stays,
-so that leadership that comes back need not wait for a process.
+so that leadership that comes back need not wait for a process. It moves into a warm spare of the
+replicas, where there is one: else the first group, and all groups after a crash, wait for the start
+of a process.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from raylog.actors.names import (
     TRANSACTIONS_TOPIC,
     broker_name,
     child_name,
+    lodger_name,
 )
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import (
@@ -47,6 +50,8 @@ TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTIONS_TOPIC}
 class Coordinators:
     """At most one running process of each coordinator role.
 
+    `shelter` names a process that runs and has room for a coordinator, which saves the start of
+    one; None: there is none. `started` is called when a coordinator runs that was started.
     `noted` is called when names change, `moved(role, address)` when gateways must look elsewhere;
     an address of None says that there is none for now.
     """
@@ -60,6 +65,8 @@ class Coordinators:
         *,
         numbers: itertools.count[int],
         node_id: str | None,
+        shelter: Callable[[], str | None],
+        started: Callable[[], None],
         noted: Callable[[], None],
         moved: Callable[[str, str | None], None],
     ) -> None:
@@ -69,6 +76,8 @@ class Coordinators:
         self._snapshots = snapshots
         self._numbers = numbers
         self._node_id = node_id
+        self._shelter = shelter
+        self._started = started
         self._noted = noted
         self._moved = moved
         self._running: dict[str, Child] = {}
@@ -148,6 +157,9 @@ class Coordinators:
     def _start(self, role: str, *, restarts: int) -> None:
         machine = self._machine
         name = child_name(machine.cluster_id, role, machine.broker_id, next(self._numbers))
+        shelter = self._shelter()
+        if shelter is not None:
+            name = lodger_name(name, shelter)
         self._starting[role] = name
         self._noted()
         self._runtime.start(self._run(role, name, restarts), f"start {name}")
@@ -175,6 +187,7 @@ class Coordinators:
             await self._runtime.kill(ref)
             return
         self._add(ref, restarts=restarts)
+        self._started()
 
     def _add(self, ref: ActorRef, *, restarts: int) -> None:
         """Bring a coordinator up to date; from then on it hears everything."""

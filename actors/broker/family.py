@@ -80,7 +80,7 @@ class Family:
         """How often the gateway came to live in a replica's process."""
         self._replicas: dict[str, Child] = {}
         self._shelters: dict[str, Child] = {}
-        """Former spares in which a gateway lives that used to have a process of its own."""
+        """Former spares: a coordinator lives there, or a gateway that had a process of its own."""
         self._starting: dict[str, str] = {}
         """Names to roles."""
         self._gateway_starts = Backoff()
@@ -94,6 +94,8 @@ class Family:
             self._snapshots,
             numbers=numbers,
             node_id=node_id,
+            shelter=self._shelter,
+            started=self._coordinator_started,
             noted=self._note_if_possible,
             moved=self._coordinator_moved,
         )
@@ -131,12 +133,12 @@ class Family:
     async def adopt(self, refs: Sequence[ActorRef]) -> list[tuple[str, list[PartitionStatus]]]:
         """Take children over; returns what each replica among them has open."""
         replicas = [ref for ref in refs if ref.role == REPLICA]
-        if not self._machine.pool.houses_gateway:
-            housing = {host_of(ref.name) for ref in refs if ref.role == GATEWAY}
-            sheltering = [ref for ref in replicas if ref.name in housing]
-            replicas = [ref for ref in replicas if ref.name not in housing]
-            for ref in sheltering:
-                self._shelters[ref.name] = Child(self._runtime, ref, self._replica_lost)
+        roles = {*TOPICS} if self._machine.pool.houses_gateway else {*TOPICS, GATEWAY}
+        housing = {host_of(ref.name) for ref in refs if ref.role in roles}
+        sheltering = [ref for ref in replicas if ref.name in housing]
+        replicas = [ref for ref in replicas if ref.name not in housing]
+        for ref in sheltering:
+            self._shelters[ref.name] = Child(self._runtime, ref, self._replica_lost)
         for ref in refs:
             if ref.role == GATEWAY:
                 log.info("adopting %s (pid %d)", ref.name, ref.pid)
@@ -213,6 +215,30 @@ class Family:
     def _coordinator_moved(self, role: str, address: str | None) -> None:
         for gateway in self._gateways.values():
             gateway.post("apply_coordinator", role, address, answered=self._told)
+
+    def _shelter(self) -> str | None:
+        """A process that a coordinator may have for itself: a former spare, or a spare.
+
+        None before the gateway has found its place.
+        """
+        lodging = {*self._gateways, *self._starting, *self._coordinators.names}
+        taken = set(map(host_of, lodging))
+        pool = self._machine.pool
+        free = next((name for name in self._shelters if name not in taken), None)
+        if free is not None or (pool.houses_gateway and not pool.gateway_runs):
+            return free
+        return self._lend()
+
+    def _lend(self) -> str | None:
+        """Take a running spare for somebody who is no replica."""
+        spare = self._machine.pool.lend()
+        if spare is None:
+            return None
+        self._shelters[spare.name] = self._replicas.pop(spare.name)
+        return spare.name
+
+    def _coordinator_started(self) -> None:
+        self.carry_out(self._machine.house_gateway())  # another spare for one that was lent
 
     def carry_out(self, effects: Iterable[Effect]) -> None:
         """Do what the machine wants done, in order."""
@@ -470,10 +496,7 @@ class Family:
         if home in self._shelters:  # it lives, and the gateway did not start there
             self._start_gateway(home, restarts=restarts)
             return
-        spare = self._machine.pool.lend()
-        if spare is not None:
-            self._shelters[spare.name] = self._replicas.pop(spare.name)
-        self._start_gateway(None if spare is None else spare.name, restarts=restarts)
+        self._start_gateway(self._lend(), restarts=restarts)
 
     # ---- ending --------------------------------------------------------------------------
 
