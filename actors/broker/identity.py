@@ -34,6 +34,10 @@ _FOLLOWED = "followed.json"
 ASKING_MAX = 16
 """Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
 _OS_DISK = OsDisk()
+_RESTORE = (
+    "Restore the file. What the directory holds may be the only whole copy of its partitions, so "
+    "leave it where it is"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +109,7 @@ def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
     except (ValueError, KeyError, TypeError) as broken:
         raise KafkaStorageError(
             f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
-            "object with version, cluster_id, broker_id, directory_id and voters. Restore the "
-            "file, or move the directory away: the broker then begins empty, and its peers fill it"
+            f"object with version, cluster_id, broker_id, directory_id and voters. {_RESTORE}"
         ) from broken
 
 
@@ -286,8 +289,7 @@ class DataDirectory:
             raise KafkaStorageError(
                 f"{self.path / 'meta.json'} is missing, expected is that of broker "
                 f"{wanted.broker_id} in cluster {wanted.cluster_id}: found is data in "
-                f"{' and '.join(held)}. Restore the file, or move the directory away: the broker "
-                "then begins empty, and its peers fill it"
+                f"{' and '.join(held)}. {_RESTORE}"
             )
 
     def _identify(self, identity: Identity) -> None:

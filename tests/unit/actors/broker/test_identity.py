@@ -95,6 +95,8 @@ def test_an_identity_of_another_shape_is_refused_by_name(
     said = str(refused.value)
     assert said.startswith(f"{tmp_path / 'meta.json'} is damaged: it begins with b'{{")
     assert "expected is a JSON object with version, cluster_id" in said
+    assert "Restore the file" in said
+    assert "away" not in said
 
 
 @pytest.mark.parametrize("held", ["topics", "metadata"])
@@ -103,7 +105,7 @@ def test_data_whose_owner_is_not_known_is_left_alone(tmp_path: Path, held: str) 
     (tmp_path / held).mkdir(exist_ok=True)
     (tmp_path / held / "something").touch()
     (tmp_path / "meta.json").unlink()
-    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {held}"
+    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {held}. Restore"
     with pytest.raises(KafkaStorageError, match=expected):
         DataDirectory(tmp_path, WANTED, fsync=False)
     (tmp_path / held / "something").unlink()
