@@ -17,7 +17,7 @@ only, that of all later ones the version, too: a flipped bit does not make a ver
 
 | kind | contents only | |
 |---|---|---|
-| state | 1 | |
+| state | 1 | 2 says which timestamps are claims (`correcting.py`): all that 1 stands for |
 | producers | 1 | |
 | high watermark | 1, 2 | 1 is the number alone, 2 has log end and boot id, too |
 | cleaner | 1 | |
@@ -50,7 +50,7 @@ STATE_KIND = 1
 PRODUCERS_KIND = 2
 HIGH_WATERMARK_KIND = 3
 CLEANER_KIND = 4
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _HIGH_WATERMARK_VERSION = 2
 _CLEANER_VERSION = 1
 _CONTENTS_ONLY = {STATE_KIND: 1, PRODUCERS_KIND: 1, HIGH_WATERMARK_KIND: 2, CLEANER_KIND: 1}
@@ -192,12 +192,28 @@ class WrittenPoint:
     boot_id: str
 
 
+class Claims(NamedTuple):
+    """Offsets [start, end) of batches whose largest timestamps are what clients claimed."""
+
+    start: int
+    end: int
+
+    def within(self, log_start_offset: int, log_end_offset: int) -> "Claims | None":
+        """What a log holds of them."""
+        start, end = max(self.start, log_start_offset), min(self.end, log_end_offset)
+        return Claims(start, end) if start < end else None
+
+
+ALL_CLAIMS = Claims(0, 2**63 - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class LogState:
     """What the log cannot be asked for: the contents of the `state` file.
 
     Below `recovery_point` everything is durable. Where the log ends before `held` it lacks records
-    that it once had: then others are asked for them before it counts.
+    that it once had: then others are asked for them before it counts. `claims` are None once all
+    segments of older builds were looked at.
     """
 
     log_start_offset: int = 0
@@ -207,6 +223,7 @@ class LogState:
     clean_end: CleanEnd | None = None
     written: WrittenPoint | None = None
     held: int = 0
+    claims: Claims | None = None
 
 
 class StateFile:
@@ -223,7 +240,7 @@ class StateFile:
         """The last state; None if there is none or it is damaged. NewerVersion."""
         contents = _read(self._disk, self._path, STATE_KIND, _STATE_VERSION)
         try:
-            return None if contents is None else _state_of(contents.value)
+            return None if contents is None else _state_of(contents)
         except (AttributeError, LookupError, TypeError, ValueError):
             return None  # of another shape, though its checksum is right
 
@@ -238,6 +255,7 @@ class StateFile:
             "clean_end": clean_end and [clean_end.segment, clean_end.size, clean_end.next_offset],
             "written": written and [written.offset, written.boot_id],
             "held": state.held,
+            "claims": state.claims and list(state.claims),
         }
         data = encode(STATE_KIND, _STATE_VERSION, contents)
         if number > self._written:
@@ -245,7 +263,9 @@ class StateFile:
             self._written = number
 
 
-def _state_of(contents: Any) -> LogState:
+def _state_of(file: Contents) -> LogState:
+    contents = file.value
+    claims = ALL_CLAIMS if file.version == 1 else contents["claims"]
     clean_end, written = contents.get("clean_end"), contents.get("written")
     epochs = [EpochStart(int(epoch), int(start)) for epoch, start in contents["epochs"]]
     if not all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(epochs)):
@@ -258,6 +278,7 @@ def _state_of(contents: Any) -> LogState:
         clean_end=None if clean_end is None else CleanEnd(*clean_end),
         written=None if written is None else WrittenPoint(_offset(written[0]), str(written[1])),
         held=_offset(contents.get("held", 0)),
+        claims=None if claims is None else Claims(_offset(claims[0]), _offset(claims[1])),
     )
 
 

@@ -1,4 +1,6 @@
-"""One cleaning as its log sees it: takes what the work in `cleaning.py` made, step by step.
+"""One cleaning as its log sees it: takes what the work of `cleaning.py` made, step by step.
+
+Or of `correcting.py`, in the same way.
 
 A segment takes the place of its group in this order:
 
@@ -14,11 +16,12 @@ part in 2 to 5: it may end at any time, and what it leaves is removed.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from raylog.storage.checkpoint import CleanerFile, CleanerState, Swap
 from raylog.storage.cleaning import Cleaning
+from raylog.storage.correcting import Correction
 from raylog.storage.disk import remove
 from raylog.storage.layout import index_name
 from raylog.storage.segment import Segment
@@ -36,14 +39,16 @@ from raylog.wire.errors import KafkaError
 
 @dataclass(slots=True)
 class CleanJob:
-    """One cleaning of the first segments of a log, which are closed and durable.
+    """One cleaning of the first segments of a log, or one correction of neighbouring segments.
+
+    None of them grows.
 
     `work.step` is called in an executor or another process, its outcome given to `take` in an
     executor, then the job to `Log.end_clean`, until that says that it is done. `swapped` is what
     the last step made, for the log: the group and the segment in its place.
     """
 
-    work: Cleaning
+    work: Cleaning | Correction
     cleaner_file: CleanerFile
     state: CleanerState  # as it is on disk
     segments: list[Segment]  # those that were not looked at yet
@@ -53,9 +58,13 @@ class CleanJob:
     stopping: bool = False
     swapped: tuple[list[Segment], Segment] | None = None
     records_read: int = 0
+    looked_to: int = 0
+    """End of the last segment that a step was about."""
+    damages: list[str] = field(default_factory=list)
+    """What a correction has found and left alone."""
     on_stop: Callable[[], None] | None = None
     """Ends a step that another process does."""
-    _clean_end: int = 0
+    _clean_end: int | None = None
 
     def take(self, outcome: Outcome) -> None:
         """Take what a step did. Blocking."""
@@ -71,10 +80,13 @@ class CleanJob:
                 self._clean_end, self.records_read = end_offset, records
             case Made():
                 self.swapped = self._put_in_place(outcome)
-            case Unchanged():
-                del self.segments[0]
+                self.looked_to = outcome.summary.next_offset
+            case Unchanged(damage):
+                self.looked_to = self.segments.pop(0).next_offset
+                if damage is not None:
+                    self.damages.append(damage)
             case Finished():
-                if not self.stopping:
+                if not self.stopping and self._clean_end is not None:
                     self.state = replace(self.state, first_dirty_offset=self._clean_end)
                     self.cleaner_file.write(self.state)
                 self.done = True

@@ -195,6 +195,7 @@ class Log(MaintainedLog):
             clean_end=self._clean_end,
             written=self._written,
             held=0 if self.is_whole else self.held,
+            claims=self.claims,
         )
 
     def _save(self) -> None:
@@ -291,6 +292,7 @@ class Log(MaintainedLog):
     def _end_at(self, offset: int, now_ms: int) -> None:
         """The log ends here now: so do epochs and producers."""
         self._end = offset
+        self.claims = self.claims and self.claims.within(self._start, offset)
         self._clean_end = None
         self._written = None
         self._reader.forget()

@@ -1,10 +1,13 @@
 """The log as it is looked after: retention, deleted records, compaction."""
 
-from raylog.storage.checkpoint import CleanerFile, CleanerState, LogState
+from collections import deque
+
+from raylog.storage.checkpoint import Claims, CleanerFile, CleanerState, LogState
 from raylog.storage.clean_job import CleanJob
 from raylog.storage.cleanable import Cleanable, cleanable
 from raylog.storage.cleaning import Cleaning
-from raylog.storage.config import LogConfig
+from raylog.storage.config import NEVER, LogConfig
+from raylog.storage.correcting import Correction, Suspect
 from raylog.storage.disk import Disk
 from raylog.storage.files import SegmentFiles
 from raylog.storage.jobs import Snapshot
@@ -20,7 +23,17 @@ from raylog.wire.errors import KafkaError, OffsetOutOfRange
 class MaintainedLog(ReadableLog):
     """The part of a log that lets go of segments, or has others take their places."""
 
-    __slots__ = ("_cleaner", "_cleaner_file", "_cleaning", "_doomed", "_saved", "uncleanable")
+    __slots__ = (
+        "_cleaner",
+        "_cleaner_file",
+        "_cleaning",
+        "_doomed",
+        "_free_to",
+        "_locked",
+        "_saved",
+        "claims",
+        "uncleanable",
+    )
 
     def __init__(
         self, directory: str, config: LogConfig, disk: Disk, files: SegmentFiles, found: Recovered
@@ -31,6 +44,10 @@ class MaintainedLog(ReadableLog):
         self._cleaner_file = CleanerFile(disk, directory)
         self._cleaner = found.cleaner
         self._cleaning: CleanJob | None = None
+        self.claims: Claims | None = found.state.claims
+        """Where timestamps are to be corrected yet; None when all is done."""
+        self._locked: Segment | None = None  # the last one, while it is corrected
+        self._free_to = 0  # segments that end here or before are not those being cleaned
         self.uncleanable: str | None = None  # why it is not cleaned any more
 
     # -- retention -----------------------------------------------------------------------------
@@ -47,6 +64,8 @@ class MaintainedLog(ReadableLog):
     def retention(self, now_ms: int, high_watermark: int) -> list[str]:
         """Let go of segments that are too old or too many, or deleted; the names of those.
 
+        None is too old while its timestamps are claims (`correcting.py`).
+
         To be called whatever `cleanup.policy` says: producers expire, too. No segments go while
         the log is cleaned. The log start moves at once; `begin_checkpoint` makes that durable, then
         removes the files when `file.delete.delay.ms` has passed, so that readers who were told of
@@ -62,11 +81,12 @@ class MaintainedLog(ReadableLog):
                 now_ms=now_ms,
                 high_watermark=high_watermark,
                 log_start_offset=self._start,
-                largest_timestamp=self._files.largest_timestamp,
+                largest_timestamp=self._largest_timestamp,
             )
         except OSError as failure:
             self._refuse("retention", failure)
-        if count == 0 or self._cleaning is not None:
+        count = min(count, self._free_count())
+        if count == 0:
             return []
         if count == len(self._segments):
             self._keep_snapshot()
@@ -77,6 +97,19 @@ class MaintainedLog(ReadableLog):
         self._doom_segments(gone, now_ms)
         self._doom_snapshots(now_ms)
         return [segment.name for segment in gone]
+
+    def _largest_timestamp(self, segment: Segment) -> int:
+        """As `largest_timestamp`; what is only claimed is never old."""
+        claims = self.claims
+        if claims and segment.next_offset > claims.start and segment.base_offset < claims.end:
+            return NEVER
+        return self._files.largest_timestamp(segment)
+
+    def _free_count(self) -> int:
+        """How many of the first segments no work is about."""
+        if self._cleaning is None:
+            return len(self._segments)
+        return len([each for each in self._segments if each.next_offset <= self._free_to])
 
     def _doom_segments(self, gone: list[Segment], now_ms: int) -> None:
         due_ms = now_ms + self.config.file_delete_delay_ms
@@ -108,6 +141,7 @@ class MaintainedLog(ReadableLog):
 
     def _move_start(self, offset: int) -> None:
         self._start = offset
+        self.claims = self.claims and self.claims.within(offset, self._end)
         self.epochs.truncate_from_start(offset)
         self.producers.forget_below(offset)
 
@@ -132,6 +166,8 @@ class MaintainedLog(ReadableLog):
         """
         if self.offline or self._cleaning is not None or self.uncleanable is not None:
             return None
+        if self.claims is not None:
+            return None  # corrected first: `min.compaction.lag.ms` goes by time
         try:
             return cleanable(
                 self._segments,
@@ -158,13 +194,11 @@ class MaintainedLog(ReadableLog):
             return None
         segments = found.segments
         self._generation += 1
-        names = {segment.name for segment in self._segments}
-        swaps = tuple([swap for swap in self._cleaner.swaps if swap.segment in names])
         work = Cleaning(
             self._disk,
             self.directory,
             self.config,
-            [Source(each.name, each.base_offset, each.next_offset, each.size) for each in segments],
+            [_source(each) for each in segments],
             self.first_dirty_offset,
             self._generation,
             self.aborted_transactions(segments[0].base_offset, segments[-1].next_offset),
@@ -174,17 +208,86 @@ class MaintainedLog(ReadableLog):
             pause,
             token,
         )
+        return self._begin(work, segments, free_to=0)
+
+    def _begin(
+        self, work: Cleaning | Correction, segments: list[Segment], *, free_to: int
+    ) -> CleanJob:
+        names = {segment.name for segment in self._segments}
+        swaps = tuple([swap for swap in self._cleaner.swaps if swap.segment in names])
         state = CleanerState(self.first_dirty_offset, swaps)
+        self._free_to = free_to
         self._cleaning = CleanJob(work, self._cleaner_file, state, segments)
         return self._cleaning
 
+    # -- corrections ---------------------------------------------------------------------------
+
+    def claim(self, start: int, end: int) -> None:
+        """Offsets [start, end) were copied from a log in which timestamps are claims."""
+        if self.claims is not None:
+            start, end = min(start, self.claims.start), max(end, self.claims.end)
+        self.claims = Claims(start, end).within(self._start, self._end)
+
+    def close_claimed(self, now_ms: int) -> bool:
+        """Close the growing segment if timestamps in it are claims; whether that was so.
+
+        Once it is flushed it can be corrected.
+        """
+        last = self._segments[-1] if self._segments else None
+        if self.offline or self.claims is None or last is None:
+            return False
+        if last.fd < 0 or last.base_offset >= self.claims.end:
+            return False
+        self._roll(now_ms)
+        return True
+
+    @property
+    def correctable(self) -> list[Segment]:
+        """Segments with claims that could be looked at now, the oldest first."""
+        if self.offline or self._cleaning is not None or self.claims is None:
+            return []
+        waiting = list(self._retired)
+        if self._flushing is not None:
+            waiting += self._flushing.retired
+        found: list[Segment] = []
+        for segment in self._segments:
+            if segment.base_offset >= self.claims.end or segment.fd >= 0 or segment in waiting:
+                break
+            if segment.next_offset > self.claims.start:
+                found.append(segment)
+        return found
+
+    def begin_correct(self, now_ms: int, *, pause: Pause, token: str) -> CleanJob | None:
+        """A job that corrects timestamps that are claims; None if there is nothing to do now.
+
+        It is run as one of `begin_clean` is, and given to `end_clean`. Takes a moment only.
+        """
+        segments = self.correctable
+        if not segments:
+            return None
+        last = segments[-1]
+        if last is self._segments[-1] and not last.sealed:
+            last.sealed, self._locked = True, last  # what is appended meanwhile goes elsewhere
+        self._generation += 1
+        work = Correction(
+            self._disk,
+            self.directory,
+            self.config.index_interval_bytes,
+            deque([Suspect(_source(each), list(each.aborted or ())) for each in segments]),
+            self._generation,
+            now_ms,
+            pause,
+            token,
+        )
+        return self._begin(work, segments, free_to=segments[0].base_offset)
+
     def stop_cleaning(self) -> None:
-        """Let a cleaning end soon, for the log not to be `busy` with it."""
+        """Let a cleaning or a correction end soon, for the log not to be `busy` with it."""
         if self._cleaning is not None:
             self._cleaning.stop()
 
     def end_clean(self, job: CleanJob, now_ms: int) -> bool:
-        """Take a step of a cleaning back; whether there is another one to run.
+        """Take a step of a cleaning or correction back; whether there is another one to run.
 
         KAFKA_STORAGE_ERROR if the disk refused: the log is as it was. Or if a segment is damaged:
         the log is offline. CORRUPT_MESSAGE or the like if records cannot be understood: the log is
@@ -199,8 +302,12 @@ class MaintainedLog(ReadableLog):
             self._segments[index : index + len(group)] = [segment]
             self._reader.forget()
             self._doom_segments(group, now_ms)
+        if isinstance(job.work, Correction):
+            self._have_looked(max(self._free_to, job.looked_to))
         if job.done or job.failure is not None or job.stopping:
             self._cleaning = None
+            if self._locked is not None:
+                self._locked.sealed, self._locked = False, None
         match job.failure:
             case OSError() as failure:
                 self._refuse("cleaning", failure)
@@ -210,7 +317,18 @@ class MaintainedLog(ReadableLog):
                 raise failure
         return self._cleaning is not None
 
+    def _have_looked(self, offset: int) -> None:
+        """All segments that end at `offset` or before are right."""
+        self._free_to = offset
+        if self.claims is not None:
+            start = max(self.claims.start, offset)
+            self.claims = self.claims._replace(start=start).within(self._start, self._end)
+
     def _condemn_damaged(self, name: str | None, why: str) -> None:
         for segment in self._segments:
             if segment.name == name:
                 self._condemn(segment, why)
+
+
+def _source(segment: Segment) -> Source:
+    return Source(segment.name, segment.base_offset, segment.next_offset, segment.size)

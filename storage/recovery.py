@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from raylog.storage.checkpoint import (
+    ALL_CLAIMS,
     PRODUCERS_KIND,
     CleanEnd,
     CleanerFile,
@@ -130,7 +131,8 @@ class Recovery:
         self._check_names()
         self._list_files()
         first = self._segments[0].base_offset if self._segments else 0
-        state = LogState(log_start_offset=first) if found is None else found
+        unknown = LogState(log_start_offset=first, claims=ALL_CLAIMS)
+        state = unknown if found is None else found
         self._held = self._held_before(state, reached)
         self._generation = max(self._generation, state.generation)
         self._epochs = LeaderEpochs(state.epochs)
@@ -159,6 +161,7 @@ class Recovery:
                 clean_end=state.clean_end if self._report.clean else None,
                 written=written,
                 held=self._held,
+                claims=None if state.claims is None else state.claims.within(start, end),
             ),
             found or LogState(),
             self._epochs,

@@ -59,7 +59,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """What a step did: the next source has nothing to lose."""
+    """What a step did: the next source stays as it is, if need be though it is damaged."""
+
+    damage: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ class CleaningTurns:
     """
 
     _asked: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """By process: how dirty its dirtiest log is, from 0 to 1, and when it asked, in ms."""
+    """By process: how dirty its dirtiest log is, and when it asked, in ms."""
     _cleaning: str | None = None
 
     def ask(self, name: str, dirty_ratio: float, now_ms: float) -> bool:

@@ -212,3 +212,5 @@ class ReplicatedPart(NamedTuple):
     """(epoch, end offset) where the follower's history leaves the leader's (KIP-595)."""
     length: int = 0
     """Bytes of the payload that are its batches."""
+    claims_end: int = 0
+    """Below it timestamps may be claims that the leader has not corrected yet; exclusive."""

@@ -7,6 +7,9 @@ due and ends soon after the last. In one process of many actors (`raylog.testing
 and rests half a millisecond or more after each one or two of work: it shares the interpreter with
 the event loop, which would else wait 5 ms for every event.
 
+Where older builds stored timestamps that are claims of clients, these are corrected first, in the
+same way, whatever the topics ask for.
+
 Of the processes of a broker one cleans at a time: each asks the broker for its turn.
 """
 
@@ -22,12 +25,15 @@ from raylog.actors.replica.pacing import Pacing
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime, Timer
 from raylog.storage.clean_job import CleanJob
-from raylog.wire.errors import KafkaError
+from raylog.storage.correcting import Correction
+from raylog.wire.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger(__name__)
 BACKOFF_MS_MIN = 10
 LOOKS = 50
 """Logs looked at in one go, so that no request waits for it."""
+CORRECTED_FIRST = 2.0
+"""A log of which timestamps are to be corrected counts as dirtier than any."""
 ASK_EVERY_MS = 1_000
 ASK_TIMEOUT_MS = 5_000
 
@@ -63,9 +69,12 @@ class Cleaner:
 
     def note(self, partition: Partition) -> None:
         """A log may be due, or have more to clean, than when it was looked at last."""
-        if partition.config.compact and self._settings.enabled:
+        if partition.log.claims is not None or self._cleans(partition):
             self._noted[partition.key] = None
             self._look_later()
+
+    def _cleans(self, partition: Partition) -> bool:
+        return partition.config.compact and self._settings.enabled
 
     def _look_later(self) -> None:
         if self._noted and self._timer is None and not self._sweeping:
@@ -112,16 +121,37 @@ class Cleaner:
     def _due(self, key: PartitionKey) -> _Due | None:
         """A noted log, if it is due; one that cannot become due by itself is noted no more."""
         partition = self._partitions.get(key)
-        if partition is not None and partition.in_surgery:
+        if partition is None:
+            self._noted.pop(key, None)
             return None
+        if partition.in_surgery:
+            return None
+        try:
+            if partition.log.claims is not None:
+                return self._correctable(partition)
+            return self._cleanable(partition)
+        except KafkaStorageError:
+            log.exception("%s cannot be cleaned", partition.name)
+            partition.give_up_if_offline()
+            self._noted.pop(key, None)
+            return None
+
+    def _correctable(self, partition: Partition) -> _Due | None:
+        """A log of which timestamps are to be corrected; the growing segment is closed for that."""
+        if partition.log.offline:
+            self._noted.pop(partition.key, None)
+        if partition.log.close_claimed(self._runtime.now_ms()):
+            partition.host.has_appended(partition)  # it is flushed soon, and can be corrected then
+        return _Due(CORRECTED_FIRST, partition) if partition.log.correctable else None
+
+    def _cleanable(self, partition: Partition) -> _Due | None:
         found = None
-        if partition is not None and partition.config.compact:
-            now_ms = self._runtime.now_ms()
-            found = partition.log.cleanable(now_ms, partition.high_watermark)
-        if partition is not None and found is not None and found.is_due:
+        if self._cleans(partition):
+            found = partition.log.cleanable(self._runtime.now_ms(), partition.high_watermark)
+        if found is not None and found.is_due:
             return _Due(found.dirty_ratio, partition)
         if found is None or not found.waits:
-            self._noted.pop(key, None)
+            self._noted.pop(partition.key, None)
         return None
 
     # ---- turns ---------------------------------------------------------------------------
@@ -165,18 +195,25 @@ class Cleaner:
         if self._partitions.get(partition.key) is not partition or partition.in_surgery:
             return True
         try:
-            job = partition.log.begin_clean(
-                self._runtime.now_ms(),
-                partition.high_watermark,
-                memory_bytes=self._settings.memory_bytes,
-                pause=Pacing(self._settings.bytes_per_second, self._runtime.rest_s),
-                token=self._runtime.instance,
-            )
+            job = self._begin(partition)
             return job is None or await self._run(partition, job)
         except KafkaError:
             log.exception("cleaning of %s failed", partition.name)
             partition.give_up_if_offline()
             return False
+
+    def _begin(self, partition: Partition) -> CleanJob | None:
+        now_ms, token = self._runtime.now_ms(), self._runtime.instance
+        pause = Pacing(self._settings.bytes_per_second, self._runtime.rest_s)
+        if partition.log.claims is not None:
+            return partition.log.begin_correct(now_ms, pause=pause, token=token)
+        return partition.log.begin_clean(
+            now_ms,
+            partition.high_watermark,
+            memory_bytes=self._settings.memory_bytes,
+            pause=pause,
+            token=token,
+        )
 
     async def _run(self, partition: Partition, job: CleanJob) -> bool:
         size, start_ms = partition.log.size, self._runtime.monotonic_ms()
@@ -187,6 +224,13 @@ class Cleaner:
             partition.log.end_clean(job, self._runtime.now_ms())
             log.warning("cleaning of %s begins anew later: %s", partition.name, lost)
             return False
+        took_s = (self._runtime.monotonic_ms() - start_ms) / 1000
+        if isinstance(job.work, Correction):
+            for damage in job.damages:
+                log.error("timestamps were not corrected: %s", damage)
+            log.info("corrected timestamps of %s, in %.1f s", partition.name, took_s)
+            self.note(partition)
+            return not job.stopping
         log.info(
             "cleaned %s up to offset %d: %d records read, %d bytes of %d left, in %.1f s",
             partition.name,
@@ -194,7 +238,7 @@ class Cleaner:
             job.records_read,
             partition.log.size,
             size,
-            (self._runtime.monotonic_ms() - start_ms) / 1000,
+            took_s,
         )
         return not job.stopping
 

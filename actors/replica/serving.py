@@ -372,6 +372,7 @@ def _figures(partition: Partition, length: int = 0) -> ReplicatedPart:
         log.log_end_offset,
         None,
         length,
+        log.claims.end if log.claims is not None else 0,
     )
 
 

@@ -190,7 +190,10 @@ class LeaderStream:
         own = partition.log
         try:
             if part.length:
+                fetched_offset = own.log_end_offset
                 own.append_verbatim(records, now_ms)
+                if part.claims_end > fetched_offset:
+                    own.claim(fetched_offset, part.claims_end)
                 self._changed[partition.key] = None
                 partition.host.has_appended(partition)
             if part.log_start_offset > own.log_start_offset:

@@ -10,6 +10,7 @@ import pytest
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
+from tests.support.dying_disk import DyingDisk, Killed
 from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
@@ -26,22 +27,6 @@ Contents = list[tuple[int, bytes | None, bytes | None]]
 SETTINGS = {"segment_bytes": 400, "min_cleanable_dirty_ratio": 0, "file_delete_delay_ms": 0}
 CALLS_MIN = 50
 """Calls to the disk that the cleaning of `filled` takes at least."""
-
-
-class Killed(BaseException):
-    """The process ends here."""
-
-
-class DyingDisk(FaultyDisk):
-    """Ends the process at the `left`-th call from now on."""
-
-    left = -1
-
-    def _called(self, call: str, path: str) -> None:
-        if self.left == 0:
-            raise Killed
-        self.left -= 1
-        super()._called(call, path)
 
 
 def filled(disk: FaultyDisk) -> Log:

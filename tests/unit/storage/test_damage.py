@@ -191,7 +191,7 @@ def test_epochs_that_lie_are_made_again(disk: FaultyDisk) -> None:
     log = filled(disk, lambda number: number // 4)
     entries = log.epochs.entries()
     log.close()
-    rewritten(disk, "state", STATE_KIND, 1, epochs=[[0, 0], [7, 2]])
+    rewritten(disk, "state", STATE_KIND, 2, epochs=[[0, 0], [7, 2]])
     log = reopened(disk)
     for _ in range(3):
         if not log.offline:
@@ -307,7 +307,7 @@ def test_a_state_of_another_shape_counts_as_lost(
     disk: FaultyDisk, changes: dict[str, object]
 ) -> None:
     filled(disk).close()
-    rewritten(disk, "state", STATE_KIND, 1, **changes)
+    rewritten(disk, "state", STATE_KIND, 2, **changes)
     log = reopened(disk)
     assert served(log) == OFFSETS
     assert log.epochs.entries() == [(0, 0)]

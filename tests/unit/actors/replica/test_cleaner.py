@@ -15,6 +15,7 @@ from raylog.actors.replica.config import CleanerSettings, cleaner_settings, part
 from raylog.actors.replica.machine import Appended, PartitionMachine
 from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost, Runtime, Work
+from raylog.storage.checkpoint import Claims
 from raylog.storage.log import Log
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, settle
@@ -137,6 +138,30 @@ def test_memory_for_one_key_takes_more_rounds_at_once() -> None:
     one = partition(FaultyDisk(), 0)
     run_for(15_001, CleanerSettings(memory_bytes=1), one)
     assert offsets(one) == CLEANED
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_timestamps_are_corrected_whatever_the_topic_asks_for(
+    policy: str, *, enabled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The growing segment is closed for that, and corrected once it was flushed."""
+
+    class Flushing(FakeHost):
+        def has_appended(self, partition: Partition) -> None:
+            flush(partition.log)
+
+    one = partition(FaultyDisk(), 0, policy)
+    one.host = Flushing()
+    log = one.log
+    log.claims = Claims(0, 4)
+    with caplog.at_level(logging.INFO):
+        runtime = run_for(40_000, CleanerSettings(enabled=enabled), one)
+    assert one.log.cleanable(0, 0) is not None, "there are no claims any more"
+    assert "corrected timestamps of t-0" in caplog.text
+    is_cleaned = policy == "compact" and enabled
+    assert offsets(one) == ([3] if is_cleaned else [0, 1, 2, 3])
+    assert runtime.pending_timers() == 0
 
 
 def test_a_log_that_fails_does_not_keep_the_others(caplog: pytest.LogCaptureFixture) -> None:

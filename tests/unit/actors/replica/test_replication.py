@@ -16,6 +16,7 @@ from raylog.actors.replica.api import (
     ProduceAnswer,
 )
 from raylog.actors.replica.upkeep import CHECKPOINT_TICKS, UPKEEP_MS
+from raylog.storage.checkpoint import Claims
 from raylog.wire.errors import ErrorCode, OffsetNotAvailable, RequestTimedOut
 from tests.support.logs import append, batch, marker
 from tests.support.replica_world import (
@@ -577,3 +578,17 @@ def test_acks_1_waits_for_the_flush_and_not_for_followers() -> None:
         assert await both == [ErrorCode.KAFKA_STORAGE_ERROR]
 
     run_world(scenario, config={"flush.messages": "1"})
+
+
+def test_what_is_copied_from_a_leader_with_claims_is_claimed() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        before = world.produce(1, batch(2))
+        await world.pass_ms(60)
+        assert await before == answers(0)
+        world.replica(1).log.claims = Claims(0, 4)  # as where an older build had written it
+        written = world.produce(1, batch(3))
+        await world.pass_ms(60)
+        assert await written == answers(2)
+        assert [world.replica(follower).log.claims for follower in (2, 3)] == [(2, 4), (2, 4)]
+
+    run_world(scenario)
