@@ -135,6 +135,8 @@ class Serving:
             session.news[key] = None
         if not known:
             self.has_figures(partition)
+        elif session.figures:
+            self._tell_figures_soon()
 
     def _forget(self, session: FollowerSession, key: PartitionKey) -> None:
         session.interests.pop(key, None)
@@ -178,6 +180,9 @@ class Serving:
         """A high watermark or log start moved: it goes along with the next records, or soon."""
         for session in partition.followers:
             session.figures[partition.key] = None
+        self._tell_figures_soon()
+
+    def _tell_figures_soon(self) -> None:
         if self._figures_timer is None:
             self._figures_timer = self._runtime.call_later(FIGURES_MS, self._tell_figures)
 
@@ -271,9 +276,21 @@ class Serving:
         return parts, payload
 
     def _figures(self, session: FollowerSession) -> list[ReplicatedPart]:
-        figures, session.figures = session.figures, {}
-        partitions = [self._partitions.get(key) for key in figures]
-        return [_figures(one) for one in partitions if one is not None and one.machine.is_leader]
+        """Figures of partitions in which the follower stands well.
+
+        To one whose log is still to be cut a high watermark would mean records that it has alone:
+        it gets the figures when it has asked again.
+        """
+        told: list[ReplicatedPart] = []
+        for key in tuple(session.figures):
+            partition = self._partitions.get(key)
+            leads = partition is not None and partition.machine.is_leader
+            if partition is None or not leads:
+                del session.figures[key]
+            elif _standing(partition, session.interests[key]) is None:
+                del session.figures[key]
+                told.append(_figures(partition))
+        return told
 
     def _part(
         self,

@@ -79,3 +79,31 @@ def test_a_cut_that_a_full_disk_refuses_is_tried_again_after_the_backoff(
         assert world.raw(1) == world.raw(2)
 
     run_world(scenario)
+
+
+def test_a_follower_whose_log_is_not_cut_yet_hears_of_no_high_watermark() -> None:
+    """It would hold records of its own to be committed."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        shared = world.produce(1)
+        await world.pass_ms(60)
+        assert await shared
+        alone = world.produce(1, batch(3), acks=1)  # nobody else has it
+        await world.kill(1)
+        assert await alone
+        await world.elect(2, isr=(2, 3))
+        await world.start(1)
+        world.disks[1].capacity = 0
+        for _ in range(10):
+            written = world.produce(2)
+            await world.pass_ms(SETTINGS.backoff_ms / 2)
+            assert await written
+            log_end_offset, high_watermark = world.ends()[0]
+            assert log_end_offset == 4
+            assert high_watermark <= 1
+        world.disks[1].heal()
+        await world.pass_ms(3 * SETTINGS.backoff_ms)
+        assert world.raw(1) == world.raw(2)
+        assert world.ends() == [(11, 11)] * 3, "and hears of it then, without more records"
+
+    run_world(scenario)
