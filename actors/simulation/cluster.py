@@ -156,7 +156,7 @@ class Cluster:
         """What living gateways know."""
         for one in self.of_role(GATEWAY):
             if isinstance(one.actor, Port):
-                yield one.actor.view.image
+                yield one.actor.cluster.image
 
     def committed_epoch(self, topic_id: TopicId, partition: int) -> int:
         """The latest leader epoch of a partition that a gateway knows; -1 if none does."""

@@ -12,5 +12,7 @@ class Kind(StrEnum):
     """Producers and readers, under every fault that replication and metadata are to survive."""
     TRANSACTIONS = "transactions"
     """Clients write in transactions; faults of coordinators come on top."""
+    GROUPS = "groups"
+    """Members of groups, and topics that are deleted and made again."""
     DISASTERS = "disasters"
     """More is lost than any guarantee covers: nothing may be made worse, and all comes back."""

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
-from raylog.actors.gateway.cluster import ClusterView, OpenRoute
-from raylog.actors.gateway.coordinators import CoordinatorLinks, absent, coordinating
+from raylog.actors.gateway.actor import GatewayActor
+from raylog.actors.gateway.cluster import OpenRoute
+from raylog.actors.gateway.coordinators import absent, coordinating
 from raylog.actors.gateway.handlers.produce import ANY_EPOCH
 from raylog.actors.group.api import GROUP_REQUEST
 from raylog.actors.names import BROKER, GATEWAY, GROUP, TRANSACTION
-from raylog.actors.ports import RouteUpdate, TopicId
+from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import (
     FETCH,
     LATEST_TIMESTAMP,
@@ -31,6 +32,7 @@ from raylog.actors.replica.api import (
 )
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import LinkRequest, Runtime
+from raylog.actors.simulation.sockets import CLIENT_REQUEST, DiskMaps, SimConnection
 from raylog.actors.simulation.world import ActorClass
 from raylog.actors.transaction.api import TRANSACTION_REQUEST
 from raylog.wire.errors import ErrorCode, KafkaStorageError, error_of
@@ -50,60 +52,55 @@ class Fetched(NamedTuple):
     """(producer id, first offset) of aborted transactions in `data`, for read_committed."""
 
 
-class Port:
-    """A gateway without sockets: clients of the simulation call it."""
+class Port(GatewayActor):
+    """A gateway without a socket: simulated clients reach it over links (`sockets.py`).
 
-    def __init__(self, runtime: Runtime, *, name: str, broker_id: int, **_: object) -> None:
-        self.view = ClusterView(runtime, broker_id)
-        self.coordinators = CoordinatorLinks(runtime)
-        self._runtime = runtime
-        self._name = name
+    Those that need no more than a partition or a coordinator call it instead, which is cheaper.
+    """
+
+    def __init__(self, runtime: Runtime, **args: Any) -> None:
+        super().__init__(runtime, **args)
+        self.maps = self._files = DiskMaps(runtime.disk)
         self._sessions = itertools.count(1)
+        self._clients: dict[int, SimConnection] = {}
+        """By link."""
 
     async def start(self) -> None:
-        """Nothing is to be prepared."""
+        """There is no port to be held."""
 
     async def stop(self) -> None:
         """Close the links."""
-        self.view.close()
         self.coordinators.close()
-
-    async def ping(self) -> dict[str, Any]:
-        """Who is here."""
-        return {"name": self._name}
-
-    async def apply_metadata(
-        self, from_offset: int, to_offset: int, records: list[Any], parts: Sequence[bytes] = ()
-    ) -> None:
-        """Take in metadata."""
-        await self.view.apply_metadata(from_offset, to_offset, records, parts)
-
-    async def apply_routes(self, update: RouteUpdate) -> None:
-        """Take in routes."""
-        await self.view.apply_routes(update)
-
-    async def apply_coordinator(self, role: str, address: str | None) -> None:
-        """Take in where a coordinator of this broker is now; None: nowhere."""
-        await self.coordinators.apply(role, address)
+        self.cluster.close()
 
     def link_received(self, request: LinkRequest) -> None:
-        """Nobody links to a gateway."""
+        """A client asks something."""
+        if request.kind != CLIENT_REQUEST:
+            super().link_received(request)
+            return
+        connection = self._clients.get(request.peer)
+        if connection is None:
+            connection = self._clients[request.peer] = SimConnection(self, str(request.header))
+        connection.received(request)
 
     def link_lost(self, peer: int) -> None:
-        """Nobody links to a gateway."""
+        """A client's connection ended."""
+        connection = self._clients.pop(peer, None)
+        if connection is not None:
+            connection.lost()
 
     # ---- for clients ---------------------------------------------------------------------
 
     async def leader_of(self, topic_id: TopicId, partition: int) -> tuple[int, int]:
         """The leader's broker id and epoch as this broker knows them; -1 for none."""
-        topic = self.view.image.topics.get(topic_id)
+        topic = self.cluster.image.topics.get(topic_id)
         if topic is None:
             return -1, -1
         state = topic.partitions[partition]
         return state.leader, state.leader_epoch
 
     def _route(self, topic_id: TopicId, partition: int) -> OpenRoute:
-        return self.view.route(self.view.topic(topic_id), partition)
+        return self.cluster.route(self.cluster.topic(topic_id), partition)
 
     async def produce(
         self, topic_id: TopicId, partition: int, batch: bytes, acks: int, timeout_ms: int
@@ -164,7 +161,7 @@ class Port:
 
     async def coordinator_of(self, role: str, key: str) -> int:
         """The broker that coordinates a group or a transactional id; -1 for none."""
-        _, state = coordinating(self.view.image, role, key)
+        _, state = coordinating(self.cluster.image, role, key)
         return state.leader
 
     async def forward(self, role: str, key: str, api_key: int, version: int, body: bytes) -> bytes:
@@ -174,7 +171,7 @@ class Port:
         """
         link = self.coordinators.link(role)
         if link is None:
-            raise absent(self.view.image, self.view.broker_id, role, key)
+            raise absent(self.cluster.image, self.cluster.broker_id, role, key)
         answered = asyncio.get_running_loop().create_future()
 
         def answer(_: Any, frame: memoryview) -> None:
@@ -192,18 +189,11 @@ class Port:
 
     def _read(self, path: str, part: FetchedPartition) -> bytes:
         """What a map of the file would show."""
-        disk = self._runtime.disk
+        directory, _, segment_id = path.rpartition("/")
         try:
-            fd = disk.open(path)
-            try:
-                data = disk.pread(fd, part.length, part.position)
-            finally:
-                disk.close(fd)
+            return bytes(self._files.slice(directory, segment_id, part.position, part.length))
         except OSError as failure:
             raise KafkaStorageError(f"{path} cannot be read: {failure}") from failure
-        if len(data) != part.length:
-            raise KafkaStorageError(f"{path} ends early")
-        return data
 
 
 class PortlessBroker(BrokerActor):

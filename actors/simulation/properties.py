@@ -35,6 +35,12 @@ class Property(StrEnum):
         "voters hold what was committed: most of them all of it, each what its epoch knew"
     )
     SERVED_AGAIN = "everything is served again soon after the faults stop"
+    OFFSETS_FORWARD = "a group's offset is what it committed last, or has tried to since"
+    OFFSETS_OF_TOPIC = "offsets of a topic that was deleted are not those of one made in its place"
+    ONE_GENERATION = "members of one generation are told of the same leader and protocol"
+    ONE_OWNER = "a partition has one owner in a group, the one that was chosen"
+    MEMBERS_FENCED = "a commit of a generation that is over is not taken"
+    GROUPS_SETTLE = "members have all partitions between them soon after the faults stop"
     COPIES_KEPT = "nobody removes records that an operator could still use"
     OLDER_REFUSED = "no broker serves by metadata that is older than what its directory has known"
     REFUSAL_TOLD = "a broker that does not serve says why, and what can be done"
@@ -76,6 +82,17 @@ OF_TRANSACTIONS = frozenset(
     }
 )
 """Looked at where clients are transactional."""
+OF_GROUPS = frozenset(
+    {
+        Property.OFFSETS_FORWARD,
+        Property.OFFSETS_OF_TOPIC,
+        Property.ONE_GENERATION,
+        Property.ONE_OWNER,
+        Property.MEMBERS_FENCED,
+        Property.GROUPS_SETTLE,
+    }
+)
+"""Looked at where clients are members of groups."""
 OF_DISASTERS = frozenset(
     {
         Property.COPIES_KEPT,

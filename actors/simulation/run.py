@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from raylog.actors.collecting import without_collector
 from raylog.actors.simulation.disasters import DisasterSimulation
+from raylog.actors.simulation.groups.scenario import GroupSimulation
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.properties import Property, PropertyViolated
@@ -18,6 +19,7 @@ from raylog.actors.simulation.transactions.scenario import TransactionalSimulati
 SIMULATIONS: dict[Kind, type[Simulation]] = {
     Kind.PLAIN: Simulation,
     Kind.TRANSACTIONS: TransactionalSimulation,
+    Kind.GROUPS: GroupSimulation,
     Kind.DISASTERS: DisasterSimulation,
 }
 

@@ -10,12 +10,19 @@ from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
 from tests.sim.planted import PLANTS
+from tests.sim.planted_groups import GROUP_PLANTS
 from tests.sim.planted_transactions import TRANSACTION_PLANTS
 from tests.sim.planting import planted
 
 SEEDS_MAX = 2_000
 EVERY = os.environ.get("PLANTED") == "all"
-ALL = {**PLANTS, **TRANSACTION_PLANTS}
+OF_KINDS = {
+    Kind.PLAIN: PLANTS,
+    Kind.TRANSACTIONS: TRANSACTION_PLANTS,
+    Kind.GROUPS: GROUP_PLANTS,
+}
+ALL = {name: plant for plants in OF_KINDS.values() for name, plant in plants.items()}
+KINDS = {name: kind for kind, plants in OF_KINDS.items() for name in plants}
 KNOWN = {
     "truncates_to_high_watermark": 3,
     "high_watermark_off_by_one": 0,
@@ -30,6 +37,9 @@ KNOWN = {
     "repeats_markers_as_they_were": 186,
     "sends_markers_too_early": 66,
     "successors_use_the_same_coordinator_epoch": 700,
+    "takes_offsets_of_a_deleted_topic": 0,
+    "gives_partitions_that_are_owned": 1,
+    "loses_an_offset_as_it_loads": 0,
 }
 """Mistake to a seed that finds it."""
 
@@ -37,7 +47,7 @@ KNOWN = {
 @pytest.mark.timeout(36_000 if EVERY else 120)
 @pytest.mark.parametrize("name", sorted(ALL if EVERY else KNOWN))
 def test_a_planted_mistake_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    plan = Plan(kind=Kind.TRANSACTIONS if name in TRANSACTION_PLANTS else Kind.PLAIN)
+    plan = Plan(kind=KINDS[name])
     around = KNOWN.get(name, 0)
     seeds = [around, *range(SEEDS_MAX)] if EVERY else range(around, around + 40)
     with planted(ALL[name]):

@@ -1,0 +1,37 @@
+"""Branches of groups that seeds with members are to take."""
+
+from __future__ import annotations
+
+from raylog.actors.group.classic import rebalance as classic
+from raylog.actors.group.consumer import rebalance as consumer
+from raylog.actors.group.loading import Loading
+from raylog.actors.group.shard import Shard
+from raylog.actors.simulation.coverage import Branch
+
+ALL = (
+    Branch("a classic group rebalances", classic, "prepare"),
+    Branch("a classic member's session ends", classic, "session_time_passed"),
+    Branch("a classic group waits for members to join again", classic, "_wait_for_joins"),
+    Branch("a classic group waits in vain for members to join", classic, "join_time_passed"),
+    Branch("a consumer group has a new target", consumer, "update_target"),
+    Branch("a consumer's session ends", consumer, "session_time_passed"),
+    Branch(
+        "committed offsets are read as a shard is loaded",
+        Loading,
+        "place_some",
+        lambda _, args: len(args[0].commits) > 0,
+        before=True,
+    ),
+    Branch(
+        "offsets go with their topic",
+        Shard,
+        "topics_changed",
+        lambda _, args: len(args[2]) > 0 and len(args[1].records) > 0,
+    ),
+    Branch(
+        "a topic is gone when a shard has been loaded",
+        Shard,
+        "loaded",
+        lambda _, args: len(args[1].records) > 0,
+    ),
+)

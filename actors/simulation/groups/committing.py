@@ -1,0 +1,166 @@
+"""What all clients of groups do: find the coordinator, commit offsets, ask for them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raylog.actors.ports import PartitionKey, TopicId
+from raylog.actors.simulation.asking import UNANSWERED, Asking, told
+from raylog.actors.simulation.cluster import Cluster
+from raylog.actors.simulation.groups.history import NONE_STORED, Commit, GroupLedger
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    KafkaError,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+
+BY_NAME, BY_ID = 9, 10
+"""Versions of OffsetCommit and OffsetFetch; the later one has topic ids (KIP-848)."""
+WITHOUT_EFFECT = (
+    CoordinatorLoadInProgress,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+"""Refusals of what nothing was written of."""
+
+
+class Place(NamedTuple):
+    """A partition as a client of a group names it."""
+
+    topic: str
+    topic_id: TopicId
+    partition: int
+
+    @property
+    def key(self) -> PartitionKey:
+        """The partition of this topic, and of no other with its name."""
+        return self.topic_id, self.partition
+
+
+class Member(NamedTuple):
+    """As whom somebody commits."""
+
+    member_id: str = ""
+    generation: int = -1
+    """Or the member epoch; -1 of who is no member."""
+
+
+class GroupClient:
+    """A client of one group."""
+
+    def __init__(self, cluster: Cluster, ledger: GroupLedger, number: int) -> None:
+        self.ledger = ledger
+        self.asking = Asking(cluster, number)
+        self.random = self.asking.random
+        self.stopping = False
+        self.stopped = False
+        self._number = number
+        self._loop = cluster.world.loop
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        return f"{self.ledger.group_id}.{self._number}"
+
+    @property
+    def now_s(self) -> float:
+        """Virtual time."""
+        return self._loop.time()
+
+    async def commit(self, place: Place, offset: int, member: Member, version: int) -> Commit:
+        """Commit an offset once; raises why it was not taken, or that nobody has said."""
+        partition = OffsetCommitRequestPartition(
+            partition_index=place.partition, committed_offset=offset, committed_metadata=""
+        )
+        topic = OffsetCommitRequestTopic(
+            name=place.topic, topic_id=place.topic_id, partitions=[partition]
+        )
+        request = OffsetCommitRequest(
+            group_id=self.ledger.group_id,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            topics=[topic],
+        )
+        commit = self.ledger.committing(place.key, offset, self.now_s)
+        try:
+            await self.asking.ask_coordinator(self.ledger.group_id, request, version)
+        except WITHOUT_EFFECT:
+            commit.is_refused = True
+            raise
+        commit.acked_s = self.now_s
+        return commit
+
+    async def fetch(self, place: Place, version: int, member: Member | None = None) -> int:
+        """The group's offset in a partition; raises as `commit`."""
+        topics = OffsetFetchRequestTopics(
+            name=place.topic, topic_id=place.topic_id, partition_indexes=[place.partition]
+        )
+        group = OffsetFetchRequestGroup(group_id=self.ledger.group_id, topics=[topics])
+        if member is not None:
+            group.member_id, group.member_epoch = member.member_id, member.generation
+        asked_s = self.now_s
+        request = OffsetFetchRequest(groups=[group], require_stable=True)
+        response = await self.asking.ask_coordinator(self.ledger.group_id, request, version)
+        [[found]] = [one.partitions for one in told(response).groups[0].topics]
+        offset = int(found.committed_offset)
+        self.ledger.read(place.key, offset, asked_s)
+        return offset
+
+
+class Committer(GroupClient):
+    """Commits without being a member, as tools and some engines do: one offset after the other."""
+
+    def __init__(
+        self, cluster: Cluster, ledger: GroupLedger, number: int, topic: str, partition: int
+    ) -> None:
+        super().__init__(cluster, ledger, number)
+        self._topic = topic
+        self._partition = partition
+        self._offset = 0
+
+    async def run(self, pause_s: float) -> None:
+        """Commit, and ask what is stored, until told to stop."""
+        while not self.stopping:
+            try:
+                known = await self.asking.topic(self._topic)
+                place = Place(self._topic, known.topic_id, self._partition)
+                await self._go_on(place)
+            except (*UNANSWERED, KafkaError):
+                await self.asking.pause()
+            await self.asking.pause(pause_s)
+        self.stopped = True
+
+    async def _go_on(self, place: Place) -> None:
+        """Some commits of one topic as it is known now, by its id."""
+        if self.random.random() < 0.5:
+            found = await self.fetch(place, BY_ID)
+            self._offset = max(self._offset, found)
+        for _ in range(self.random.randint(1, 3)):
+            self._offset += self.random.randint(1, 5)
+            await self.commit(place, self._offset, Member(), BY_ID)
+
+
+def stored(offset: int) -> int:
+    """Where a consumer begins by what its group has stored."""
+    return 0 if offset == NONE_STORED else offset
