@@ -37,7 +37,7 @@ from raylog.wire.errors import (
 )
 from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
 from raylog.wire.record import Record as Record
-from raylog.wire.walk import ANY_NUMBER, walk
+from raylog.wire.walk import Patience, walk
 
 BATCH_OVERHEAD = 61
 """Bytes of a batch before its records."""
@@ -333,13 +333,13 @@ def validate_records(
     earliest_ms: int = -ANY_TIME,
     latest_ms: int = ANY_TIME,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
-    patience: int = ANY_NUMBER,
+    patience: Patience | None = None,
 ) -> Validated | None:
     """Walk the records of a batch that passed `check_produced`, as Apache Kafka does.
 
     INVALID_RECORD for what `walk` refuses and for a body that is not compressed as declared;
     MESSAGE_TOO_LARGE beyond `max_bytes` decompressed; else as `refuse_records`. None where `walk`
-    loses its patience, or records to be refused are more than that.
+    loses its patience, or what is left does not suffice to name the records to be refused.
     """
     try:
         body = body_of(memoryview(buf), header, max_bytes)
@@ -351,8 +351,10 @@ def validate_records(
         return None
     earliest, latest = base + walked.earliest, base + walked.latest
     if earliest < earliest_ms or latest > latest_ms or (needs_keys and walked.has_null_key):
-        if count > patience:
-            return None
+        if patience is not None:
+            patience.left -= count
+            if patience.left < 0:
+                return None
         refuse_records(
             decode_records(body, count, header.base_offset, base),
             needs_keys=needs_keys,

@@ -32,8 +32,11 @@ RUN_PAUSE = 64
 """So many records are looked at one by one before a run is looked for again."""
 SCATTERED_MAX = 1024
 """Records of different sizes that are looked at together."""
-ANY_NUMBER = 2**31
-"""More records than a batch can have."""
+HEADERS_MAX = 1 << 20
+"""Headers that the records of one batch may have together: what has more is meant to be slow."""
+_ENDLESS = 1 << 62
+SHAPED_HEADERS_MAX = 64
+"""A record with more of them is looked at by itself."""
 
 _INT32_BYTES_MAX = 5
 _NULL = 1  # -1 as a zigzag number
@@ -73,15 +76,36 @@ class Walked(NamedTuple):
     has_null_key: bool
 
 
-def walk(body: bytes, count: int, *, patience: int = ANY_NUMBER) -> Walked | None:
+class Patience:
+    """Records that may be looked at one by one, half a microsecond each; a header counts twice."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def spend(self, number: int) -> None:
+        """Raises _OutOfPatience where that is more than is left."""
+        self.left -= number
+        if self.left < 0:
+            raise _OutOfPatience
+
+
+class _OutOfPatience(Exception):
+    """Looking at the records takes too long."""
+
+
+def walk(body: bytes, count: int, *, patience: Patience | None = None) -> Walked | None:
     """Look at the `count` records, at least one, which `body` must hold and nothing else.
 
-    INVALID_RECORD for one that readers could not read, another number of them, or offset deltas
-    that are not 0, 1, 2 and so on. None if that takes longer than it takes to look at `patience`
-    records one by one, half a microsecond each.
+    INVALID_RECORD for one that readers could not read, another number of them, offset deltas that
+    are not 0, 1, 2 and so on, or more than HEADERS_MAX headers. None if `patience` is given and is
+    at its end.
     """
     try:
-        return _Walk(body, count, patience).run()
+        return _Walk(body, count, patience or Patience(_ENDLESS)).run()
+    except _OutOfPatience:
+        return None
     except (IndexError, DecodeError) as error:
         raise InvalidRecord(f"fewer than {count} whole records: {error}") from error
 
@@ -177,19 +201,29 @@ class _Rows:
 class _Walk:
     """One walk; `_times` are zigzag numbers, among them the earliest and the latest."""
 
-    __slots__ = ("_body", "_count", "_keys", "_patience", "_position", "_scatters", "_times")
+    __slots__ = (
+        "_body",
+        "_count",
+        "_headers_left",
+        "_keys",
+        "_patience",
+        "_position",
+        "_scatters",
+        "_times",
+    )
 
-    def __init__(self, body: bytes, count: int, patience: int) -> None:
+    def __init__(self, body: bytes, count: int, patience: Patience) -> None:
         self._body = body
         self._count = count
         self._patience = patience
+        self._headers_left = HEADERS_MAX
         self._position = 0
         self._times: set[int] = set()
         self._keys = 0  # the bits of the lengths of all keys; the lowest is set in that of null
         self._scatters = True  # whether records of different sizes may have one shape
 
-    def run(self) -> Walked | None:
-        """Look at all records; None when the patience is at its end."""
+    def run(self) -> Walked:
+        """Look at all records."""
         number = 0
         while number < self._count:
             run = self._run(number)
@@ -198,9 +232,7 @@ class _Walk:
             if run < RUN_MIN:
                 self._scatters = False
                 end = min(number + RUN_PAUSE, self._count)
-            self._patience -= end - number
-            if self._patience < 0:
-                return None
+            self._patience.spend(end - number)
             self._one_by_one(number, end)
             number = end
         if self._position != len(self._body):
@@ -253,13 +285,30 @@ class _Walk:
                 if (high := body[position + 1]) < 128 and not z_value & 1
                 else _content(body, position)[1]
             )
-            position = _headers(body, position)[0] if body[position] else position + 1
+            position = self._behind_headers(position) if body[position] else position + 1
             if position != record_end or z_delta != z_number or z_size & 1:
                 raise InvalidRecord(
                     f"record {z_number >> 1} has offset delta {(z_delta >> 1) ^ -(z_delta & 1)} "
                     f"and ends at byte {position}, its length says {record_end}"
                 )
         self._position, self._keys = position, keys
+
+    def _behind_headers(self, position: int) -> int:
+        """Where headers end whose number is at `position`."""
+        body = self._body
+        count, behind = _header_count(body, position)
+        self._headers_left -= count
+        if self._headers_left < 0:
+            raise InvalidRecord(f"more than {HEADERS_MAX} record headers in a batch")
+        self._patience.spend(2 * count)
+        for _ in range(count):
+            z_name = body[behind]
+            value = behind + 1 + (z_name >> 1)
+            if z_name < 128 and not z_name & 1 and (z_value := body[value]) < 128:
+                behind = value + 1 if z_value & 1 else value + 1 + (z_value >> 1)
+            else:
+                behind = _header(body, behind)[3]
+        return behind
 
     # -- records of one shape --------------------------------------------------------------------
 
@@ -268,8 +317,12 @@ class _Walk:
         limit = 64 if number < 64 else (number // _CYCLE + 1) * _CYCLE
         left = min(limit, self._count) - number
         shape = _shape(self._body, self._position) if left >= RUN_MIN else None
-        rows = None if shape is None else self._rows(shape, left)
-        if shape is None or rows is None or not self._is_in_order(rows, shape, number % _CYCLE):
+        if shape is None:
+            return 0
+        if shape.has_headers:
+            self._patience.spend(len(shape.lengths))
+        rows = self._rows(shape, left)
+        if rows is None or not self._is_in_order(rows, shape, number % _CYCLE):
             return 0
         self._note_times([rows.column(at) for at in shape.time])
         self._keys |= rows.first(shape.key.start)[0]
@@ -292,7 +345,7 @@ class _Walk:
             return None
         rest = body[start:]
         begins, ends = _found(rest, min(left, SCATTERED_MAX))
-        self._patience -= len(ends) // 3
+        self._patience.spend(len(ends) // 3)
         return _Rows(rest[: ends[-1]], begins, ends, start) if ends else None
 
     def _is_in_order(self, rows: _Rows, shape: _Shape, first: int) -> bool:
@@ -406,10 +459,16 @@ def _shape(body: bytes, start: int) -> _Shape | None:
     key = _read(body, delta)[1]
     key_begin, value = _content(body, key)
     value_begin, headers = _content(body, value)
-    end, counted = _headers(body, headers)
+    count, end = _header_count(body, headers)
+    if count > SHAPED_HEADERS_MAX:
+        return None
+    lengths = [*range(start, begin), *range(value, value_begin), *range(headers, end)]
+    for _ in range(count):
+        name, name_begin, held, end = _header(body, end)
+        value_length = range(held, _read(body, held)[1])
+        lengths += (*range(name, name_begin), *value_length)
     if end != begin + (z_size >> 1) or z_size & 1:
         return None
-    lengths = (*range(start, begin), *range(value, value_begin), *counted)
     return _Shape(
         begin - start,
         end - start,
@@ -455,24 +514,24 @@ def _content(body: bytes, position: int) -> tuple[int, int]:
     return begin, begin + (z >> 1)
 
 
-def _headers(body: bytes, position: int) -> tuple[int, list[int]]:
-    """Where headers end whose number is at `position`; the places of that and of their lengths.
+def _header_count(body: bytes, position: int) -> tuple[int, int]:
+    """A record's number of headers, and the position behind it."""
+    z_count, behind = _length(body, position)
+    if z_count == _NULL:
+        raise InvalidRecord("negative number of record headers")
+    return z_count >> 1, behind
+
+
+def _header(body: bytes, position: int) -> tuple[int, int, int, int]:
+    """Where a header's name has its length, and begins, its value has its length, and ends.
 
     A value of any negative length is null, as in Java.
     """
-    z_count, behind = _length(body, position)
-    places = list(range(position, behind))
-    if z_count == _NULL:
-        raise InvalidRecord("negative number of record headers")
-    for _ in range(z_count >> 1):
-        z_name, begin = _length(body, behind)
-        if z_name == _NULL:
-            raise InvalidRecord("record header without a name")
-        places += range(behind, begin)
-        value = begin + (z_name >> 1)
-        z_value, begin = body[value], value + 1
-        if z_value > 127:
-            z_value, begin = _read_int(body, begin, z_value)
-        places += range(value, begin)
-        behind = begin if z_value & 1 else begin + (z_value >> 1)
-    return behind, places
+    z_name, begin = _length(body, position)
+    if z_name == _NULL:
+        raise InvalidRecord("record header without a name")
+    value = begin + (z_name >> 1)
+    z_value, behind = body[value], value + 1
+    if z_value > 127:
+        z_value, behind = _read_int(body, behind, z_value)
+    return position, begin, value, behind if z_value & 1 else behind + (z_value >> 1)

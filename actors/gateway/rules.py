@@ -26,7 +26,7 @@ from raylog.wire.records import (
     set_max_timestamp,
     validate_records,
 )
-from raylog.wire.walk import ANY_NUMBER
+from raylog.wire.walk import Patience
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.cluster import ClusterView
@@ -46,8 +46,12 @@ _LEVEL_KEYS = {
 """Each codec's key, and the value that stands for the codec's own default."""
 LIGHT_RECORDS_MAX = 1_000
 """So many records are walked one by one, or refused by name, in less than a millisecond."""
+LIGHT_REQUEST_RECORDS_MAX = 20_000
+"""And so many of all batches of one request."""
 LIGHT_BODY_BYTES_MAX = 256 << 10
 """As much is decompressed in half a millisecond, and copied or walked in less."""
+_BYTES_A_RECORD = 512
+"""To decompress so many takes as long as to look at one record."""
 LIGHT_COMPRESSING_BYTES_MAX = 1 << 10
 """Of a batch that is to be compressed anew; it may hold a thousand times as much."""
 LARGE_BODY_BYTES = 4 << 20
@@ -72,12 +76,13 @@ class TopicRules:
     interceptors: TopicInterceptors | None
 
     def admit_at_once(
-        self, batch: memoryview, header: BatchHeader, now_ms: int
+        self, batch: memoryview, header: BatchHeader, now_ms: int, patience: Patience
     ) -> memoryview | None:
         """Check a produced batch where that takes a moment; returns it as it is to be stored.
 
-        None where it is to be done beside the event loop (`admit_aside`). A largest timestamp that
-        is wrong is patched in place. Raises MessageTooLarge, InvalidTimestamp, InvalidRecord.
+        None where it is to be done beside the event loop (`admit_aside`). `patience` is that with
+        the whole request. A largest timestamp that is wrong is patched in place. Raises
+        MessageTooLarge, InvalidTimestamp, InvalidRecord.
         """
         self._check_size(header.size)
         compresses = self.codec not in (None, Codec.NONE, header.codec)
@@ -85,11 +90,20 @@ class TopicRules:
             compresses and header.size > LIGHT_COMPRESSING_BYTES_MAX
         ):
             return None
+        if patience.left <= 0:
+            return None
         bytes_max = LIGHT_BODY_BYTES_MAX if header.codec else header.size
+        given = min(LIGHT_RECORDS_MAX, patience.left)
+        light = Patience(given)
+        found = None
         try:
-            found = self._validated(batch, header, now_ms, bytes_max, LIGHT_RECORDS_MAX)
+            found = self._validated(batch, header, now_ms, bytes_max, light)
         except MessageTooLarge:
             return None
+        finally:
+            body_bytes = bytes_max if found is None else len(found.body)
+            patience.left -= given - max(light.left, 0)
+            patience.left -= body_bytes // _BYTES_A_RECORD if header.codec else 0
         return None if found is None else self._stored(batch, header, found)
 
     async def admit_aside(
@@ -106,7 +120,7 @@ class TopicRules:
         With `takes_long`, `admit_at_once` has left it to be done here.
         """
         if not takes_long:
-            admitted = self.admit_at_once(batch, header, now_ms)
+            admitted = self.admit_at_once(batch, header, now_ms, Patience(LIGHT_RECORDS_MAX))
             if admitted is not None:
                 return admitted
         if self.interceptors is not None:
@@ -148,7 +162,7 @@ class TopicRules:
         header: BatchHeader,
         now_ms: int | None,
         bytes_max: int,
-        patience: int = ANY_NUMBER,
+        patience: Patience | None = None,
     ) -> Validated | None:
         if now_ms is None:
             return validate_records(batch, header, max_bytes=bytes_max, patience=patience)

@@ -16,6 +16,7 @@ from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.refused_sequences import Sequence, sequence_of
+from raylog.actors.gateway.rules import LIGHT_REQUEST_RECORDS_MAX
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import (
@@ -44,6 +45,7 @@ from raylog.wire.messages.produce import (
     TopicProduceResponse,
 )
 from raylog.wire.records import NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader, check_produced
+from raylog.wire.walk import Patience
 
 TOPIC_IDS_SINCE = 13
 ADDS_PARTITIONS_SINCE = 12
@@ -104,6 +106,7 @@ class _Produce:
         "_failed",
         "_left",
         "_now_ms",
+        "_patience",
         "_producer",
         "_refusal",
         "_response",
@@ -116,6 +119,7 @@ class _Produce:
         self._context = context
         self._acks = request.acks
         self._now_ms = context.gateway.runtime.now_ms()
+        self._patience = Patience(LIGHT_REQUEST_RECORDS_MAX)
         self._left = 1
         self._transactional_id = request.transactional_id
         self._producer: tuple[int, int] | None = None  # whose transactional batches there are
@@ -224,7 +228,8 @@ class _Produce:
         if (topic.topic_id, part.index) in gateway.lanes:
             self._aside(topic, batch, header, answer, takes_long=False)
             return
-        stored = gateway.rules.of(topic).admit_at_once(batch, header, self._now_ms)
+        rules = gateway.rules.of(topic)
+        stored = rules.admit_at_once(batch, header, self._now_ms, self._patience)
         if stored is None:
             self._aside(topic, batch, header, answer, takes_long=True)
         else:

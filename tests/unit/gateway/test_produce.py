@@ -28,6 +28,7 @@ from raylog.wire.records import (
     set_max_timestamp,
     validate_records,
 )
+from raylog.wire.walk import Patience
 from tests.support.batches import raw_batch, raw_record, sized, varint
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
 from tests.support.logs import batch
@@ -394,6 +395,41 @@ def test_large_batches_are_decompressed_one_at_a_time(monkeypatch: pytest.Monkey
         (DECOMPRESSED_BYTES_MAX, True),
     ]
     assert not rules._one_large.locked()
+
+
+def test_a_request_of_many_slow_batches_does_not_hold_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each is quick, or given up soon; what all of them take together is limited, too."""
+    spent = []
+
+    def look(*args: Any, patience: Patience | None = None, **limits: Any) -> Validated | None:
+        before = 0 if patience is None else patience.left
+        try:
+            return validate_records(*args, patience=patience, **limits)
+        finally:
+            if patience is not None:
+                spent.append(before - max(patience.left, 0))
+
+    monkeypatch.setattr(rules, "validate_records", look)
+    slow = encode_batch([Record(0, NOW_MS, b"k", b"v", [("", None)] * 490)], codec=Codec.ZSTD)
+    endless = encode_batch([Record(0, NOW_MS, b"k", b"v", [("", None)] * 20_000)])
+    count = 40
+
+    async def scenario(world: World) -> None:
+        link = await served(world, count)
+        link.answering = appended
+        batches = [(n, endless if n % 4 == 0 else slow) for n in range(count)]
+        client = world.client()
+        client.send(produce(*batches), 9)
+        for _ in range(count):
+            await settle()
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NONE] * count
+
+    run(scenario)
+    assert max(spent) <= rules.LIGHT_RECORDS_MAX
+    assert sum(spent) <= rules.LIGHT_REQUEST_RECORDS_MAX + rules.LIGHT_RECORDS_MAX
 
 
 # ---- waits, losses, acks=0 -------------------------------------------------------------------

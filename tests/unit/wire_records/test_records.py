@@ -26,6 +26,7 @@ from raylog.wire.records import (
     set_max_timestamp,
     validate_records,
 )
+from raylog.wire.walk import Patience
 from tests.support.batches import NOW_MS, raw_batch, raw_record, sized, varint
 
 RECORDS = [
@@ -296,10 +297,10 @@ def test_refused_records_are_named_up_to_a_number() -> None:
 def test_patience_is_for_naming_too() -> None:
     buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 100)
     header = read_header(buf)
-    assert validate_records(buf, header, patience=99) is not None
-    assert validate_records(buf, header, needs_keys=True, patience=99) is None
+    assert validate_records(buf, header, patience=Patience(99)) is not None
+    assert validate_records(buf, header, needs_keys=True, patience=Patience(99)) is None
     with pytest.raises(InvalidRecord):
-        validate_records(buf, header, needs_keys=True, patience=100)
+        validate_records(buf, header, needs_keys=True, patience=Patience(100))
 
 
 # -- batches made from batches -------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from raylog.wire.errors import InvalidRecord
 from raylog.wire.record import Record, encode_records
-from raylog.wire.walk import RUN_PAUSE, walk
+from raylog.wire.walk import HEADERS_MAX, RUN_PAUSE, SHAPED_HEADERS_MAX, Patience, walk
 from tests.support.batches import raw_record, sized, varint
 
 NOW_MS = 1_700_000_000_000
@@ -29,7 +29,7 @@ def test_records_of_one_shape_are_looked_at_together(
 ) -> None:
     body = body_of([Record(n, NOW_MS + n // 7, b"key", b"value", headers) for n in range(count)])
     assert walk(body, count) == (0, (count - 1) // 7, False)
-    assert walk(body, count, patience=RUN_PAUSE) is not None
+    assert walk(body, count, patience=Patience(RUN_PAUSE)) is not None
 
 
 def of_sizes(sizes: list[int], key_sizes: list[int]) -> bytes:
@@ -60,14 +60,37 @@ def test_records_of_different_sizes_are_looked_at_together(
     sizes: list[int], key_sizes: list[int], patience: int
 ) -> None:
     body = of_sizes(sizes, key_sizes)
-    assert walk(body, len(sizes), patience=patience) == (0, 49, False)
+    assert walk(body, len(sizes), patience=Patience(patience)) == (0, 49, False)
 
 
 def test_patience_has_an_end() -> None:
     body = of_sizes(SIZES, [5, 6])
-    assert walk(body, 2_000, patience=1_900) is None
-    assert walk(of_sizes(SIZES, [5]), 2_000, patience=600) is None
-    assert walk(of_times([0] * 2_000), 2_000, patience=64) == (0, 0, True)
+    assert walk(body, 2_000, patience=Patience(1_900)) is None
+    assert walk(of_sizes(SIZES, [5]), 2_000, patience=Patience(600)) is None
+    assert walk(of_times([0] * 2_000), 2_000, patience=Patience(64)) == (0, 0, True)
+
+
+@pytest.mark.parametrize("count", [1, SHAPED_HEADERS_MAX, SHAPED_HEADERS_MAX + 1, 1_000])
+@pytest.mark.parametrize("records", [1, 100])
+def test_headers_count_too(count: int, records: int) -> None:
+    headers: list[tuple[str, bytes | None]] = [
+        ("h" * (n % 70), b"v" * (n % 130)) for n in range(count)
+    ]
+    body = body_of([Record(n, NOW_MS, b"k", b"v", headers) for n in range(records)])
+    assert walk(body, records) == (0, 0, False)
+    if count == 1_000:
+        assert walk(body, records, patience=Patience(2 * count)) is None
+
+
+def test_a_batch_has_no_more_headers_than_anybody_needs() -> None:
+    """Two bytes each: a megabyte of them is 106 bytes with zstd."""
+    most = body_of([Record(0, NOW_MS, b"k", b"v", [("", None)] * HEADERS_MAX)])
+    assert walk(most, 1) == (0, 0, False)
+    more = body_of(
+        [Record(n, NOW_MS, b"k", b"v", [("", None)] * (HEADERS_MAX // 2)) for n in range(3)]
+    )
+    with pytest.raises(InvalidRecord, match="more than 1048576 record headers"):
+        walk(more, 3)
 
 
 SPREADS = {
