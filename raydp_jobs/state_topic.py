@@ -199,18 +199,25 @@ class StateTopic:
         new = [key for key in keys if key.partition not in self._scans]
         await self._begin(new)
         deadline_ms = self.core.io.now_ms() + self.core.settings.operation_timeout_ms
-        while left := [key for key in keys if self._positions[key.partition] < ends[key]]:
-            if self.core.io.now_ms() >= deadline_ms:
-                raise RequestTimedOut(f"{left[0]} was not read to its end, offset {ends[left[0]]}")
-            try:
-                answers = await ask_leaders(
-                    self.core, left, self._fetch, FetchResponse, _fetched, at_most=_FETCH_BY_NAME
-                )
-            except OffsetOutOfRange:  # records were deleted since
-                await self._begin(left)
-                continue
-            for key, answer in answers.items():
-                self._take(key, answer, ends[key])
+        for key in keys:
+            while self._positions[key.partition] < ends[key]:
+                if self.core.io.now_ms() >= deadline_ms:
+                    raise RequestTimedOut(f"{key} was not read to its end, offset {ends[key]}")
+                await self._read_part(key, ends[key])
+
+    async def _read_part(self, key: TopicPartition, end: int) -> None:
+        """Read on in a partition, as far as one fetch goes, which is for this partition alone.
+
+        Where there are others a broker answers those without records for which it had no room.
+        """
+        try:
+            answers = await ask_leaders(
+                self.core, [key], self._fetch, FetchResponse, _fetched, at_most=_FETCH_BY_NAME
+            )
+        except OffsetOutOfRange:  # records were deleted since
+            await self._begin([key])
+        else:
+            self._take(key, answers[key], end)
 
     async def _begin(self, keys: Sequence[TopicPartition]) -> None:
         """Read partitions from their beginning."""
