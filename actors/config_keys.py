@@ -371,6 +371,14 @@ _TOPIC_TABLE = (
         "false",
         "Whether each partition gets a process of its own even when the pool is full.",
     ),
+    _topic(
+        "raylog.replicas.auto.grow",
+        _T.BOOLEAN,
+        "true",
+        "Whether partitions of __consumer_offsets and __transaction_state get the replicas that "
+        "they lack by themselves when there are brokers for it; false once somebody has taken "
+        "replicas away.",
+    ),
 )
 
 TOPIC_KEYS: dict[str, ConfigKey] = {key.name: key for key in _TOPIC_TABLE}

@@ -406,7 +406,7 @@ class ControllerActor:
 
     async def alter_reassignments(self, asked: AlterReassignments) -> list[ReassignOutcome]:
         """Begin or end reassignments."""
-        return await self._decide(lambda machine: machine.reassignments.alter(asked))
+        return await self._decide(lambda machine: machine.alter_reassignments(asked))
 
     # ---- administration ------------------------------------------------------------------
 

@@ -29,7 +29,9 @@ GROWN_AT_ONCE = 10
 GROWN_AGAIN_MS = 3_600_000
 """For as long a partition is left alone after it was: somebody may have called it off."""
 _PREFIXES = {OFFSETS_TOPIC: "offsets.topic", TRANSACTIONS_TOPIC: "transaction.state.log"}
+_FACTOR = ".replication.factor"
 _MIN_ISR = "min.insync.replicas"
+_GROWS = "raylog.replicas.auto.grow"
 
 
 def internal_topic(name: str, settings: BrokerSettings, brokers: int) -> NewTopic:
@@ -71,7 +73,7 @@ def _topic(
 
 
 def _replicas(settings: BrokerSettings, prefix: str, brokers: int) -> int:
-    return min(settings.number(f"{prefix}.replication.factor"), brokers)
+    return min(settings.number(f"{prefix}{_FACTOR}"), brokers)
 
 
 def _min_isr(settings: BrokerSettings, replicas: int) -> int:
@@ -88,6 +90,8 @@ class InternalTopicControl:
     | was to have as many within the   | left alone: somebody has called it off               |
     | last hour                        |                                                      |
     | has as many as wanted, or more   | left alone: nothing is ever taken away               |
+    | is of a topic whose replicas     | left alone: raylog.replicas.auto.grow is false then, |
+    | somebody has made fewer          | until it is set to true                              |
 
     Wanted are as many as configured, or as there are settled brokers if these are fewer. Once all
     partitions of the transactions' topic have enough in sync its min.insync.replicas follows.
@@ -114,7 +118,7 @@ class InternalTopicControl:
 
     def grow(self, now_ms: int, settled: Collection[int]) -> list[Record]:
         """The next step; nothing while one is under way."""
-        topics = [topic for name in _PREFIXES if (topic := self._image.topic(name)) is not None]
+        topics = [topic for topic in self._topics() if self._grows(topic)]
         if any(self._is_growing(state) for topic in topics for state in topic.partitions):
             return []
         moves = [move for topic in topics for move in self._moves(topic, settled, now_ms)]
@@ -123,6 +127,32 @@ class InternalTopicControl:
             assert one.replicas is not None, "it is given some"
             self._grown[one.name, one.partition] = (now_ms, len(one.replicas))
         return self._reassignments.alter(asked).records
+
+    def fewer(self, asked: AlterReassignments) -> AlterConfigs:
+        """What follows where somebody gives partitions fewer replicas than are configured.
+
+        He may want a broker to be empty: no controller is to give it the replicas back.
+        """
+        topics = {topic.name: topic for topic in self._topics() if self._grows(topic)}
+        shrunk = {
+            one.name
+            for one in asked.partitions
+            if one.replicas is not None
+            and one.name in topics
+            and 0 <= one.partition < len(topics[one.name].partitions)
+            and len(one.replicas) < len(topics[one.name].partitions[one.partition].replicas)
+            and len(one.replicas) < self._settings.number(f"{_PREFIXES[one.name]}{_FACTOR}")
+        }
+        ops = [ConfigOp(_GROWS, AlterOp.SET, "false")]
+        return AlterConfigs(
+            [ConfigAlteration(ResourceType.TOPIC, name, ops) for name in sorted(shrunk)]
+        )
+
+    def _topics(self) -> list[Topic]:
+        return [topic for name in _PREFIXES if (topic := self._image.topic(name)) is not None]
+
+    def _grows(self, topic: Topic) -> bool:
+        return self._image.configs_of(ResourceType.TOPIC, topic.name).get(_GROWS) != "false"
 
     def _is_growing(self, state: PartitionState) -> bool:
         """Whether it will come to an end by itself."""

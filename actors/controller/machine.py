@@ -15,11 +15,13 @@ from raylog.actors.controller.api import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartitions,
+    AlterReassignments,
     ConfigOutcome,
     FeatureOutcome,
     IsrOutcome,
     PartitionsOpened,
     ProducerIdBlock,
+    ReassignOutcome,
     ReplicasLost,
     UpdateFeatures,
 )
@@ -43,6 +45,7 @@ from raylog.actors.metadata.records import (
     Record,
     VotersChanged,
 )
+from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import random_uuid, to_base64
 
 PRODUCER_ID_BLOCK = 1_000
@@ -113,6 +116,14 @@ class ControllerMachine:
         decision = self.configs.alter(asked)
         follows = list(self.partitions.settings_changed(decision.records))
         return Decision([*decision.records, *follows], decision.response)
+
+    def alter_reassignments(self, asked: AlterReassignments) -> Decision[list[ReassignOutcome]]:
+        """Begin or end reassignments that somebody asks for."""
+        decision = self.reassignments.alter(asked)
+        outcomes = zip(asked.partitions, decision.response, strict=True)
+        begun = [one for one, outcome in outcomes if outcome.error == ErrorCode.NONE]
+        kept = self.alter_configs(self.internal_topics.fewer(AlterReassignments(begun)))
+        return Decision([*decision.records, *kept.records], decision.response)
 
     def grow_internal_topics(self, now_ms: int, settled: Collection[int]) -> list[Record]:
         """Give internal topics what a cluster that has grown can give them; one step at a time."""

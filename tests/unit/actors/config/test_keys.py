@@ -100,6 +100,7 @@ def test_the_remaining_keys_are_ours() -> None:
     assert {name for name in TOPIC_KEYS if ("TOPIC", name) not in seen} == {
         "raylog.interceptors",
         "raylog.replica.dedicated",
+        "raylog.replicas.auto.grow",
     }
 
 

@@ -243,3 +243,35 @@ def test_nothing_is_looked_at_while_nothing_has_changed(monkeypatch: pytest.Monk
     world.grow(0)
     monkeypatch.setattr(InternalTopicControl, "grow", None)
     assert world.grow(0, seconds=60) == []
+
+
+def test_replicas_that_somebody_has_taken_away_stay_away() -> None:
+    """A broker is to be emptied; another controller knows of it, too."""
+    world = Growing(partitions=3)
+    world.join(1, 2)
+    world.grow(0, 1, 2)
+    world.copied()
+    assert world.factors() == [3, 3, 3]
+    moves = [ReassignPartition(OFFSETS_TOPIC, index, (0, 1)) for index in range(2)]
+    unknown = ReassignPartition(OFFSETS_TOPIC, 9, (0, 1))
+    world.carry(world.machine.alter_reassignments(AlterReassignments([unknown, *moves])))
+    configs = world.image.configs_of(ResourceType.TOPIC, OFFSETS_TOPIC)
+    assert configs["raylog.replicas.auto.grow"] == "false"
+    successor = InternalTopicControl(world.image, BrokerSettings({}), world.machine.reassignments)
+    assert successor.grow(world.now_ms, {0, 1, 2}) == []
+    assert world.factors() == [2, 2, 3]
+    world.machine.replay(
+        [ConfigChanged(ResourceType.TOPIC, OFFSETS_TOPIC, "raylog.replicas.auto.grow", "true")]
+    )
+    assert successor.grow(world.now_ms, {0, 1, 2})
+
+
+def test_a_reassignment_that_keeps_the_number_changes_no_setting() -> None:
+    world = Growing(partitions=1)
+    world.join(1, 2, 3)
+    world.grow(0, 1, 2, 3)
+    world.copied()
+    moved = [ReassignPartition(OFFSETS_TOPIC, 0, (0, 1, 3))]
+    world.carry(world.machine.alter_reassignments(AlterReassignments(moved)))
+    configs = world.image.configs_of(ResourceType.TOPIC, OFFSETS_TOPIC)
+    assert "raylog.replicas.auto.grow" not in configs
