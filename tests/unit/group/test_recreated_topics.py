@@ -206,6 +206,23 @@ def test_a_transaction_that_ends_at_once_brings_nothing_back(tmp_path: Path) -> 
     run(scenario, tmp_path)
 
 
+def test_an_open_transaction_of_the_second_topic_is_not_taken_along(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 5}), BY_NAME)
+        world.log.failure = TOO_FEW
+        await begin_again(world)
+        await world.runtime.advance(1)
+        world.log.failure = None
+        assert code(await world.ask(committing_in({0: 9}), 5)) == "NONE"
+        await world.runtime.advance(600_000)
+        assert await fetched(world, BY_NAME) == [-1, -1, -1]
+        assert await world.end(marker()) == [["NONE"]]
+        assert await fetched(world, BY_ID) == [9, -1, -1]
+
+    run(scenario, tmp_path)
+
+
 def test_deletions_are_kept_in_mind_no_longer_than_needed(tmp_path: Path) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
