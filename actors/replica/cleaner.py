@@ -34,6 +34,8 @@ LOOKS = 50
 """Logs looked at in one go, so that no request waits for it."""
 CORRECTED_FIRST = 2.0
 """A log of which timestamps are to be corrected counts as dirtier than any."""
+CLOSED_AT_ONCE = 50
+"""Of growing segments: each is flushed, and has a file more."""
 ASK_EVERY_MS = 1_000
 ASK_TIMEOUT_MS = 5_000
 
@@ -66,6 +68,8 @@ class Cleaner:
         """Logs that may be due."""
         self._timer: Timer | None = None
         self._sweeping = False
+        self._closed = 0
+        """Segments closed since the last log was chosen."""
 
     def note(self, partition: Partition) -> None:
         """A log may be due, or have more to clean, than when it was looked at last."""
@@ -110,10 +114,13 @@ class Cleaner:
     async def _dirtiest(self, failed: set[PartitionKey]) -> _Due | None:
         """The log that is to be cleaned first, as Kafka chooses it."""
         dirtiest: _Due | None = None
+        self._closed = 0
         for number, key in enumerate(list(self._noted), 1):
             due = None if key in failed else self._due(key)
             if due is not None and (dirtiest is None or due.dirty_ratio > dirtiest.dirty_ratio):
                 dirtiest = due
+            if due is not None and due.dirty_ratio >= CORRECTED_FIRST:
+                return due
             if number % LOOKS == 0:
                 await self._runtime.sleep(0)
         return dirtiest
@@ -137,12 +144,20 @@ class Cleaner:
             return None
 
     def _correctable(self, partition: Partition) -> _Due | None:
-        """A log of which timestamps are to be corrected; the growing segment is closed for that."""
+        """A log of which timestamps are to be corrected; the growing segment is closed for that.
+
+        One that has to wait is looked at behind the others from now on.
+        """
+        if partition.log.correctable:
+            return _Due(CORRECTED_FIRST, partition)
+        self._noted.pop(partition.key, None)
         if partition.log.offline:
-            self._noted.pop(partition.key, None)
-        if partition.log.close_claimed(self._runtime.now_ms()):
+            return None
+        self._noted[partition.key] = None
+        if self._closed < CLOSED_AT_ONCE and partition.log.close_claimed(self._runtime.now_ms()):
+            self._closed += 1
             partition.host.has_appended(partition)  # it is flushed soon, and can be corrected then
-        return _Due(CORRECTED_FIRST, partition) if partition.log.correctable else None
+        return None
 
     def _cleanable(self, partition: Partition) -> _Due | None:
         found = None

@@ -164,6 +164,34 @@ def test_timestamps_are_corrected_whatever_the_topic_asks_for(
     assert runtime.pending_timers() == 0
 
 
+def test_many_logs_with_claims_are_looked_at_a_few_times_each() -> None:
+    disk = FaultyDisk()
+    logs = [partition(disk, number, "delete") for number in range(60)]
+    looks = 0
+
+    class Counting(dict[PartitionKey, Partition]):
+        def get(self, *key: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().get(*key)
+
+    async def run() -> None:
+        process = Process(*logs)
+        process.cleaner._partitions = Counting(process.open)
+        await process.runtime.advance(15_001)
+        assert all(one.log.segment_count == 5 for one in logs)  # the growing ones are closed
+        for one in logs:
+            flush(one.log)
+        await process.runtime.advance(15_001)
+        assert not process.runtime.failures
+
+    for one in logs:
+        one.log.claims = Claims(0, 4)
+    asyncio.run(run())
+    assert {one.log.claims for one in logs} == {None}
+    assert looks < 15 * len(logs)
+
+
 def test_a_log_that_fails_does_not_keep_the_others(caplog: pytest.LogCaptureFixture) -> None:
     disk = FaultyDisk()
     damaged, sound = partition(disk, 0), partition(disk, 1)
