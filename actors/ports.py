@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
+from raylog.storage.partition_file import TopicNote
+
 TopicId = NewType("TopicId", bytes)
 """16 bytes; a topic recreated under its old name has another."""
 
@@ -28,6 +30,8 @@ class OpenPartition:
     """The topic's own settings, for the file `partition.json`."""
     was_open: bool = False
     """Whether this broker has had a log of it open: one that is made now lacks its records."""
+    noted: TopicNote = field(default_factory=TopicNote)
+    """For the same file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,7 @@ class TopicConfig:
     """Resolved, every key present."""
     settings: dict[str, str] = field(default_factory=dict)
     """The topic's own."""
+    noted: TopicNote = field(default_factory=TopicNote)
 
 
 @dataclass(frozen=True, slots=True)

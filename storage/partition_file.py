@@ -1,15 +1,16 @@
 """Whose log a partition's directory holds: the file `partition.json` in it.
 
 A JSON object: `version`, `topic`, `topic_id` (base64), `partition`, `settings`, the topic's own
-settings as they were last known here, and `begun_anew`. The cluster's metadata says most of this
-too; the file is for when the metadata is lost, and keeps a directory from being opened as another
-partition's.
+settings as they were last known here, `begun_anew`, and since version 2 `partitions`, how many the
+topic has, `metadata_epoch` and `metadata_offset`, where in the metadata both were found. The
+cluster's metadata says most of this too; the file is for when the metadata is lost, and keeps a
+directory from being opened as another partition's.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from typing import Any
 
 from raylog.storage.checkpoint import read_file, write_file
@@ -18,11 +19,25 @@ from raylog.storage.layout import PARTITION_FILE
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.uuids import from_base64, to_base64
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_WITHOUT_NOTE = 1
 
 
 class PartitionFileDamaged(KafkaStorageError):
     """The file is there and says nothing. It may be written anew from the metadata."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNote:
+    """What is noted of a topic beside its settings."""
+
+    partitions: int = 0
+    """How many it has; 0 if that is not known."""
+    metadata_epoch: int = field(default=-1, compare=False)
+    """Of the controller whose metadata said so; -1 if that is not known."""
+    metadata_offset: int = field(default=0, compare=False)
+    """How far that metadata went. The file is not written anew for a later one that says the
+    same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +52,7 @@ class PartitionFile:
     begun_anew: bool = False
     """Whether the broker's log of this partition was lost with its directory, and this one has not
     been in sync since: nobody knows what it lacks."""
+    noted: TopicNote = TopicNote()
 
     def __str__(self) -> str:
         """The partition, for people."""
@@ -69,21 +85,30 @@ def read_partition_file(disk: Disk, directory: str) -> PartitionFile | None:
     except (ValueError, LookupError, TypeError, AttributeError) as broken:
         raise PartitionFileDamaged(
             f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
-            "object with version, topic, topic_id, partition, settings and begun_anew"
+            "object with version, topic, topic_id, partition, settings, begun_anew, partitions, "
+            "metadata_epoch and metadata_offset"
         ) from broken
 
 
 def _read(values: Any) -> PartitionFile:
     topic, partition, settings = values["topic"], values["partition"], values["settings"]
-    numbers = (values["version"], partition)
+    noted = _note(values)
+    numbers = (values["version"], partition, *astuple(noted))
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
-        raise TypeError("version and partition are whole numbers")
+        raise TypeError("version, partition, partitions and metadata_* are whole numbers")
     if not all(isinstance(one, str) for one in (topic, *settings, *settings.values())):
         raise TypeError("topic and settings are text")
     if not isinstance(values["begun_anew"], bool):
         raise TypeError("begun_anew is true or false")
     topic_id = from_base64(values["topic_id"])
-    return PartitionFile(topic, topic_id, partition, dict(settings), values["begun_anew"])
+    begun_anew = values["begun_anew"]
+    return PartitionFile(topic, topic_id, partition, dict(settings), begun_anew, noted)
+
+
+def _note(values: Any) -> TopicNote:
+    if values["version"] == _WITHOUT_NOTE:
+        return TopicNote()
+    return TopicNote(values["partitions"], values["metadata_epoch"], values["metadata_offset"])
 
 
 def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) -> None:
@@ -95,6 +120,7 @@ def write_partition_file(disk: Disk, directory: str, contents: PartitionFile) ->
         "partition": contents.partition,
         "settings": contents.settings,
         "begun_anew": contents.begun_anew,
+        **asdict(contents.noted),
     }
     data = json.dumps(values, indent=1).encode()
     write_file(disk, f"{directory}/{PARTITION_FILE}", data, durable=True)

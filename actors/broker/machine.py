@@ -16,7 +16,7 @@ process is lost, or another broker leads in its stead: it comes back as a follow
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from raylog.actors import incarnations
 from raylog.actors.backoff import Backoff
@@ -40,6 +40,8 @@ from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionChanged,
     PartitionCreated,
+    Record,
+    TopicCreated,
     TopicDeleted,
 )
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -53,6 +55,7 @@ from raylog.actors.ports import (
     TopicConfig,
     TopicId,
 )
+from raylog.storage.partition_file import TopicNote
 
 RETRY_OPEN_MS = 100
 """After the first failure of a log; it doubles with each, up to RETRY_OPEN_MS_MAX."""
@@ -321,9 +324,12 @@ class BrokerMachine:
             self._reconcile(key, batch)
 
     def _take_in(self, update: MetadataUpdate, batch: Batch) -> set[TopicId]:
-        """Reconcile what the records touch; returns the topics whose settings may differ."""
+        """Reconcile what the records touch.
+
+        Returns the topics whose settings may differ, or the number of partitions.
+        """
         touched: dict[PartitionKey, None] = {}
-        configured: set[TopicId] = set()
+        configured = _grown(update.records)
         deleted: set[TopicId] = set()
         for record in update.records:
             match record:
@@ -405,6 +411,7 @@ class BrokerMachine:
                 config=configured.config,
                 settings=configured.settings,
                 was_open=self._known_incarnation(key) is not None,
+                noted=configured.noted,
             )
         )
 
@@ -543,9 +550,16 @@ class BrokerMachine:
             name = self.image.topics[topic_id].name
             broker = broker_configs(self.image, self._settings, self.broker_id)
             own = dict(self.image.configs_of(ResourceType.TOPIC, name))
-            found = TopicConfig(topic_id, replica_config(self.image, name, broker), own)
+            found = TopicConfig(
+                topic_id, replica_config(self.image, name, broker), own, self._note(topic_id)
+            )
             batch.configs[topic_id] = found
         return found
+
+    def _note(self, topic_id: TopicId) -> TopicNote:
+        """How many partitions a topic has, and what says so."""
+        count = len(self.image.topics[topic_id].partitions)
+        return TopicNote(count, self.image.controller_epoch, self.image.offset)
 
     def _topics_of(self, record: ConfigChanged) -> Iterable[TopicId]:
         """The topics here that a changed setting may concern."""
@@ -567,3 +581,9 @@ class BrokerMachine:
 
     def _directory(self, topic: str, key: PartitionKey) -> str:
         return f"{self._topics_directory}/{directory_name(topic, key)}"
+
+
+def _grown(records: Sequence[Record]) -> set[TopicId]:
+    """Topics that were given more partitions than they were made with."""
+    made = {one.topic_id for one in records if isinstance(one, TopicCreated)}
+    return {one.topic_id for one in records if isinstance(one, PartitionCreated)} - made

@@ -232,7 +232,7 @@ class ReplicaActor:
             if topic is not None:
                 partition.configure(partition_config(topic.config))
                 self._cleaner.note(partition)
-                self._files.configured(partition.key, topic.settings)
+                self._files.configured(partition.key, topic.settings, topic.noted)
         if configs:
             self._throttler.configure(configs[-1].config)
 

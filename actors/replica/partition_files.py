@@ -17,6 +17,7 @@ from raylog.storage.disk import Disk
 from raylog.storage.partition_file import (
     PartitionFile,
     PartitionFileDamaged,
+    TopicNote,
     read_partition_file,
     write_partition_file,
 )
@@ -67,10 +68,10 @@ class PartitionFiles:
         self._kept[key] = _Kept(one.directory, wanted if checked.is_written else None, wanted)
         self._see_to(key)
 
-    def configured(self, key: PartitionKey, settings: dict[str, str]) -> None:
+    def configured(self, key: PartitionKey, settings: dict[str, str], noted: TopicNote) -> None:
         """An open partition's topic has these settings of its own: others, or still the same."""
         kept = self._kept[key]
-        kept.wanted = replace(kept.wanted, settings=settings)
+        kept.wanted = replace(kept.wanted, settings=settings, noted=noted)
         self._see_to(key)
 
     def begun_anew(self, key: PartitionKey) -> bool:
@@ -140,7 +141,7 @@ def check(one: OpenPartition, disk: Disk) -> Checked:
     """
     is_made = _is_missing(disk, one.directory)
     lost = is_made and one.was_open
-    wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, lost)
+    wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, lost, one.noted)
     try:
         disk.mkdir(one.directory)
         found = _found(one, disk)

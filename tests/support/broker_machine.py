@@ -1,6 +1,7 @@
 """A broker's machine with played processes and metadata, and the effects that tests expect."""
 
 import itertools
+from unittest.mock import ANY
 
 from raylog.actors.broker.effects import (
     Effect,
@@ -22,6 +23,7 @@ from raylog.actors.ports import (
     PartitionLeadership,
     Route,
     RouteUpdate,
+    TopicConfig,
     TopicId,
 )
 from raylog.wire.uuids import to_base64
@@ -61,7 +63,14 @@ def opening(
         config=CONFIG | own,
         settings=own,
         was_open=again,
+        noted=ANY,
     )
+
+
+def configured(topic_id: TopicId, settings: dict[str, str] | None = None) -> TopicConfig:
+    """What a process is told of changed settings."""
+    own = settings or {}
+    return TopicConfig(topic_id, CONFIG | own, own, ANY)
 
 
 def leadership(

@@ -3,6 +3,7 @@
 import errno
 import json
 import random
+from dataclasses import astuple
 
 import pytest
 
@@ -10,6 +11,7 @@ from raylog.storage.layout import PARTITION_FILE
 from raylog.storage.partition_file import (
     PartitionFile,
     PartitionFileDamaged,
+    TopicNote,
     read_partition_file,
     write_partition_file,
 )
@@ -18,8 +20,22 @@ from tests.support.disk import FaultyDisk
 
 DIRECTORY = "/topics/orders-3"
 PATH = f"{DIRECTORY}/{PARTITION_FILE}"
-FILE = PartitionFile("orders", bytes(range(16)), 3, {"retention.ms": "5"})
+NOTED = TopicNote(6, 7, 1_000)
+FILE = PartitionFile("orders", bytes(range(16)), 3, {"retention.ms": "5"}, noted=NOTED)
 AS_WRITTEN = """{
+ "version": 2,
+ "topic": "orders",
+ "topic_id": "AAECAwQFBgcICQoLDA0ODw",
+ "partition": 3,
+ "settings": {
+  "retention.ms": "5"
+ },
+ "begun_anew": false,
+ "partitions": 6,
+ "metadata_epoch": 7,
+ "metadata_offset": 1000
+}"""
+VERSION_1 = """{
  "version": 1,
  "topic": "orders",
  "topic_id": "AAECAwQFBgcICQoLDA0ODw",
@@ -27,7 +43,7 @@ AS_WRITTEN = """{
  "settings": {
   "retention.ms": "5"
  },
- "begun_anew": false
+ "begun_anew": true
 }"""
 
 
@@ -59,10 +75,19 @@ def test_it_is_there_after_a_power_loss() -> None:
         assert read_partition_file(disk, DIRECTORY) == FILE
 
 
+def test_a_file_of_version_1_says_neither_how_many_partitions_nor_since_when() -> None:
+    disk = FaultyDisk()
+    put(disk, VERSION_1)
+    read = read_partition_file(disk, DIRECTORY)
+    assert read is not None
+    assert astuple(read.noted) == (0, -1, 0)
+    assert (read.settings, read.begun_anew) == ({"retention.ms": "5"}, True)
+
+
 def test_a_newer_format_is_refused_by_name() -> None:
     disk = FaultyDisk()
-    put(disk, AS_WRITTEN.replace('"version": 1', '"version": 2'))
-    expected = f"{PATH} has format 2, this build knows 1"
+    put(disk, AS_WRITTEN.replace('"version": 2', '"version": 3'))
+    expected = f"{PATH} has format 3, this build knows 2"
     with pytest.raises(KafkaStorageError, match=expected) as refused:
         read_partition_file(disk, DIRECTORY)
     assert not isinstance(refused.value, PartitionFileDamaged)
@@ -71,7 +96,7 @@ def test_a_newer_format_is_refused_by_name() -> None:
 def test_a_newer_format_is_refused_whatever_else_it_says() -> None:
     disk = FaultyDisk()
     put(disk, '{"version": 7, "partitions": []}')
-    with pytest.raises(KafkaStorageError, match="has format 7, this build knows 1"):
+    with pytest.raises(KafkaStorageError, match="has format 7, this build knows 2"):
         read_partition_file(disk, DIRECTORY)
 
 
@@ -96,6 +121,9 @@ GOOD = json.loads(AS_WRITTEN)
                 {"settings": ["retention.ms"]},
                 {"settings": None},
                 {"begun_anew": 0},
+                {"partitions": "6"},
+                {"metadata_epoch": True},
+                {"metadata_offset": None},
             )
         ),
         *(json.dumps({k: v for k, v in GOOD.items() if k != gone}) for gone in GOOD),

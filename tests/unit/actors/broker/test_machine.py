@@ -1,5 +1,7 @@
 """What a broker does about its partitions, as whole lists of effects."""
 
+from unittest.mock import ANY
+
 import pytest
 
 from raylog.actors.backoff import LOSSES_AT_ONCE
@@ -46,6 +48,7 @@ from tests.support.broker_machine import (
     Broker,
     T,
     U,
+    configured,
     directory,
     leadership,
     opening,
@@ -434,8 +437,8 @@ def test_a_snapshot_is_compared_with_what_is_here() -> None:
         ClosePartitions(R0, [(T, 0)], [directory("t", T, 0)], keep=True),
         OpenPartitions(R0, [opening("u", U, 1)]),
         LeadPartitions(R1, [told]),
-        ConfigurePartitions(R1, [TopicConfig(U, CONFIG)]),
-        ConfigurePartitions(R0, [TopicConfig(U, CONFIG)]),
+        ConfigurePartitions(R1, [configured(U)]),
+        ConfigurePartitions(R0, [configured(U)]),
     ]
 
 
@@ -497,14 +500,28 @@ def test_changed_settings_reach_the_processes_that_hold_the_topic() -> None:
     broker.serve("u", U)
     change = ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5")
     own = {"retention.ms": "5"}
-    assert broker.records(change) == [ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)])]
+    assert broker.records(change) == [ConfigurePartitions(R0, [configured(T, own)])]
     for_all = ConfigChanged(ResourceType.BROKER, "", "log.retention.ms", "6")
     assert broker.records(for_all) == [
-        ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)]),
-        ConfigurePartitions(R1, [TopicConfig(U, {**CONFIG, "retention.ms": "6"})]),
+        ConfigurePartitions(R0, [configured(T, own)]),
+        ConfigurePartitions(R1, [TopicConfig(U, {**CONFIG, "retention.ms": "6"}, {}, ANY)]),
     ]
     assert broker.records(ConfigChanged(ResourceType.TOPIC, "gone", "retention.ms", "5")) == []
     assert broker.records(ConfigChanged(ResourceType.GROUP, "t", "x", "5")) == []
+
+
+def test_processes_are_told_how_many_partitions_a_topic_has_and_what_says_so() -> None:
+    broker = Broker()
+    broker.begin()
+    broker.topic(partitions=2)
+    (effect,) = [one for one in broker.ready(R0) if isinstance(one, OpenPartitions)]
+    notes = [(one.noted.partitions, one.noted.metadata_offset) for one in effect.partitions]
+    assert notes == [(2, 3), (2, 3)]
+    broker.opened(R0, (T, 0), (T, 1))
+    grown = broker.records(PartitionCreated(T, 2, (1,), (1,), 1))
+    (told,) = [one for one in grown if isinstance(one, ConfigurePartitions)]
+    assert [(one.topic_id, one.noted.partitions) for one in told.configs] == [(T, 3)]
+    assert told.configs[0].noted.metadata_offset == broker.machine.image.offset
 
 
 def test_a_topic_is_opened_with_its_own_settings() -> None:
@@ -558,7 +575,7 @@ def test_surviving_processes_go_on_serving_without_a_new_incarnation() -> None:
     told = [leadership(T, at, epoch=3, incarnation=f"i@old.{at + 1}") for at in range(2)]
     assert broker.machine.begin([(R0, [status(0), status(1)])]) == [
         LeadPartitions(R0, told),
-        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
+        ConfigurePartitions(R0, [configured(T)]),
     ]
     assert settled(broker)
     assert broker.machine.led(R0, told) == [
@@ -572,7 +589,7 @@ def test_an_opening_that_was_not_reported_yet_is_reported_now() -> None:
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     assert broker.machine.begin([(R0, [status(0)])]) == [
         ReportOpened([OpenedReplica(T, 0, "i@b.1")]),
-        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
+        ConfigurePartitions(R0, [configured(T)]),
     ]
 
 
@@ -583,7 +600,7 @@ def test_what_no_process_kept_open_is_opened_again() -> None:
     assert broker.machine.begin([(R0, [status(0)])]) == [
         OpenPartitions(R0, [opening("t", T, 1, again=True)]),
         LeadPartitions(R0, [leadership(T, 0, epoch=3, incarnation="i@old.1")]),
-        ConfigurePartitions(R0, [TopicConfig(T, CONFIG)]),
+        ConfigurePartitions(R0, [configured(T)]),
     ]
 
 
@@ -593,7 +610,7 @@ def test_settings_that_changed_while_nobody_could_tell_reach_surviving_processes
     broker.records(ConfigChanged(ResourceType.TOPIC, "t", "retention.ms", "5"))
     broker.machine.pool.adopt(R0, 0, "i", f"at-{R0}")
     own = {"retention.ms": "5"}
-    expected = ConfigurePartitions(R0, [TopicConfig(T, CONFIG | own, own)])
+    expected = ConfigurePartitions(R0, [configured(T, own)])
     assert expected in broker.machine.begin([(R0, [status(0)])])
 
 

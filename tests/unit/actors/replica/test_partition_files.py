@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from raylog.storage.disk import OsDisk
 from raylog.storage.layout import PARTITION_FILE
 from raylog.storage.partition_file import (
     PartitionFile,
+    TopicNote,
     read_partition_file,
     write_partition_file,
 )
@@ -98,6 +100,23 @@ def test_other_settings_are_written_beside_the_event_loop_and_the_same_ones_are_
         assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
 
     play(story, partitions=2)
+
+
+def test_the_number_of_partitions_is_written_when_it_grows_and_where_it_was_found() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        disk = world.disks[1] = CountingDisk()
+        await world.start(1)
+        disk.renamed.clear()
+        for offset, count in ((40, 5), (41, 5), (42, 6)):
+            config = TopicConfig(TOPIC_ID, world.config, {}, TopicNote(count, 7, offset))
+            await world.nodes[1].actor.configure([config])
+            await settle()
+        assert disk.renamed == [path(), path()]
+        written = found(world)
+        assert written is not None
+        assert astuple(written.noted) == (6, 7, 42)
+
+    play(story)
 
 
 def test_a_topic_whose_settings_change_has_no_other_topics_files_written() -> None:
@@ -190,9 +209,9 @@ def test_a_newer_file_keeps_the_log_closed_and_stays_as_it_is() -> None:
     async def story(world: ReplicaWorld) -> None:
         await world.start(1)
         disk = world.disks[1]
-        newer = disk.contents(path()).replace(b'"version": 1', b'"version": 2')
+        newer = disk.contents(path()).replace(b'"version": 2', b'"version": 3')
         disk.corrupt(path(), 0, newer)
-        assert await opened_again(world) == f"{path()} has format 2, this build knows 1"
+        assert await opened_again(world) == f"{path()} has format 3, this build knows 2"
         assert disk.contents(path()) == newer
 
     play(story)
