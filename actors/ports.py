@@ -30,6 +30,8 @@ class OpenPartition:
     """The topic's own settings, for the file `partition.json`."""
     was_open: bool = False
     """Whether this broker has had a log of it open: one that is made now lacks its records."""
+    lacks: bool = False
+    """Whether the metadata says that the replica lacks records that it had."""
     noted: TopicNote = field(default_factory=TopicNote)
     """For the same file."""
 

@@ -30,6 +30,7 @@ goes on in another segment: readers may have it mapped.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 LOG_SUFFIX = ".log"
@@ -71,6 +72,11 @@ def parse_segment_name(name: str) -> SegmentName | None:
 def is_unknown_segment(name: str) -> bool:
     """Whether a file is named like a segment, but not as this build names them."""
     return name.endswith(LOG_SUFFIX) and parse_segment_name(name) is None
+
+
+def holds_log(names: Iterable[str]) -> bool:
+    """Whether anything of a log is among a directory's names: its state, or a segment."""
+    return any(name == STATE_FILE or name.endswith(LOG_SUFFIX) for name in names)
 
 
 def is_set_aside(name: str) -> bool:

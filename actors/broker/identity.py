@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from raylog.actors.broker.api import StrayStatus
+from raylog.actors.broker.directories import is_partition, is_stray
+from raylog.actors.broker.empty_logs import mark_empty_logs
 from raylog.actors.broker.strays import strays_in
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
@@ -76,6 +78,8 @@ class LastProcess:
     asking: tuple[str, ...] = ()
     """Incarnations of processes that lost nothing and have asked for a broker epoch since this one
     was noted: whichever of them the controller knows, that was here."""
+    marked: bool = False
+    """Whether the empty logs of older builds are marked. They drop this when they start."""
 
 
 class Past(NamedTuple):
@@ -161,12 +165,16 @@ class DataDirectory:
         return self.metadata.name in self._disk.listdir(str(self.path))
 
     def history(self) -> DirectoryHistory:
-        """What this directory knows of its cluster. Blocking: it counts the partitions."""
+        """What this directory knows of its cluster. Blocking: it counts the partitions.
+
+        Whatever else is in `topics/` says nothing, as `lost+found` where a volume is mounted.
+        """
+        names = self._disk.listdir(str(self.topics))
         return DirectoryHistory(
             self.identity.broker_id,
             self.last.broker_epoch,
             self.followed,
-            len(self._disk.listdir(str(self.topics))),
+            sum(map(_is_replica, names)),
         )
 
     def strays(self) -> list[StrayStatus]:
@@ -217,12 +225,16 @@ class DataDirectory:
         """Note that a process has started. OSError: nothing may be begun then.
 
         The kernel it runs under is noted only if nothing was lost since the last registration: a
-        crash stays known, however many processes end before one has registered.
+        crash stays known, however many processes end before one has registered. Blocking: the first
+        process after one of an older build looks into every partition's directory.
         """
+        if not self.last.marked:
+            mark_empty_logs(self._disk, str(self.topics))
         nothing_lost = self.last.clean or self.kept_running
         boot_id = self._disk.boot_id() if nothing_lost else self.last.boot_id
         starts = self.last.starts + 1
-        self.remember(replace(self.last, boot_id=boot_id, clean=False, starts=starts))
+        noted = replace(self.last, boot_id=boot_id, clean=False, starts=starts, marked=True)
+        self.remember(noted)
 
     def note_end(self) -> None:
         """Note that this process has shut down cleanly. Blocking.
@@ -284,13 +296,17 @@ class DataDirectory:
         """Data whose owner is not known is nobody's."""
         names = self._disk.listdir(str(self.path))
         holders = [one for one in (self.topics, self.metadata) if one.name in names]
-        held = [one.name for one in holders if self._disk.listdir(str(one))]
+        held = [one.name for one in holders if self._holds_data(one)]
         if held:
             raise KafkaStorageError(
                 f"{self.path / 'meta.json'} is missing, expected is that of broker "
                 f"{wanted.broker_id} in cluster {wanted.cluster_id}: found is data in "
                 f"{' and '.join(held)}. {_RESTORE}"
             )
+
+    def _holds_data(self, directory: Path) -> bool:
+        names = self._disk.listdir(str(directory))
+        return any(_is_replica(one) or directory == self.metadata for one in names)
 
     def _identify(self, identity: Identity) -> None:
         values = {"version": FORMAT_VERSION, **asdict(identity)}
@@ -336,6 +352,11 @@ class DataDirectory:
         write_file(self._disk, str(self.path / name), contents, durable=durable)
 
 
+def _is_replica(name: str) -> bool:
+    """Whether a name in `topics/` is that of a partition's directory, a stray's among them."""
+    return is_partition(name) or is_stray(name)
+
+
 def _last_process(values: Any) -> LastProcess:
     return LastProcess(
         broker_epoch=_as(int, values["broker_epoch"]),
@@ -346,6 +367,7 @@ def _last_process(values: Any) -> LastProcess:
         port=_as(int, values["port"]),
         children={_as(str, k): _as(str, v) for k, v in values["children"].items()},
         asking=tuple(_as(str, one) for one in values.get("asking", ())),
+        marked=values.get("marked") is True,
     )
 
 

@@ -412,6 +412,7 @@ class BrokerMachine:
                 settings=configured.settings,
                 was_open=self._known_incarnation(key) is not None,
                 noted=configured.noted,
+                lacks=self._lacks(key),
             )
         )
 
@@ -504,6 +505,10 @@ class BrokerMachine:
     def _known_incarnation(self, key: PartitionKey) -> str | None:
         state = self.image.partition(*key)
         return None if state is None else state.incarnations.get(self.broker_id)
+
+    def _lacks(self, key: PartitionKey) -> bool:
+        state = self.image.partition(*key)
+        return state is not None and self.broker_id in state.lacking
 
     # ---- processes -----------------------------------------------------------------------
 

@@ -152,7 +152,9 @@ class PartitionControl:
 
         A log that was opened again counts as in sync once it has caught up: until then nobody but
         its disk knows what it still has. The last in sync stays so, unless it is known to lack
-        records: it leads only where an unclean election is allowed, or asked for.
+        records: it leads only where an unclean election is allowed, or asked for. One that lacked
+        records and is whole again has its directory restored: a log that is only opened anew says
+        of itself, and of every opening after that, that it is not whole.
         """
         rules = self.rules()
         for replica in replicas:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from raylog.actors.ports import OpenPartition, PartitionKey
 from raylog.actors.runtime.base import Runtime
 from raylog.storage.disk import Disk
+from raylog.storage.layout import LOG_SUFFIX, PARTITION_FILE, holds_log
 from raylog.storage.partition_file import (
     PartitionFile,
     PartitionFileDamaged,
@@ -28,6 +29,8 @@ WRITES_AT_ONCE = 50
 """Files a thread writes before the event loop looks what else changed, or was closed."""
 RETRY_MS = 5_000
 RETRY_MS_MAX = 60_000
+_BATCH_HEAD = 12
+"""Bytes of base offset and length, with which a batch begins."""
 
 
 class Checked(NamedTuple):
@@ -137,11 +140,12 @@ def check(one: OpenPartition, disk: Disk) -> Checked:
     """Before a log is opened: see that its directory is this partition's, and says so. Blocking.
 
     Raises KafkaStorageError where the directory is another partition's, or the file of a newer
-    build. A file that cannot be written keeps no log closed.
+    build. A file that cannot be written keeps no log closed that is there. Where nothing of a log
+    is, or it begins anew, OSError is raised: whoever opens it next must see what happened.
     """
-    is_made = _is_missing(disk, one.directory)
-    lost = is_made and one.was_open
-    wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, lost, one.noted)
+    names = _names(disk, one.directory)
+    has_log = holds_log(names or ())
+    wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, noted=one.noted)
     try:
         disk.mkdir(one.directory)
         found = _found(one, disk)
@@ -149,22 +153,55 @@ def check(one: OpenPartition, disk: Disk) -> Checked:
             raise KafkaStorageError(
                 f"{one.directory} holds {found}, expected is {wanted}: directories were mixed up"
             )
-        if found is not None and found.begun_anew:
-            wanted = replace(wanted, begun_anew=True)
-        if found != wanted:
+        anew = found.begun_anew if found else _was_lost(one, disk, names or [], has_log=has_log)
+        wanted = replace(wanted, begun_anew=anew)
+        if found != wanted or anew:  # who wrote so may have ended before it was durable
             write_partition_file(disk, one.directory, wanted)
     except OSError as failure:
+        if wanted.begun_anew or not has_log:
+            raise
         _tell(one.directory, failure)
-        return Checked(wanted, is_made, False)
-    return Checked(wanted, is_made, True)
+        return Checked(wanted, names is None, False)
+    return Checked(wanted, names is None, True)
 
 
-def _is_missing(disk: Disk, directory: str) -> bool:
+def _names(disk: Disk, directory: str) -> list[str] | None:
+    """What is in a directory; None if it is missing."""
     try:
-        disk.listdir(directory)
+        return disk.listdir(directory)
     except FileNotFoundError:
+        return None
+
+
+def _was_lost(one: OpenPartition, disk: Disk, names: list[str], *, has_log: bool) -> bool:
+    """Whether a directory whose file says nothing lacks records that were once in it.
+
+    That it is there is no proof: its maker may have ended before anything was in it. Where only the
+    file is missing or damaged the controller may know that the replica lacks records. It does not
+    know yet of a log that was just begun anew, but nothing can be in that one.
+    """
+    if not one.was_open:
+        return False
+    if one.lacks or not has_log:
         return True
-    return False
+    return PARTITION_FILE in names and not _has_records(disk, one.directory, names)
+
+
+def _has_records(disk: Disk, directory: str, names: list[str]) -> bool:
+    """Whether any segment has data: a base offset or a length that is not zero."""
+    return any(
+        _begins_with_data(disk, f"{directory}/{name}")
+        for name in names
+        if name.endswith(LOG_SUFFIX)
+    )
+
+
+def _begins_with_data(disk: Disk, path: str) -> bool:
+    fd = disk.open(path)
+    try:
+        return any(disk.pread(fd, _BATCH_HEAD, 0))
+    finally:
+        disk.close(fd)
 
 
 def _found(one: OpenPartition, disk: Disk) -> PartitionFile | None:

@@ -38,3 +38,18 @@ def test_a_log_that_begins_anew_does_not_lead(tmp_path: Path, lost: str) -> None
     shutil.move(tmp_path / "saved", path)
     with EmbeddedBroker(2, data=tmp_path, settings=SETTINGS) as cluster:
         assert read(cluster.bootstrap, "t") == VALUES
+
+
+def test_an_emptied_directory_does_not_lead_either(tmp_path: Path) -> None:
+    """As one whose maker was ended before it had written anything to it."""
+    begun(tmp_path)
+    before = contents(tmp_path, 1)
+    (path,) = (tmp_path / "broker-0").glob("topics/t-0.*")
+    shutil.rmtree(path)
+    path.mkdir()
+    with (
+        EmbeddedBroker(2, data=tmp_path, settings=SETTINGS) as cluster,
+        BlockingClient(cluster.bootstrap) as client,
+    ):
+        assert client.describe_partitions(["t"])[KEY].leader == -1
+    assert contents(tmp_path, 1) == before

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -18,6 +19,7 @@ from raylog.actors.broker.identity import (
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.actors.simulation.disk import SimDisk
 from raylog.storage.disk import OsDisk
+from raylog.storage.layout import holds_log
 from raylog.wire.errors import KafkaStorageError
 
 WANTED = Identity("c", 3, "d3", ((3, "d3"),))
@@ -99,16 +101,20 @@ def test_an_identity_of_another_shape_is_refused_by_name(
     assert "away" not in said
 
 
-@pytest.mark.parametrize("held", ["topics", "metadata"])
+REPLICA = "t-0.AAECAwQFBgcICQoLDA0ODw"
+
+
+@pytest.mark.parametrize(
+    "held", [f"topics/{REPLICA}", f"topics/{REPLICA}.17-stray", "metadata/something"]
+)
 def test_data_whose_owner_is_not_known_is_left_alone(tmp_path: Path, held: str) -> None:
     DataDirectory(tmp_path, WANTED, fsync=False).close()
-    (tmp_path / held).mkdir(exist_ok=True)
-    (tmp_path / held / "something").touch()
+    (tmp_path / held).mkdir(parents=True)
     (tmp_path / "meta.json").unlink()
-    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {held}. Restore"
+    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {Path(held).parent}. Restore"
     with pytest.raises(KafkaStorageError, match=expected):
         DataDirectory(tmp_path, WANTED, fsync=False)
-    (tmp_path / held / "something").unlink()
+    (tmp_path / held).rmdir()
     DataDirectory(tmp_path, WANTED, fsync=False).close()
 
 
@@ -336,9 +342,51 @@ def test_a_directory_is_blank_until_anything_of_a_cluster_was_known_in_it(tmp_pa
     assert data.history().is_blank
     data.remember_epoch(0)
     data.note_followed(Followed("m", 1, 1))
-    (data.topics / "t-0.AAECAwQFBgcICQoLDA0ODw").mkdir()
+    (data.topics / REPLICA).mkdir()
     assert data.history() == DirectoryHistory(3, 0, Followed("m", 1, 1), 1)
     data.close()
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".nfs0000000000a1b2", ".snapshot"])
+def test_what_a_file_system_puts_into_a_directory_is_no_history(tmp_path: Path, name: str) -> None:
+    (tmp_path / "topics" / name).mkdir(parents=True)
+    data = opened(tmp_path)
+    data.note_start()
+    assert data.history().is_blank
+    (data.topics / f"{REPLICA}.17-stray").mkdir()
+    assert data.history().replicas == 1
+    data.close()
+
+
+def test_only_the_first_process_of_this_build_marks_empty_logs(tmp_path: Path) -> None:
+    """Those are an older build's: what is empty later has lost its log."""
+    data = opened(tmp_path)
+    names = [f"t-{number}.AAECAwQFBgcICQoLDA0ODw" for number in range(4)]
+    for name in names:
+        (data.topics / name).mkdir()
+    (data.topics / names[1] / "00000000000000000000.log").touch()
+    (data.topics / names[2] / "partition.json").touch()
+    data.note_start()
+    later = data.topics / "u-0.AAECAwQFBgcICQoLDA0ODw"
+    later.mkdir()
+    data.close()
+    again = opened(tmp_path)
+    again.note_start()
+    again.close()
+    assert [holds_log(os.listdir(data.topics / name)) for name in names] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert list(later.iterdir()) == []
+    notes = json.loads((tmp_path / "state.json").read_bytes())
+    del notes["marked"]  # as an older build writes it at its start
+    (tmp_path / "state.json").write_text(json.dumps(notes))
+    after = opened(tmp_path)
+    after.note_start()
+    after.close()
+    assert holds_log(os.listdir(later))
 
 
 def test_a_directory_without_topics_is_given_them(tmp_path: Path) -> None:

@@ -5,9 +5,12 @@ import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import astuple
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from raylog.actors.broker.directories import directory_name
+from raylog.actors.broker.empty_logs import mark_empty_logs
 from raylog.actors.ports import (
     OpenedPartition,
     OpenPartition,
@@ -16,9 +19,11 @@ from raylog.actors.ports import (
     TopicId,
 )
 from raylog.actors.replica.actor import ReplicaActor
-from raylog.actors.replica.partition_files import RETRY_MS
+from raylog.actors.replica.config import partition_config
+from raylog.actors.replica.partition_files import RETRY_MS, check
 from raylog.storage.disk import OsDisk
-from raylog.storage.layout import PARTITION_FILE
+from raylog.storage.layout import PARTITION_FILE, holds_log, segment_name
+from raylog.storage.log import Log
 from raylog.storage.partition_file import (
     PartitionFile,
     TopicNote,
@@ -154,13 +159,16 @@ def test_a_file_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureF
     play(story)
 
 
-def test_a_full_disk_keeps_no_log_closed() -> None:
+def test_a_full_disk_keeps_no_log_closed_that_is_there() -> None:
     async def story(world: ReplicaWorld) -> None:
-        world.disks[1].fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
+        disk = world.disks[1]
+        disk.mkdir(ReplicaWorld.directory(1, 0))
+        disk.close(disk.open(f"{ReplicaWorld.directory(1, 0)}/{segment_name(0, 0)}", create=True))
+        disk.fail("pwritev", errno.ENOSPC, times=100, path=PARTITION_FILE)
         await world.start(1)
         await settle()
         assert found(world) is None
-        world.disks[1].heal()
+        disk.heal()
         await world.pass_ms(RETRY_MS)
         assert found(world) == PartitionFile("t", TOPIC_ID, 0)
 
@@ -314,12 +322,118 @@ def test_a_log_that_was_never_open_here_lacks_nothing(tmp_path: Path) -> None:
     on_disk(story, tmp_path)
 
 
-def test_an_empty_directory_of_an_older_build_was_not_lost(tmp_path: Path) -> None:
+def test_an_empty_log_of_an_older_build_was_not_lost(tmp_path: Path) -> None:
+    """Its broker has marked it: without that nobody could tell it from one that was emptied."""
+
     async def story(world: RealWorld) -> None:
-        (tmp_path / "topics" / "t-0").mkdir(parents=True)
+        topics = tmp_path / "topics"
+        partition = directory_name("t", (TOPIC_ID, 0))
+        (topics / partition).mkdir(parents=True)
+        mark_empty_logs(OsDisk(), str(topics))
+        (topics / partition).rename(topics / "t-0")
         assert (await world.open(was_open=True)).whole
 
     on_disk(story, tmp_path)
+
+
+def test_a_directory_that_was_emptied_has_lost_its_log(tmp_path: Path) -> None:
+    async def story(world: RealWorld) -> None:
+        (tmp_path / "topics" / "t-0").mkdir(parents=True)
+        assert not (await world.open(was_open=True)).whole
+
+    on_disk(story, tmp_path)
+
+
+DIRECTORY = "/1/t-0"
+
+
+class DyingDisk(CountingDisk):
+    """The process dies at a call."""
+
+    dies_at = -1
+
+    def _called(self, call: str, path: str) -> None:
+        if len(self.calls) == self.dies_at:
+            raise KeyboardInterrupt
+        super()._called(call, path)
+
+
+def asked(*, lacks: bool = False, was_open: bool = True) -> OpenPartition:
+    config = ReplicaWorld(1).config
+    return OpenPartition(
+        TOPIC_ID, "t", 0, DIRECTORY, config, {"retention.ms": "5"}, was_open, lacks
+    )
+
+
+def opened_on(disk: FaultyDisk) -> bool:
+    """Open the lost log as a process does; whether it begins anew."""
+    checked = check(asked(), disk)
+    log = Log.open(Path(DIRECTORY), partition_config(asked().config).log, disk, now_ms=0)
+    log.close()
+    return checked.wanted.begun_anew
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_lost_log_stays_lost_whenever_a_process_dies_that_opens_it(power_loss: bool) -> None:
+    for dies_at in range(1000):
+        disk = DyingDisk()
+        disk.mkdir("/1")
+        disk.fsync_dir("/1")
+        before = len(disk.calls)
+        disk.dies_at = before + dies_at
+        try:
+            assert opened_on(disk)
+            died = False
+        except KeyboardInterrupt:
+            died = True
+        disk.dies_at = -1
+        disk.kill()
+        if power_loss:
+            disk.crash(Random(dies_at))
+        assert opened_on(disk), f"forgotten by a death at {disk.calls[before + dies_at]}"
+        if not died:
+            break
+    else:
+        pytest.fail("the opening does not end")
+    assert dies_at > 5
+
+
+@pytest.mark.parametrize("call", ["open", "pwritev", "fdatasync", "rename", "fsync_dir"])
+def test_a_lost_log_is_not_opened_while_that_cannot_be_noted(call: str) -> None:
+    disk = FaultyDisk()
+    disk.fail(call, errno.ENOSPC, path=DIRECTORY)
+    with pytest.raises(OSError, match="No space left"):
+        check(asked(), disk)
+    assert not holds_log(disk.listdir(DIRECTORY))
+    assert check(asked(), disk).wanted.begun_anew
+
+
+def with_damaged_file(disk: FaultyDisk, *, records: bytes) -> None:
+    assert check(asked(), disk).wanted.begun_anew
+    fd = disk.open(f"{DIRECTORY}/{segment_name(0, 0)}", create=True)
+    disk.pwritev(fd, [records], 0)
+    disk.close(fd)
+    disk.corrupt(f"{DIRECTORY}/{PARTITION_FILE}", 0, b"[")
+
+
+@pytest.mark.parametrize(("records", "lacks"), [(bytes(61), False), (b"\0" * 11 + b"1", True)])
+def test_a_damaged_file_does_not_make_a_lost_log_whole(records: bytes, lacks: bool) -> None:
+    disk = FaultyDisk()
+    with_damaged_file(disk, records=records)
+    assert check(asked(lacks=lacks), disk).wanted.begun_anew
+
+
+def test_a_damaged_file_does_not_make_a_whole_log_a_lost_one() -> None:
+    disk = FaultyDisk()
+    with_damaged_file(disk, records=b"\0" * 11 + b"1")
+    assert not check(asked(), disk).wanted.begun_anew
+
+
+def test_a_directory_that_was_put_back_without_its_file_lacks_what_the_metadata_says() -> None:
+    disk = FaultyDisk()
+    with_damaged_file(disk, records=b"\0" * 11 + b"1")
+    disk.unlink(f"{DIRECTORY}/{PARTITION_FILE}")
+    assert check(asked(lacks=True), disk).wanted.begun_anew
 
 
 @pytest.mark.parametrize("leader", [1, 2])
