@@ -111,7 +111,10 @@ def test_data_whose_owner_is_not_known_is_left_alone(tmp_path: Path, held: str) 
     DataDirectory(tmp_path, WANTED, fsync=False).close()
     (tmp_path / held).mkdir(parents=True)
     (tmp_path / "meta.json").unlink()
-    expected = f"meta.json is missing, .* broker 3 in cluster c: found is data in {Path(held).parent}. Restore"
+    expected = (
+        "meta.json is missing, .* broker 3 in cluster c: "
+        f"found is data in {Path(held).parent}. Restore"
+    )
     with pytest.raises(KafkaStorageError, match=expected):
         DataDirectory(tmp_path, WANTED, fsync=False)
     (tmp_path / held).rmdir()
