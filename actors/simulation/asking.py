@@ -31,8 +31,13 @@ class KnownTopic(NamedTuple):
     """A topic as some broker describes it."""
 
     topic_id: TopicId
-    partitions: list[int]
-    """Those without a leader among them."""
+    leaders: dict[int, int]
+    """Partition to its leader; -1 for none."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those without a leader among them."""
+        return sorted(self.leaders)
 
 
 class Asking:
@@ -75,8 +80,11 @@ class Asking:
             raise PeerLost(f"nobody listens at broker {broker_id}")
         instance, link = self._links.get(broker_id, ("", None))
         if link is None or instance != port.ref.instance or not link.is_open:
-            async with asyncio.timeout(ANSWER_S):
-                link = await self.runtime.connect(port.ref)
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    link = await self.runtime.connect(port.ref)
+            except TimeoutError:
+                raise PeerTimeout(f"broker {broker_id} takes no connection") from None
             self._links[broker_id] = port.ref.instance, link
         return link
 
@@ -100,8 +108,8 @@ class Asking:
         [found] = (await self.ask_any(request, _METADATA_VERSION)).topics
         if found.error_code:
             raise error_of(ErrorCode(found.error_code), name)
-        partitions = sorted(one.partition_index for one in found.partitions)
-        return KnownTopic(TopicId(found.topic_id), partitions)
+        leaders = {one.partition_index: one.leader_id for one in found.partitions}
+        return KnownTopic(TopicId(found.topic_id), leaders)
 
     async def ask_coordinator(
         self,

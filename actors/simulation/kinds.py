@@ -14,5 +14,7 @@ class Kind(StrEnum):
     """Clients write in transactions; faults of coordinators come on top."""
     GROUPS = "groups"
     """Members of groups, and topics that are deleted and made again."""
+    RETENTION = "retention"
+    """Records are deleted by age or by request, or compacted; clients lie about timestamps."""
     DISASTERS = "disasters"
     """More is lost than any guarantee covers: nothing may be made worse, and all comes back."""

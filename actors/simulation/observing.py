@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from raylog.actors.metadata.image import PartitionState
-from raylog.actors.ports import PartitionKey, PartitionLeadership
+from raylog.actors.ports import PartitionKey, PartitionLeadership, TopicId
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import (
     IsrAltered,
@@ -49,6 +49,8 @@ class Observer:
         """Whether what happens is not the history that counts."""
         self.is_unclean = False
         """Whether a leader may lack what was committed."""
+        self.rewritten: set[TopicId] = set()
+        """Topics whose replicas may differ: each deletes and compacts for itself."""
         self._machines: dict[int, _Known] = {}
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._starts: dict[int, tuple[Partition, int]] = {}
@@ -219,6 +221,7 @@ class Observer:
         end = follower.log.log_end_offset
         name = f"{leader.topic}-{leader.key[1]} on broker {follower.machine.broker_id}"
         self._hold(Property.ISR_HOLDS_COMMITTED, end >= high_watermark, name, end, high_watermark)
+        whole = whole and leader.key[0] not in self.rewritten
         if whole and follower is not leader and end >= high_watermark:
             ours = self._bytes_of(leader, high_watermark)
             theirs = self._bytes_of(follower, high_watermark)

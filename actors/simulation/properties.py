@@ -41,6 +41,10 @@ class Property(StrEnum):
     ONE_OWNER = "a partition has one owner in a group, the one that was chosen"
     MEMBERS_FENCED = "a commit of a generation that is over is not taken"
     GROUPS_SETTLE = "members have all partitions between them soon after the faults stop"
+    GONE_BY_RIGHT = "a record is gone only by its own age, or because it was deleted"
+    DELETED_STAY_GONE = "what was deleted by request does not come back"
+    NEWEST_KEPT = "the newest value of a key survives compaction"
+    PRODUCERS_EXPIRE = "producers that write no more are forgotten, whatever the cleanup policy"
     COPIES_KEPT = "nobody removes records that an operator could still use"
     OLDER_REFUSED = "no broker serves by metadata that is older than what its directory has known"
     REFUSAL_TOLD = "a broker that does not serve says why, and what can be done"
@@ -93,6 +97,15 @@ OF_GROUPS = frozenset(
     }
 )
 """Looked at where clients are members of groups."""
+OF_RETENTION = frozenset(
+    {
+        Property.GONE_BY_RIGHT,
+        Property.DELETED_STAY_GONE,
+        Property.NEWEST_KEPT,
+        Property.PRODUCERS_EXPIRE,
+    }
+)
+"""Looked at where records are deleted or compacted."""
 OF_DISASTERS = frozenset(
     {
         Property.COPIES_KEPT,

@@ -13,6 +13,7 @@ from raylog.actors.simulation.groups.scenario import GroupSimulation
 from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.properties import Property, PropertyViolated
+from raylog.actors.simulation.retention.scenario import RetentionSimulation
 from raylog.actors.simulation.scenario import Plan, Simulation
 from raylog.actors.simulation.transactions.scenario import TransactionalSimulation
 
@@ -20,6 +21,7 @@ SIMULATIONS: dict[Kind, type[Simulation]] = {
     Kind.PLAIN: Simulation,
     Kind.TRANSACTIONS: TransactionalSimulation,
     Kind.GROUPS: GroupSimulation,
+    Kind.RETENTION: RetentionSimulation,
     Kind.DISASTERS: DisasterSimulation,
 }
 

@@ -8,7 +8,7 @@ from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.properties import OF_GROUPS
 from tests.sim.seeds import first_seeds, never_taken, passed
 
-SEEDS = 30
+SEEDS = 25
 
 
 @pytest.mark.parametrize("first", first_seeds(Kind.GROUPS, SEEDS))

@@ -10,7 +10,9 @@ from raylog.actors.simulation.kinds import Kind
 from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
 from tests.sim.planted import PLANTS
+from tests.sim.planted_disasters import DISASTER_PLANTS
 from tests.sim.planted_groups import GROUP_PLANTS
+from tests.sim.planted_retention import RETENTION_PLANTS
 from tests.sim.planted_transactions import TRANSACTION_PLANTS
 from tests.sim.planting import planted
 
@@ -20,6 +22,8 @@ OF_KINDS = {
     Kind.PLAIN: PLANTS,
     Kind.TRANSACTIONS: TRANSACTION_PLANTS,
     Kind.GROUPS: GROUP_PLANTS,
+    Kind.RETENTION: RETENTION_PLANTS,
+    Kind.DISASTERS: DISASTER_PLANTS,
 }
 ALL = {name: plant for plants in OF_KINDS.values() for name, plant in plants.items()}
 KINDS = {name: kind for kind, plants in OF_KINDS.items() for name in plants}
@@ -40,6 +44,13 @@ KNOWN = {
     "takes_offsets_of_a_deleted_topic": 0,
     "gives_partitions_that_are_owned": 1,
     "loses_an_offset_as_it_loads": 0,
+    "believes_the_largest_timestamp": 1,
+    "compacts_the_newest_away": 0,
+    "keeps_producers_of_compacted_logs": 0,
+    "opens_a_log_at_its_first_segment": 9,
+    "founds_anew_where_metadata_is_lost": 0,
+    "follows_older_metadata": 0,
+    "does_not_grow": 1,
 }
 """Mistake to a seed that finds it."""
 

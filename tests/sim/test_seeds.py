@@ -9,14 +9,20 @@ import sys
 import pytest
 
 from raylog.actors.simulation.kinds import Kind
-from raylog.actors.simulation.properties import OF_DISASTERS, OF_GROUPS, OF_TRANSACTIONS, Property
+from raylog.actors.simulation.properties import (
+    OF_DISASTERS,
+    OF_GROUPS,
+    OF_RETENTION,
+    OF_TRANSACTIONS,
+    Property,
+)
 from raylog.actors.simulation.run import run_seed
 from tests.sim.seeds import first_seeds, never_taken, passed
 
 SEEDS = 200
 RARE = {Property.REFUSED_ABSENT, Property.LAGGARDS_STAY_OUT, Property.FLUSHED_KEPT}
 """Not looked at by every few seeds."""
-OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_DISASTERS
+OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_RETENTION | OF_DISASTERS
 """Looked at in seeds of other kinds."""
 
 

@@ -1,0 +1,1 @@
+"""Simulations whose records are deleted by age or by request, or compacted."""

@@ -1,0 +1,152 @@
+"""Simulations whose records are deleted by age or by request, or compacted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from raylog.actors.controller.api import NewTopic
+from raylog.actors.ports import TopicId
+from raylog.actors.simulation.clients import ACKS_ALL, Ledger, Stoppable
+from raylog.actors.simulation.faults import WEIGHTS, draw_weights
+from raylog.actors.simulation.loop import SimLoop
+from raylog.actors.simulation.properties import Property
+from raylog.actors.simulation.retention import branches
+from raylog.actors.simulation.retention.clients import (
+    Deleter,
+    GapReader,
+    KeyWriter,
+    Liar,
+    LogClient,
+)
+from raylog.actors.simulation.retention.history import DeletedLedger, KeyedLedger
+from raylog.actors.simulation.scenario import LOST, SERVED_AGAIN_S, Plan, Simulation
+
+AGED, CUT, KEYED = "aged", "cut", "keyed"
+RETENTION_MS = (3_000, 5_000)
+EXPIRATION_MS = 8_000
+CHECK_MS = 400
+IDLE_S = 12.0
+"""Longer than producers are known for."""
+SLACK_MS = 2_000
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "log.retention.check.interval.ms": str(CHECK_MS),
+    "log.cleaner.backoff.ms": "200",
+    "producer.id.expiration.ms": str(EXPIRATION_MS),
+}
+SMALL = {"internal.segment.bytes": "400", "segment.ms": "1500", "file.delete.delay.ms": "500"}
+COMPACTED = {
+    **SMALL,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "delete.retention.ms": "1000",
+}
+LAST_READERS = 980
+
+
+class RetentionSimulation(Simulation):
+    """One run."""
+
+    fault_s = 8.0
+    branches = branches.ALL
+
+    def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
+        super().__init__(loop, seed, plan)
+        self._retention_ms = self.random.choice(RETENTION_MS)
+        self._deleted: list[DeletedLedger] = []
+        self._keyed: list[KeyedLedger] = []
+        self._writers: list[LogClient] = []
+
+    def _draw_weights(self) -> dict[str, int]:
+        """Clocks that jump would make records old."""
+        return draw_weights(self.random, {**WEIGHTS, "jump_clock": 0})
+
+    def _settings(self) -> dict[str, str]:
+        return {**super()._settings(), **SETTINGS}
+
+    def _clients(self) -> Sequence[Stoppable]:
+        return [*super()._clients(), *self._writers]
+
+    # ---- before --------------------------------------------------------------------------
+
+    async def _make_topics(self) -> None:
+        aged = await self._make(AGED, {**SMALL, "retention.ms": str(self._retention_ms)})
+        cut = await self._make(CUT, {**SMALL, "retention.ms": "-1"})
+        keyed = await self._make(KEYED, COMPACTED)
+        self._deleted = [
+            DeletedLedger(AGED, aged, 0, ACKS_ALL, retention_ms=self._retention_ms),
+            DeletedLedger(CUT, cut, 0, ACKS_ALL),
+        ]
+        self._keyed = [KeyedLedger(KEYED, keyed, 0, ACKS_ALL)]
+        self.ledgers = [Ledger(name, one, 0, ACKS_ALL) for name, one in ((AGED, aged), (CUT, cut))]
+        self.observer.rewritten.update((aged, cut, keyed))
+
+    async def _make(self, name: str, configs: Mapping[str, str | None]) -> TopicId:
+        replicas = self.random.choice((2, 3, 3))
+        return TopicId(await self.operator.make(NewTopic(name, 1, replicas, configs=configs)))
+
+    def _start_clients(self, pause_s: float) -> None:
+        aged, cut = self._deleted
+        [keyed] = self._keyed
+        self._writers = [
+            Liar(self.cluster, aged, 0),
+            Liar(self.cluster, cut, 1),
+            Deleter(self.cluster, cut, 2),
+            KeyWriter(self.cluster, keyed, 3),
+            KeyWriter(self.cluster, keyed, 4),
+        ]
+        for one in self._writers:
+            self.cluster.runtime.start(one.run(pause_s), "client")
+        self.cluster.runtime.start(self.operator.run(), "operator")
+        self.cluster.runtime.start(self._look_at_starts(), "looking at log starts")
+
+    async def _look_at_starts(self) -> None:
+        """No replica's log begins behind what has to be there."""
+        while not self._done:
+            await self.cluster.runtime.sleep(CHECK_MS / 2_000)
+            now_ms = self.cluster.runtime.now_ms()
+            for _, replica in self.cluster.replicas():
+                for ledger in self._deleted:
+                    partition = replica._partitions.get((ledger.topic_id, ledger.partition))
+                    if partition is not None:
+                        ledger.starts_at(partition.log.log_start_offset, now_ms, self.checks)
+
+    # ---- the verdict ---------------------------------------------------------------------
+
+    async def _judge(self) -> None:
+        await super()._judge()
+        _, cut = self._deleted
+        cut.ends_with(await self._read(cut), self.checks)
+        for keyed in self._keyed:
+            await self._read(keyed)
+            keyed.judge(self.checks)
+        await self.cluster.runtime.sleep(IDLE_S)
+        self._look_at_producers()
+
+    async def _judge_partition(self, ledger: Ledger, number: int) -> None:
+        """What is there is looked at elsewhere: some of it may be gone."""
+
+    async def _read(self, ledger: Ledger) -> dict[int, bytes]:
+        """All records of a partition from its log start on, by offset."""
+        epoch = self.cluster.committed_epoch(ledger.topic_id, ledger.partition)
+        reader = GapReader(self.cluster, self.checks, ledger, LAST_READERS, leader_epoch=epoch)
+        deadline = self.world.loop.time() + SERVED_AGAIN_S
+        while self.world.loop.time() < deadline:
+            try:
+                await reader.begin()
+            except LOST:
+                await self.cluster.runtime.sleep(0.1)
+            else:
+                break
+        return await self._read_all(reader)
+
+    def _look_at_producers(self) -> None:
+        """Whoever has not written for as long as producers are known is not known any more."""
+        oldest_ms = self.cluster.runtime.now_ms() - EXPIRATION_MS - SLACK_MS
+        for broker_id, replica in self.cluster.replicas():
+            for partition in replica._partitions.values():
+                states = partition.log.producers._producers
+                old = [one for one, state in states.items() if state.seen_ms < oldest_ms]
+                self.checks.hold(
+                    Property.PRODUCERS_EXPIRE, not old, broker_id, partition.name, old[:5]
+                )
