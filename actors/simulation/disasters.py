@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import NewTopic
 from raylog.actors.controller.internal_topics import internal_topic
-from raylog.actors.controller.voters import VOTERS_WANTED
+from raylog.actors.controller.voters import VOTERS_WANTED, WANTED_AGAIN_MS
+from raylog.actors.metadata.records import Voters
 from raylog.actors.names import BROKER, OFFSETS_TOPIC
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
@@ -55,6 +56,7 @@ NOTED_S = 2.5
 """After which every broker has noted which metadata it follows."""
 LASTS_S = (3.0, 8.0)
 ELECTED_S = 8.0
+GROWN_S = 2.5 * WANTED_AGAIN_MS / 1_000
 UNCLEAN = "unclean.leader.election.enable"
 Replicas = tuple[int, ...]
 SPELLINGS = ("true", "TRUE", "True")
@@ -125,13 +127,22 @@ class DisasterSimulation(Simulation):
         await self.operator.create("later", 1)
         await self._served_again()
         await self.cluster.runtime.sleep(NOTED_S)
-        self._look_at_growth()
+        if len(self.cluster.machines) >= VOTERS_WANTED:
+            await self._look_at_growth()
 
-    def _look_at_growth(self) -> None:
-        """Three brokers have three voters, and internal topics as many replicas."""
+    async def _look_at_growth(self) -> None:
+        """Three brokers have three voters soon, and internal topics as many replicas.
+
+        A voter that was refused, or left, is taken again after a while.
+        """
+        end_s = self.world.loop.time() + GROWN_S
+        while not (grown := self._growth())[0] and self.world.loop.time() < end_s:
+            await self.cluster.runtime.sleep(0.5)
+        self.checks.hold(Property.GROWN, *grown)
+
+    def _growth(self) -> tuple[bool, Voters, list[int]]:
+        """Whether the cluster has grown: its voters, the replicas of internal partitions."""
         image = self.cluster.newest_image()
-        if len(self.cluster.machines) < VOTERS_WANTED:
-            return
         replicas = [
             len(state.replicas)
             for topic in image.topics.values()
@@ -139,7 +150,7 @@ class DisasterSimulation(Simulation):
             for state in topic.partitions
         ]
         grown = len(image.voters) >= VOTERS_WANTED and all(n >= VOTERS_WANTED for n in replicas)
-        self.checks.hold(Property.GROWN, grown, image.voters, replicas)
+        return grown, image.voters, replicas
 
     def _path(self, machine: Machine) -> str:
         number = self.cluster.machines.index(machine)

@@ -43,6 +43,7 @@ class Property(StrEnum):
     GROUPS_SETTLE = "members have all partitions between them soon after the faults stop"
     GONE_BY_RIGHT = "a record is gone only by its own age, or because it was deleted"
     DELETED_STAY_GONE = "what was deleted by request does not come back"
+    AGED_GO = "records that are older than their topic keeps them go"
     NEWEST_KEPT = "the newest value of a key survives compaction"
     PRODUCERS_EXPIRE = "producers that write no more are forgotten, whatever the cleanup policy"
     COPIES_KEPT = "nobody removes records that an operator could still use"
@@ -101,6 +102,7 @@ OF_RETENTION = frozenset(
     {
         Property.GONE_BY_RIGHT,
         Property.DELETED_STAY_GONE,
+        Property.AGED_GO,
         Property.NEWEST_KEPT,
         Property.PRODUCERS_EXPIRE,
     }

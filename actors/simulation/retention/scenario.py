@@ -28,6 +28,9 @@ CHECK_MS = 400
 IDLE_S = 12.0
 """Longer than producers are known for."""
 SLACK_MS = 2_000
+WEEK_MS = 7 * 24 * 3_600_000
+PAUSE_S = 4.0
+"""Some looks of retention and of the cleaner."""
 SETTINGS = {
     "min.insync.replicas": "2",
     "log.retention.check.interval.ms": str(CHECK_MS),
@@ -122,6 +125,28 @@ class RetentionSimulation(Simulation):
             keyed.judge(self.checks)
         await self.cluster.runtime.sleep(IDLE_S)
         self._look_at_producers()
+        await self._pause_for_a_week()
+
+    async def _pause_for_a_week(self) -> None:
+        """Everything is a week older: what goes by age is gone, the newest of each key is not.
+
+        The clocks are put forward: a week of heartbeats would take an hour to simulate.
+        """
+        for machine in self.cluster.machines:
+            machine.clock_offset_ms += WEEK_MS
+        self.world.tell("a week passes")
+        await self.cluster.runtime.sleep(PAUSE_S)
+        aged, _ = self._deleted
+        for broker_id, replica in self.cluster.replicas():
+            partition = replica._partitions.get((aged.topic_id, aged.partition))
+            if partition is not None:
+                log = partition.log
+                left = log.log_start_offset, log.log_end_offset
+                self.checks.hold(Property.AGED_GO, left[0] == left[1], broker_id, *left)
+        for keyed in self._keyed:
+            keyed.found.clear()
+            await self._read(keyed)
+            keyed.judge(self.checks)
 
     async def _judge_partition(self, ledger: Ledger, number: int) -> None:
         """What is there is looked at elsewhere: some of it may be gone."""
