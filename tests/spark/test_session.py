@@ -9,12 +9,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from raylog.raydp_jobs.session import NoCluster, spark_session
 from tests.spark.conftest import ROOT
 from tests.spark.reading import values
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 RAYLOG = [sys.executable, "-m", "raylog.cli"]
 pytestmark = pytest.mark.ray
@@ -58,3 +62,9 @@ def test_executors_read_and_write_beside_the_brokers(cluster: Path, port: int) -
 def test_without_a_cluster_it_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(NoCluster, match="raylog up --data"), spark_session(tmp_path):
         raise AssertionError("there is no session")
+
+
+def test_an_executor_in_the_drivers_process_is_not_taken_for_lost(spark: SparkSession) -> None:
+    """Spark would, once the machine has slept for two minutes, and end ten minutes later."""
+    configs = dict(spark.sparkContext.getConf().getAll())
+    assert configs["spark.storage.blockManagerHeartbeatTimeoutMs"] == "365d"
