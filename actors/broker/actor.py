@@ -391,7 +391,12 @@ class BrokerActor:
         image = self._machine.image
         known = image.followed if image.offset else self._followed.latest
         asked = Follow(
-            self._broker_id, image.offset, FOLLOW_WAIT_MS, known.epoch, known.metadata_id
+            self._broker_id,
+            image.offset,
+            FOLLOW_WAIT_MS,
+            known.epoch,
+            known.metadata_id,
+            known.nonce,
         )
         update: MetadataUpdate = await self._controller.insist(
             "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS

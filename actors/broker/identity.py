@@ -31,7 +31,7 @@ from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorag
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
-FOLLOWED_VERSION = 1
+FOLLOWED_VERSION = 2
 _FOLLOWED = "followed.json"
 ASKING_MAX = 16
 """Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
@@ -342,6 +342,7 @@ class DataDirectory:
                 _as(str, values["metadata_id"]),
                 _as(int, values["epoch"]),
                 _as(int, values["offset"]),
+                _as(int, values["nonce"]) if version > 1 else 0,
             )
         except (ValueError, TypeError, KeyError) as broken:
             log.error("%s is damaged, older metadata cannot be told from it: %s", path, broken)

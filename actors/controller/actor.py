@@ -434,7 +434,7 @@ class ControllerActor:
 
     async def follow(self, asked: Follow) -> MetadataUpdate:
         """Committed metadata from an offset on; waits for some if there is none."""
-        followed = Followed(asked.metadata_id, asked.controller_epoch, asked.offset)
+        followed = Followed(asked.metadata_id, asked.controller_epoch, asked.offset, asked.nonce)
         term = self._require_later(followed)
         if asked.offset and asked.controller_epoch >= 0:
             require_agreement(asked.broker_id, followed, term.machine.image)

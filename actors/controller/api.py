@@ -119,6 +119,8 @@ class Follow(NamedTuple):
     the record before `offset`, unless that is 0."""
     metadata_id: str = ""
     """Of the metadata followed so far."""
+    nonce: int = 0
+    """Of that controller epoch."""
 
 
 @distinct

@@ -45,6 +45,7 @@ from raylog.actors.metadata.records import (
     Record,
     VotersChanged,
 )
+from raylog.actors.metadata.terms import NONCE_END
 from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import random_uuid, to_base64
 
@@ -86,7 +87,8 @@ class ControllerMachine:
         no id is given one.
         """
         self.brokers.took_over(now_ms, silent_ms)
-        records: list[Record] = [LeaderChanged(controller_epoch, controller)]
+        nonce = self._rng.randrange(1, NONCE_END)
+        records: list[Record] = [LeaderChanged(controller_epoch, controller, nonce)]
         if not self.image.metadata_id:
             metadata_id = to_base64(random_uuid(self._rng))
             records.append(ClusterNamed(self._cluster_id, metadata_id))

@@ -2,8 +2,9 @@
 
 Metadata has an id of its own, given when it is founded, and made again only with it. Within one id
 committed records never change: a broker that has followed it up to an offset finds there, for ever,
-the record of the controller epoch it noted. Metadata that ends before, or differs there, has lost
-records, by a lost or an older copy: whoever followed it would take its own topics for strangers'.
+a record of the controller epoch it noted, and of the nonce that this controller drew. Metadata that
+ends before, or differs there, has lost records, by a lost or an older copy: whoever followed it
+would take its own topics for strangers'.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Followed(NamedTuple):
     """Controller epoch of the last record; -1 if nothing was followed."""
     offset: int = 0
     """After the last record."""
+    nonce: int = 0
+    """Of that controller epoch; 0 if builds followed or noted it that knew none."""
 
     def __str__(self) -> str:
         """For people."""
@@ -86,13 +89,37 @@ def contradiction(noted: Followed, image: MetadataImage) -> str | None:
         return f"it is metadata {found.metadata_id}, not {noted.metadata_id}"
     if noted.epoch > found.epoch or noted.offset > found.offset:
         return f"it is {found}; the broker has followed {noted}"
-    epoch = image.epoch_at(noted.offset - 1)
-    if epoch is not None and epoch != noted.epoch:
+    term = image.terms.at(noted.offset - 1)
+    if term is None:
+        return _unknown(noted, image)
+    if term.epoch != noted.epoch:
         return (
-            f"its record at offset {noted.offset - 1} is of controller epoch {epoch}, not "
+            f"its record at offset {noted.offset - 1} is of controller epoch {term.epoch}, not "
             f"{noted.epoch}: it was made anew from an older copy"
         )
+    if term.nonce != noted.nonce:
+        return (
+            f"its record at offset {noted.offset - 1} is of another controller epoch {term.epoch} "
+            f"(nonce {term.nonce}, not {noted.nonce}): it was made anew from an older copy"
+        )
     return None
+
+
+def _unknown(noted: Followed, image: MetadataImage) -> str | None:
+    """Why an image is refused that does not say who wrote its records up to where a broker was.
+
+    None for a note without a nonce: it is older than the first term that is known, as in a cluster
+    that came from an older build while the broker was away.
+    """
+    if not noted.nonce:
+        return None
+    if image.terms.is_cut:
+        return (
+            f"it names the last {len(image.terms)} controllers, and the broker has followed "
+            f"{noted}, before them: nobody can tell whether it is the same metadata. If it is, and "
+            "the broker was away all the time, remove followed.json from its directory"
+        )
+    return f"the broker has followed {noted}, of which it has no controller"
 
 
 def require_agreement(broker_id: int, noted: Followed, image: MetadataImage) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 from raylog.actors.config import ResourceType, stored
@@ -29,6 +28,7 @@ from raylog.actors.metadata.records import (
     Voters,
     VotersChanged,
 )
+from raylog.actors.metadata.terms import Term, Terms
 from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 
@@ -151,20 +151,16 @@ class MetadataImage:
     features_epoch: int = -1
     """Rises with every change of a feature."""
     next_producer_id: int = 0
-    epochs: list[tuple[int, int]] = field(default_factory=list, compare=False)
-    """(controller epoch, offset of a record of it), as far back as single records were applied."""
+    terms: Terms = field(default=Terms(), compare=False)
+    """Controllers so far, as far back as is known: older builds kept none of them in snapshots."""
     generation: int = field(default=0, compare=False, repr=False)
     """How many snapshots were taken."""
 
     @property
     def followed(self) -> Followed:
         """How far this is of which metadata."""
-        return Followed(self.metadata_id, self.controller_epoch, self.offset)
-
-    def epoch_at(self, offset: int) -> int | None:
-        """Controller epoch of the record at an offset; None if it is not known any more, or yet."""
-        at = bisect_right(self.epochs, offset, key=itemgetter(1))
-        return self.epochs[at - 1][0] if at and offset < self.offset else None
+        nonce = self.terms.nonce
+        return Followed(self.metadata_id, self.controller_epoch, self.offset, nonce)
 
     def apply(self, record: Record) -> None:
         """Take in the record at `offset`."""
@@ -195,7 +191,7 @@ class MetadataImage:
     def ends_at(self, offset: int) -> None:
         """What was applied stands for the log up to an offset: it was a snapshot."""
         self.offset = offset
-        self.epochs = [(self.controller_epoch, offset - 1)] if offset else []
+        self.terms = self.terms.ended_at(offset)
 
     def become(self, whole: MetadataImage) -> None:
         """Take over all that another image has, which nobody may use any more.
@@ -254,7 +250,7 @@ class Snapshot:
 
     def __init__(self, image: MetadataImage) -> None:
         self.offset = image.offset
-        self._first: list[Record] = [LeaderChanged(image.controller_epoch, image.controller)]
+        self._first: list[Record] = [_leader_of(image)]
         if image.cluster_id:
             self._first.append(ClusterNamed(image.cluster_id, image.metadata_id))
         self._first.append(VotersChanged(image.voters, image.kept_out))
@@ -282,6 +278,11 @@ class Snapshot:
         yield from self._last
 
 
+def _leader_of(image: MetadataImage) -> LeaderChanged:
+    terms = tuple([(term.epoch, term.nonce, term.start) for term in image.terms])
+    return LeaderChanged(image.controller_epoch, image.controller, image.terms.nonce, terms)
+
+
 def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
     yield BrokerRegistered(
         broker_id=broker.broker_id,
@@ -302,7 +303,10 @@ def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
 def _leader_changed(image: MetadataImage, record: LeaderChanged) -> None:
     image.controller_epoch = record.controller_epoch
     image.controller = record.controller
-    image.epochs.append((record.controller_epoch, image.offset))
+    if record.terms:
+        image.terms = Terms(itertools.starmap(Term, record.terms))
+    else:
+        image.terms = image.terms.begun(record.controller_epoch, record.nonce, image.offset)
 
 
 def _cluster_named(image: MetadataImage, record: ClusterNamed) -> None:

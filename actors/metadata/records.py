@@ -31,6 +31,11 @@ class LeaderChanged(NamedTuple):
     controller_epoch: int
     controller: str = ""
     """Name of the actor; empty in records of builds that knew one name only."""
+    nonce: int = 0
+    """Drawn for this epoch: a history that goes on from an older copy has the same epoch, and
+    another nonce. 0 in records of builds that drew none."""
+    terms: tuple[tuple[int, int, int], ...] = ()
+    """In a snapshot: (epoch, nonce, first offset) of the controllers so far, this one's last."""
 
 
 @distinct
@@ -202,7 +207,7 @@ Record = (
 )
 """Any record of the metadata log."""
 
-VERSION = 2
+VERSION = 3
 """Of the records' fields; rises when one is added."""
 
 _KINDS: dict[int, type[Record]] = {

@@ -68,3 +68,38 @@ def test_the_only_voter_lost_its_directory_and_nothing_else_is_lost(
     shutil.move(tmp_path / "saved", tmp_path / lost)
     with EmbeddedBroker(brokers, data=tmp_path, settings=SETTINGS) as cluster:
         assert read(cluster.bootstrap, "t") == VALUES
+
+
+def put(cluster: EmbeddedBroker, *values: bytes) -> None:
+    """Write records to partition 0 of t."""
+    with BlockingClient(cluster.bootstrap) as client, client.producer() as producer:
+        for value in values:
+            producer.send("t", value, partition=0)
+
+
+def test_an_older_copy_that_went_on_is_refused_by_who_knew_the_lost_history(tmp_path: Path) -> None:
+    """Both histories go on from the copy with the same controller epochs."""
+    with EmbeddedBroker(2, data=tmp_path, settings=SETTINGS) as cluster:
+        with BlockingClient(cluster.bootstrap) as client:
+            client.create_topics([NewTopic("t", assignments={0: [0, 1]})])
+        put(cluster, b"common")
+        cluster.stop_broker(1)
+    shutil.copytree(tmp_path / "broker-0", tmp_path / "copy")
+    with EmbeddedBroker(2, data=tmp_path, settings=SETTINGS) as cluster:
+        put(cluster, b"first history")
+    shutil.rmtree(tmp_path / "broker-0")
+    shutil.move(tmp_path / "copy", tmp_path / "broker-0")
+    shutil.move(tmp_path / "broker-1", tmp_path / "away")
+    with EmbeddedBroker(1, data=tmp_path, settings=SETTINGS) as cluster:
+        put(cluster, b"second history")
+        with BlockingClient(cluster.bootstrap) as client:
+            client.create_topics([NewTopic(f"x{number}", 1, 1) for number in range(12)])
+    shutil.move(tmp_path / "away", tmp_path / "broker-1")
+    before = contents(tmp_path, 1)
+    assert any(b"first history" in data for data in before.values())
+    with (
+        pytest.raises(Exception, match="is of another controller epoch"),
+        EmbeddedBroker(2, data=tmp_path, settings=SETTINGS),
+    ):
+        pass
+    assert contents(tmp_path, 1) == before

@@ -301,23 +301,33 @@ def opened(path: Path) -> DataDirectory:
 def test_a_directory_notes_which_metadata_was_followed_and_how_far(tmp_path: Path) -> None:
     first = DataDirectory(tmp_path, WANTED, fsync=True)
     assert first.followed == Followed()
-    first.note_followed(Followed("m", 4, 900))
+    first.note_followed(Followed("m", 4, 900, 77))
     first.close()
     assert json.loads((tmp_path / "followed.json").read_bytes()) == {
-        "version": 1,
+        "version": 2,
         "metadata_id": "m",
         "epoch": 4,
         "offset": 900,
+        "nonce": 77,
     }
     again = opened(tmp_path)
-    assert again.followed == Followed("m", 4, 900)
+    assert again.followed == Followed("m", 4, 900, 77)
     again.close()
+
+
+def test_a_note_of_before_there_were_nonces_is_read(tmp_path: Path) -> None:
+    opened(tmp_path).close()
+    note = {"version": 1, "metadata_id": "m", "epoch": 4, "offset": 900}
+    (tmp_path / "followed.json").write_text(json.dumps(note))
+    data = opened(tmp_path)
+    assert data.followed == Followed("m", 4, 900)
+    data.close()
 
 
 def test_a_note_of_a_newer_build_is_refused_by_name(tmp_path: Path) -> None:
     opened(tmp_path).close()
-    (tmp_path / "followed.json").write_text('{"version": 2, "found": "later"}')
-    expected = f"{tmp_path / 'followed.json'} has format 2, this build knows 1"
+    (tmp_path / "followed.json").write_text('{"version": 3, "found": "later"}')
+    expected = f"{tmp_path / 'followed.json'} has format 3, this build knows 2"
     with pytest.raises(KafkaStorageError, match=expected):
         opened(tmp_path)
     (tmp_path / "followed.json").unlink()

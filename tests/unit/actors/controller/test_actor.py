@@ -483,7 +483,10 @@ def test_the_log_begins_with_the_controllers_own_record() -> None:
         await world.broker()
         update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0))
         assert update.from_offset == 0
-        assert update.records[0] == LeaderChanged(1, NAME)
+        first = update.records[0]
+        assert isinstance(first, LeaderChanged)
+        assert first == LeaderChanged(1, NAME, first.nonce)
+        assert first.nonce
         assert any(isinstance(record, BrokerRegistered) for record in update.records)
         await world.voters.world.stop()
 

@@ -19,6 +19,7 @@ from raylog.actors.metadata.records import (
     LeaderChanged,
     VotersChanged,
 )
+from raylog.actors.metadata.terms import NONCE_END
 from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import random_uuid, to_base64
 from tests.support.controllers import Controlled
@@ -30,9 +31,10 @@ SAFE = FeatureUpgradeType.SAFE_DOWNGRADE
 def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> None:
     machine = ControllerMachine("c", BrokerSettings(), random.Random(1))
     first = machine.took_over(3, ((0, "d"),), 0)
-    metadata_id = to_base64(random_uuid(random.Random(1)))
+    chance = random.Random(1)
+    nonce, metadata_id = chance.randrange(1, NONCE_END), to_base64(random_uuid(chance))
     assert first == [
-        LeaderChanged(3),
+        LeaderChanged(3, nonce=nonce),
         ClusterNamed("c", metadata_id),
         VotersChanged(((0, "d"),)),
         FeatureChanged(NAME, 30, 0),
@@ -40,17 +42,20 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
         FeatureChanged("transaction.version", 2, 2),
     ]
     machine.replay(first)
-    assert machine.took_over(4, ((0, "d"),), 0) == [LeaderChanged(4)]
+    assert machine.took_over(4, ((0, "d"),), 0) == [
+        LeaderChanged(4, nonce=chance.randrange(1, NONCE_END))
+    ]
 
 
 def test_metadata_that_an_older_build_made_is_given_an_id_once() -> None:
     machine = ControllerMachine("c", BrokerSettings(), random.Random(1))
     machine.replay([LeaderChanged(3), ClusterNamed("c"), VotersChanged(((0, "d"),))])
     first = machine.took_over(4, ((0, "d"),), 0)
-    metadata_id = to_base64(random_uuid(random.Random(1)))
-    assert first == [LeaderChanged(4), ClusterNamed("c", metadata_id)]
+    chance = random.Random(1)
+    nonce, metadata_id = chance.randrange(1, NONCE_END), to_base64(random_uuid(chance))
+    assert first == [LeaderChanged(4, nonce=nonce), ClusterNamed("c", metadata_id)]
     machine.replay(first)
-    assert machine.took_over(5, ((0, "d"),), 0) == [LeaderChanged(5)]
+    assert [type(one) for one in machine.took_over(5, ((0, "d"),), 0)] == [LeaderChanged]
 
 
 def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:

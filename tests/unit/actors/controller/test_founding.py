@@ -273,16 +273,19 @@ def test_a_follower_whose_records_are_not_the_logs_is_refused() -> None:
         await world.kill_controller()
         await world.start_controller()
         later = await world.metadata()
-        assert later == known._replace(epoch=2, offset=known.offset + 1)
-        for offset, epoch, metadata_id in (
-            (later.offset, 1, known.metadata_id),
-            (later.offset + 1, 2, known.metadata_id),
-            (known.offset, 2, known.metadata_id),
-            (known.offset, 1, "other"),
+        expected = known._replace(epoch=2, offset=known.offset + 1, nonce=later.nonce)
+        assert later == expected
+        for offset, epoch, metadata_id, nonce in (
+            (later.offset, 1, known.metadata_id, known.nonce),
+            (later.offset + 1, 2, known.metadata_id, later.nonce),
+            (known.offset, 2, known.metadata_id, later.nonce),
+            (known.offset, 1, known.metadata_id, later.nonce),
+            (known.offset, 1, "other", known.nonce),
         ):
             with pytest.raises(MetadataRefused, match="broker 1 cannot follow"):
-                await world.call("follow", Follow(1, offset, 0, epoch, metadata_id))
-        await world.call("follow", Follow(1, known.offset, 0, 1, known.metadata_id))
+                await world.call("follow", Follow(1, offset, 0, epoch, metadata_id, nonce))
+        asked = Follow(1, known.offset, 0, 1, known.metadata_id, known.nonce)
+        await world.call("follow", asked)
 
     scenario_of(story)
 

@@ -1,5 +1,7 @@
 """Metadata that a broker has followed, and what contradicts it."""
 
+from collections.abc import Iterable
+
 import pytest
 
 from raylog.actors.metadata.followed import (
@@ -10,7 +12,15 @@ from raylog.actors.metadata.followed import (
     require_agreement,
 )
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import ClusterNamed, LeaderChanged, Record, TopicCreated
+from raylog.actors.metadata.records import (
+    ClusterNamed,
+    LeaderChanged,
+    Record,
+    TopicCreated,
+    decode_record,
+    encode_record,
+)
+from raylog.actors.metadata.terms import TERMS_MAX, Term, Terms
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 
@@ -31,23 +41,99 @@ def image() -> MetadataImage:
 
 @pytest.mark.parametrize(
     ("offset", "epoch"),
-    [(-1, None), (0, 1), (4, 1), (5, 4), (8, 4), (9, 7), (11, 7), (12, None), (99, None)],
+    [(-1, None), (0, 1), (4, 1), (5, 4), (8, 4), (9, 7), (11, 7)],
 )
 def test_the_epoch_of_a_record_is_known(offset: int, epoch: int | None) -> None:
-    assert image().epoch_at(offset) == epoch
+    term = image().terms.at(offset)
+    assert (term and term.epoch) == epoch
 
 
-def test_below_a_snapshot_epochs_are_not_known() -> None:
+def as_older_builds_write(records: Iterable[Record]) -> list[Record]:
+    return [
+        LeaderChanged(record.controller_epoch, record.controller)
+        if isinstance(record, LeaderChanged)
+        else record
+        for record in records
+    ]
+
+
+def test_below_a_snapshot_of_an_older_build_terms_are_not_known() -> None:
     behind = MetadataImage()
-    assert behind.epoch_at(0) is None
-    behind.apply_update(-1, 12, image().snapshot())
-    behind.apply_all([LeaderChanged(8), topic(9)])
-    epochs = [behind.epoch_at(offset) for offset in (10, 11, 12, 13, 14)]
-    assert epochs == [None, 7, 8, 8, None]
-    assert behind.followed == Followed("m", 8, 14)
+    assert behind.terms.at(0) is None
+    behind.apply_update(-1, 12, as_older_builds_write(image().snapshot()))
+    behind.apply_all([LeaderChanged(8, "", 77), topic(9)])
+    terms = [behind.terms.at(offset) for offset in (10, 11, 12, 13)]
+    assert terms == [None, Term(7, 0, 11), Term(8, 77, 12), Term(8, 77, 12)]
+    assert behind.followed == Followed("m", 8, 14, 77)
     nothing = MetadataImage()
     nothing.apply_update(-1, 0, [])
-    assert (nothing.epochs, nothing.followed) == ([], Followed("", 0, 0))
+    assert (nothing.terms, nothing.followed) == (Terms(), Followed("", 0, 0))
+
+
+def test_terms_are_kept_in_snapshots() -> None:
+    one = image()
+    one.apply_all([LeaderChanged(8, "", 77), topic(9)])
+    other = MetadataImage()
+    other.apply_update(-1, one.offset, map(decode_record, map(encode_record, one.snapshot())))
+    assert (
+        other.terms == one.terms == (Term(1, 0, 0), Term(4, 0, 5), Term(7, 0, 9), Term(8, 77, 12))
+    )
+    assert other.followed == one.followed
+
+
+def test_the_oldest_terms_are_dropped() -> None:
+    terms = Terms()
+    for number in range(TERMS_MAX - 1):
+        terms = terms.begun(number, number, 2 * number)
+    assert not terms.is_cut
+    assert terms.at(0) == Term(0, 0, 0)
+    for number in range(TERMS_MAX - 1, TERMS_MAX + 5):
+        terms = terms.begun(number, number, 2 * number)
+    assert (len(terms), terms.is_cut) == (TERMS_MAX, True)
+    assert (terms.at(9), terms.at(10), terms.at(11)) == (None, Term(5, 5, 10), Term(5, 5, 10))
+
+
+def gone_on(nonce: int, *, snapshot: bool = False) -> MetadataImage:
+    """Metadata of a copy that ended at offset 12, in the epoch after that."""
+    found = image()
+    found.apply_all([LeaderChanged(8, "", nonce), *map(topic, range(8, 99))])
+    if not snapshot:
+        return found
+    whole = MetadataImage()
+    whole.apply_update(-1, found.offset, found.snapshot())
+    return whole
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_an_older_copy_that_went_on_is_refused_though_its_epoch_is_the_same(snapshot: bool) -> None:
+    lost = Followed("m", 8, 50, 5)
+    found = gone_on(6, snapshot=snapshot)
+    assert contradiction(lost, found) == (
+        "its record at offset 49 is of another controller epoch 8 (nonce 6, not 5): it was made "
+        "anew from an older copy"
+    )
+    assert contradiction(lost._replace(nonce=6), found) is None
+    assert contradiction(Followed("m", 8, 50), found) is not None  # an older build's epoch 8
+
+
+def test_a_controller_that_nothing_is_known_of_was_another_historys() -> None:
+    upgraded = MetadataImage()
+    upgraded.apply_update(-1, 500, as_older_builds_write(image().snapshot()))
+    upgraded.apply_all([LeaderChanged(8, "", 6), topic(99)])
+    noted = Followed("m", 5, 400)
+    assert contradiction(noted, upgraded) is None  # an older build's: it knew no more
+    why = contradiction(noted._replace(nonce=5), upgraded)
+    assert why == f"the broker has followed {noted}, of which it has no controller"
+
+
+def test_who_was_away_for_more_controllers_than_are_kept_is_told_what_to_do() -> None:
+    found = image()
+    found.apply_all(LeaderChanged(8 + number, "", 1 + number) for number in range(TERMS_MAX + 1))
+    assert contradiction(Followed("m", 9, 14, 2), found) is None
+    why = contradiction(Followed("m", 8, 13, 1), found)
+    assert why is not None
+    assert "names the last 4096 controllers" in why
+    assert "remove followed.json from its directory" in why
 
 
 @pytest.mark.parametrize(
@@ -80,9 +166,9 @@ def test_what_contradicts_a_note(noted: Followed, why: str | None) -> None:
     assert contradiction(noted, image()) == why
 
 
-def test_what_a_snapshot_does_not_tell_contradicts_nothing() -> None:
+def test_what_an_older_builds_snapshot_does_not_tell_contradicts_nothing() -> None:
     behind = MetadataImage()
-    behind.apply_update(-1, 12, image().snapshot())
+    behind.apply_update(-1, 12, as_older_builds_write(image().snapshot()))
     assert contradiction(Followed("m", 1, 7), behind) is None
 
 

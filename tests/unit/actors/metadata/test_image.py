@@ -140,7 +140,7 @@ def test_a_snapshot_does_not_change_with_the_image() -> None:
     copy.apply_update(-1, snapshot.offset, snapshot)
     assert copy == before
     image.apply(TopicDeleted(T))
-    assert next(iter(snapshot)) == LeaderChanged(3)
+    assert next(iter(snapshot)) == LeaderChanged(3, terms=((3, 0, 0),))
     again = MetadataImage()
     again.apply_update(-1, snapshot.offset, snapshot)
     assert again == before

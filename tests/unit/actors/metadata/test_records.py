@@ -73,7 +73,7 @@ def test_a_record_of_an_older_build_gets_the_defaults_of_newer_fields() -> None:
         msgpack.packb([]),
         msgpack.packb([99, 0]),
         msgpack.packb([1, 0]),
-        msgpack.packb([1, 0, 7, "", 8]),
+        msgpack.packb([1, 0, 7, "", 8, [], 9]),
     ],
 )
 def test_what_is_no_record_is_refused(data: bytes) -> None:
