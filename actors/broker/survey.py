@@ -11,9 +11,10 @@ from raylog.actors.broker.directories import is_partition, parse_directory_name
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.config import ResourceType
 from raylog.actors.coordination import records
+from raylog.actors.metadata.found import PRODUCER_ID_MAX, FoundBroker, FoundReplica
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.log import MetadataLog
-from raylog.actors.metadata.rebuilding import FoundBroker, FoundReplica
+from raylog.actors.metadata.rebuilt_settings import COMPACTED, INTERNAL_TOPICS
 from raylog.actors.metadata.records import decode_record
 from raylog.actors.names import TRANSACTIONS_TOPIC
 from raylog.actors.ports import TopicId
@@ -24,6 +25,7 @@ from raylog.storage.files import SegmentFiles
 from raylog.storage.partition_file import (
     PartitionFile,
     PartitionFileDamaged,
+    TopicNote,
     read_partition_file,
 )
 from raylog.storage.recovery import Recovered, Recovery
@@ -63,7 +65,7 @@ def partition_directories(data: DataDirectory) -> list[Path]:
 def survey(directories: list[Path], image: MetadataImage | None) -> Iterator[FoundReplica]:
     """The partitions in these directories, one after the other, so that progress can be told.
 
-    What a directory's own file does not say is looked up in `image`, if there is one. Logs are
+    Whether a log is compacted is looked up in `image`, if its own file does not say. Logs are
     recovered as a broker's start would do it, which scans what a crash left. Blocking. Raises
     KafkaStorageError for what only a newer build can read, and OSError.
     """
@@ -84,37 +86,41 @@ def found_broker(
         metadata_offset=max(one.offset for one in known),
         metadata_epoch=max(one.epoch for one in known),
         replicas=replicas,
+        followed=data.followed,
     )
 
 
 def _replica(path: Path, image: MetadataImage | None) -> FoundReplica:
     said = _said(path)
     if said is None:
-        in_name, (topic_id, partition) = parse_directory_name(path.name)
-        name, settings = _looked_up(topic_id, image)
-        name = name or in_name
+        name, (topic_id, partition) = parse_directory_name(path.name)
+        policies = _looked_up(topic_id, name, image).get("cleanup.policy", "")
     else:
-        topic_id, partition = TopicId(said.topic_id), said.partition
-        name, settings = said.topic, said.settings
-    compact = settings is not None and "compact" in settings.get("cleanup.policy", "")
+        name, topic_id, partition = said.topic, TopicId(said.topic_id), said.partition
+        policies = said.settings.get("cleanup.policy", "")
+    noted = TopicNote() if said is None else said.noted
     files = SegmentFiles(_DISK, str(path))
-    config = LogConfig(compact=compact)
+    config = LogConfig(compact="compact" in policies)
     recovery = Recovery(str(path), config, _DISK, files, int(time.time() * 1_000))
     found = recovery.run(StateFile(_DISK, str(path)), clean=True)
-    highest = max((one.producer_id for one in found.producers.describe()), default=-1)
+    producer_ids = {one.producer_id for one in found.producers.describe()}
     if name == TRANSACTIONS_TOPIC:
-        highest = max(highest, _highest_in_transactions(files, found))
+        producer_ids |= _in_transactions(files, found)
+    strange = {one for one in producer_ids if one > PRODUCER_ID_MAX}
     return FoundReplica(
         topic_id=topic_id,
         partition=partition,
         topic=name,
-        settings=settings,
+        settings=None if said is None else said.settings,
         log_start_offset=found.state.log_start_offset,
         log_end_offset=found.log_end_offset,
         last_epoch=found.epochs.latest,
-        highest_producer_id=highest,
-        is_whole=found.state.held <= found.log_end_offset,
+        highest_producer_id=max(producer_ids - strange, default=-1),
+        is_whole=found.state.held <= found.log_end_offset and not (said and said.begun_anew),
         directory=path.name,
+        partitions=noted.partitions,
+        settings_at=(noted.metadata_epoch, noted.metadata_offset),
+        strange_producer_id=max(strange, default=-1),
     )
 
 
@@ -127,19 +133,17 @@ def _said(path: Path) -> PartitionFile | None:
         return None
 
 
-def _looked_up(
-    topic_id: TopicId, image: MetadataImage | None
-) -> tuple[str | None, dict[str, str] | None]:
-    """Name and own settings of a topic, as far as a copy of the metadata has them."""
+def _looked_up(topic_id: TopicId, name: str | None, image: MetadataImage | None) -> dict[str, str]:
+    """A topic's own settings, as far as a copy of the metadata has them."""
     topic = image.topics.get(topic_id) if image is not None else None
-    if topic is None or image is None:
-        return None, None
-    return topic.name, dict(image.configs_of(ResourceType.TOPIC, topic.name))
+    if image is not None and topic is not None:
+        return image.configs_of(ResourceType.TOPIC, topic.name)
+    return COMPACTED if name in INTERNAL_TOPICS else {}
 
 
-def _highest_in_transactions(files: SegmentFiles, found: Recovered) -> int:
-    """The highest producer id that transactional ids have; damaged batches are passed over."""
-    highest = -1
+def _in_transactions(files: SegmentFiles, found: Recovered) -> set[int]:
+    """The producer ids that transactional ids have; damaged batches are passed over."""
+    producer_ids: set[int] = set()
     for segment in found.segments:
         for _, header, batch in files.batches(segment, 0, check=True):
             if header.is_control or not header.record_count:
@@ -147,14 +151,14 @@ def _highest_in_transactions(files: SegmentFiles, found: Recovered) -> int:
             try:
                 body = body_of(batch, header, DECOMPRESSED_BYTES_MAX)
                 for _, key, value, _ in bulk_records(body, header.record_count, header.base_offset):
-                    highest = max(highest, _producer_id(key, value))
+                    producer_ids |= _producer_ids(key, value)
             except KafkaError as damaged:
                 log.warning("%s: %s", files.path(segment.name), damaged)
-    return highest
+    return producer_ids
 
 
-def _producer_id(key: bytes | None, value: bytes | None) -> int:
+def _producer_ids(key: bytes | None, value: bytes | None) -> set[int]:
     record = records.decode(TRANSACTION_RECORDS, key, value)
     if record is None or not isinstance(record.value, TransactionLogValue):
-        return -1
-    return max(record.value.producer_id, record.value.next_producer_id)
+        return set()
+    return {record.value.producer_id, record.value.next_producer_id}

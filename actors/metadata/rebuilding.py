@@ -1,30 +1,49 @@
 """Metadata made from the brokers' data directories, for when the metadata log itself is lost.
 
-`plan_rebuild` decides, from what was found in the directories (`FoundBroker`); it reads nothing.
+`plan_rebuild` decides, from what was found in the directories (`found.py`) and from a copy of the
+metadata, if one is left; it reads nothing.
 
 | what | becomes |
 |---|---|
 | brokers | those whose directories were found, fenced, with the broker epoch that each has noted |
 | voters | the first three of them; of fewer than three the first alone |
-| leader of a partition | the highest last epoch, then the longest log; among equals by turns |
+| topics | those of which there is a directory, with all partitions that they had |
+| leader of a partition | the highest last epoch, then the longest log; among equals one that is |
+|  | whole, by turns |
 | in-sync replicas | the leader alone: the others catch up with it, cut to its epochs first |
+| logs that were open | every copy: a broker that comes back without one lacks records |
 | leader epochs, broker epochs, metadata offsets, producer ids | go on above the highest found |
-| settings | of the newest `partition.json`; unknown: nothing is ever removed or compacted |
+| settings | those in force last; where that is not known nothing is ever removed or compacted |
+|  | (`rebuilt_settings.py`) |
 | features | the highest levels of this build, as in a new cluster |
 
-Cluster-wide and broker settings are in no directory and are lost, and so are topics none of whose
-partitions has a directory.
+Topics none of whose partitions has a directory are lost, and without a copy of the metadata the
+settings of the cluster, of brokers and of groups are.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from raylog.actors.config import ResourceType
+from raylog.actors.broker.directories import directory_name
+from raylog.actors.config import BrokerSettings, ResourceType
+from raylog.actors.controller.topics import check_name
 from raylog.actors.metadata.features import SUPPORTED
+from raylog.actors.metadata.found import PRODUCER_ID_MAX
+from raylog.actors.metadata.found import FoundBroker as FoundBroker
+from raylog.actors.metadata.found import FoundReplica as FoundReplica
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.rebuilt_settings import (
+    COMPACTED_AT_ONCE,
+    INTERNAL_TOPICS,
+    KEEP_CLUSTER_WIDE,
+    is_newest,
+    other_settings,
+    topic_settings,
+)
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerRegistered,
@@ -41,6 +60,7 @@ from raylog.actors.metadata.records import (
 )
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import TopicId
+from raylog.wire.errors import InvalidTopicException
 from raylog.wire.uuids import to_base64
 
 VOTERS_MAX = 3
@@ -51,45 +71,20 @@ PRODUCER_IDS_SKIPPED = 1_000_000
 """Producers may hold ids under which nothing was written yet."""
 OFFSETS_SKIPPED = 1_000_000
 """Brokers note now and then how far they have followed the metadata, not at every record."""
-KEEP_EVERYTHING = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
-"""Settings of a topic whose own are not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundReplica:
-    """One partition's directory."""
-
-    topic_id: TopicId
-    partition: int
-    topic: str | None
-    """None where only the beginning of the name is known."""
-    settings: Mapping[str, str] | None
-    """The topic's own; None if they are not known."""
-    log_start_offset: int
-    log_end_offset: int
-    last_epoch: int
-    """The last leader epoch that its log knows; -1 for none."""
-    highest_producer_id: int
-    """Of those that wrote to it, or that it says of; -1 for none."""
-    is_whole: bool
-    """Whether it ends no earlier than it once did."""
-    directory: str
-    """Its name under `topics/`."""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundBroker:
-    """One broker's data directory."""
-
-    broker_id: int
-    cluster_id: str
-    directory_id: str
-    broker_epoch: int
-    metadata_offset: int
-    """How far it has followed the metadata, as far as it has noted; 0 if it has not."""
-    metadata_epoch: int
-    """The highest controller epoch that it has noted."""
-    replicas: tuple[FoundReplica, ...]
+EPOCH_MAX = 2**30
+"""Of leaders and controllers: nobody was elected more often. They have 31 bits."""
+OFFSET_MAX = 2**62
+"""Of the metadata."""
+PARTITION_MAX = 1_000_000
+"""No topic has one with a higher number."""
+NAMED_MAX = 20
+"""Partitions or topics that a message names."""
+WAS_OPEN = "before-rebuild"
+"""An opening of a log earlier than any: a broker that has no log now has lost one."""
+_COUNTS = {
+    OFFSETS_TOPIC: "offsets.topic.num.partitions",
+    TRANSACTIONS_TOPIC: "transaction.state.log.num.partitions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +95,7 @@ class PlannedPartition:
     leader: int
     """NO_LEADER for one that begins empty."""
     replicas: tuple[int, ...]
+    """Those with a copy first."""
     leader_epoch: int
     ends: Mapping[int, tuple[int, int]]
     """Broker id to (last epoch, log end) of its copy."""
@@ -134,6 +130,10 @@ class RebuildPlan:
     topics: tuple[PlannedTopic, ...]
     next_producer_id: int
     problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What an operator should know before it is carried out."""
+    other_settings: tuple[ConfigChanged, ...] = ()
+    """Of the cluster, of brokers and of groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +145,29 @@ class Choices:
     """Topics to leave out; their directories become strays."""
     accept_missing: bool = False
     """Whether partitions of which there is no copy begin empty."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions topics have, at least."""
 
 
-def plan_rebuild(found: Sequence[FoundBroker], choices: Choices, metadata_id: str) -> RebuildPlan:
-    """What the metadata will be. `found` are brokers of one cluster, each once, at least one."""
+def plan_rebuild(
+    found: Sequence[FoundBroker],
+    choices: Choices,
+    metadata_id: str,
+    image: MetadataImage | None = None,
+) -> RebuildPlan:
+    """What the metadata will be. `found` are brokers of one cluster, each once, at least one.
+
+    `image` is a copy of the metadata that is left, if there is one, be it an older one.
+    """
     brokers = sorted(found, key=lambda one: one.broker_id)
-    problems: list[str] = []
-    topics = _topics(brokers, choices, problems)
-    replicas = [one for broker in brokers for one in broker.replicas]
+    newest = is_newest(image, brokers)
+    planning = _Planning(brokers, choices, image, keeps=not newest)
+    topics = planning.topics()
+    planning.check_numbers()
     voters = brokers[: VOTERS_MAX if len(brokers) >= VOTERS_MAX else 1]
     noted = max(max(one.broker_epoch, one.metadata_offset) for one in brokers)
+    if not newest:
+        planning.notes.append(_kept_cluster_wide(image))
     return RebuildPlan(
         cluster_id=brokers[0].cluster_id,
         metadata_id=metadata_id,
@@ -163,9 +176,26 @@ def plan_rebuild(found: Sequence[FoundBroker], choices: Choices, metadata_id: st
         voters=tuple((one.broker_id, one.directory_id) for one in voters),
         brokers=tuple(brokers),
         topics=tuple(topics),
-        next_producer_id=max((one.highest_producer_id for one in replicas), default=-1)
-        + PRODUCER_IDS_SKIPPED,
-        problems=tuple(problems),
+        next_producer_id=planning.highest_producer_id() + PRODUCER_IDS_SKIPPED,
+        problems=tuple(planning.problems),
+        notes=tuple(planning.notes),
+        other_settings=tuple(other_settings(image, newest=newest)),
+    )
+
+
+def _kept_cluster_wide(image: MetadataImage | None) -> str:
+    why = (
+        "settings of the cluster, of brokers and of groups are not known"
+        if image is None
+        else "settings of the cluster, of brokers and of groups come from a copy of the metadata "
+        "that is older than what brokers have followed"
+    )
+    settings = ", ".join(f"{key}={value}" for key, value in KEEP_CLUSTER_WIDE.items())
+    unset = " ".join(f"--unset {key}" for key in KEEP_CLUSTER_WIDE)
+    return (
+        f"{why}. Until you say otherwise no topic that lacks these settings of its own has records "
+        f"removed or compacted: cluster-wide {settings}. To end that, give each of them its value "
+        f"with --set KEY=VALUE, or: raylog configs alter broker {unset}"
     )
 
 
@@ -192,6 +222,7 @@ def records_of(plan: RebuildPlan) -> list[Record]:
     ]
     for topic in plan.topics:
         records.extend(_topic_records(topic))
+    records += plan.other_settings
     records += [
         FeatureChanged(name, feature.high, level)
         for level, (name, feature) in enumerate(SUPPORTED.items())
@@ -211,6 +242,7 @@ def _topic_records(topic: PlannedTopic) -> Iterable[Record]:
             leader=NO_LEADER,
             leader_epoch=one.leader_epoch,
             partition_epoch=one.leader_epoch,
+            incarnations=dict.fromkeys(one.replicas if one.ends else (), WAS_OPEN),
         )
     for key, value in sorted(topic.settings.items()):
         yield ConfigChanged(ResourceType.TOPIC, topic.name, key, value)
@@ -218,131 +250,253 @@ def _topic_records(topic: PlannedTopic) -> Iterable[Record]:
 
 # ---- topics --------------------------------------------------------------------------------------
 
-Copies = dict[int, list[tuple[int, FoundReplica]]]
-"""Partition to (broker id, replica) of its copies."""
+Copies = dict[int, list[tuple[FoundBroker, FoundReplica]]]
+"""Partition to its copies."""
 
 
-def _topics(
-    brokers: Sequence[FoundBroker], choices: Choices, problems: list[str]
-) -> list[PlannedTopic]:
-    found: dict[TopicId, Copies] = defaultdict(lambda: defaultdict(list))
-    for broker in brokers:
-        for replica in broker.replicas:
-            if replica.topic_id not in choices.excluded:
-                found[replica.topic_id][replica.partition].append((broker.broker_id, replica))
-    topics = []
-    for topic_id, copies in found.items():
-        name = _name(topic_id, copies, choices, problems)
-        if name is not None:
-            topics.append(_topic(topic_id, name, copies, brokers, choices, problems))
-    topics.sort(key=lambda one: (one.name, one.topic_id))
-    for one, other in pairwise(topics):
-        if one.name == other.name:
-            problems.append(
-                f"topic {one.name} was found with the ids {to_base64(one.topic_id)} and "
-                f"{to_base64(other.topic_id)}: it was deleted and made again. Leave the older one "
-                "out with --exclude ID"
+class _Planning:
+    """What topics become, and what keeps them from it."""
+
+    def __init__(
+        self,
+        brokers: Sequence[FoundBroker],
+        choices: Choices,
+        image: MetadataImage | None,
+        *,
+        keeps: bool,
+    ) -> None:
+        self._brokers = brokers
+        self._broker_ids = [broker.broker_id for broker in brokers]
+        self._choices = choices
+        self._image = image
+        self._keeps = keeps
+        """Whether nothing goes by cluster-wide settings."""
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self._uncounted: list[str] = []
+
+    def topics(self) -> list[PlannedTopic]:
+        """All of which there is a directory."""
+        topics = []
+        found = self._found()
+        for topic_id, copies in found.items():
+            name = self._name(topic_id, copies)
+            if name is not None:
+                self._check_directories(topic_id, name, copies)
+                topics.append(self._topic(topic_id, name, copies))
+        topics.sort(key=lambda one: (one.name, one.topic_id))
+        for one, other in pairwise(topics):
+            if one.name == other.name:
+                self.problems.append(
+                    f"topic {one.name} was found with the ids {to_base64(one.topic_id)} and "
+                    f"{to_base64(other.topic_id)}: it was deleted and made again. Leave the older "
+                    "one out with --exclude ID"
+                )
+        if self._uncounted:
+            self.notes.append(
+                "how many partitions these topics had is not known, they will have as many as the "
+                "highest found tells (--partitions TOPIC=NUMBER says otherwise): "
+                + _named(sorted(self._uncounted))
             )
-    return topics
+        self._note_lost(found)
+        return topics
 
+    def _found(self) -> dict[TopicId, Copies]:
+        found: dict[TopicId, Copies] = defaultdict(lambda: defaultdict(list))
+        for broker in self._brokers:
+            for replica in broker.replicas:
+                if replica.topic_id in self._choices.excluded:
+                    continue
+                if replica.partition > PARTITION_MAX:
+                    self.problems.append(
+                        f"broker {broker.broker_id} has {replica.directory}: no topic has a "
+                        f"partition {replica.partition}. Move the directory away"
+                    )
+                    continue
+                found[replica.topic_id][replica.partition].append((broker, replica))
+        return found
 
-def _name(topic_id: TopicId, copies: Copies, choices: Choices, problems: list[str]) -> str | None:
-    if topic_id in choices.names:
-        return choices.names[topic_id]
-    replicas = [replica for of_partition in copies.values() for _, replica in of_partition]
-    names = {replica.topic for replica in replicas if replica.topic is not None}
-    shown = to_base64(topic_id)
-    if len(names) > 1:
-        problems.append(f"topic id {shown} has several names: {', '.join(sorted(names))}")
-    if not names:
-        problems.append(
-            f"the name of the topic with id {shown} is known in part only "
-            f"({replicas[0].directory}): give it with --name {shown}=NAME"
+    def _note_lost(self, found: Mapping[TopicId, Copies]) -> None:
+        if self._image is None:
+            return
+        gone = self._image.topics.keys() - found.keys() - self._choices.excluded
+        if gone:
+            self.notes.append(
+                "a copy of the metadata has topics none of whose partitions has a directory. They "
+                f"are left out: {_named(sorted(self._image.topics[one].name for one in gone))}"
+            )
+
+    def _name(self, topic_id: TopicId, copies: Copies) -> str | None:
+        shown = to_base64(topic_id)
+        names = {replica.topic for _, replica in _all(copies) if replica.topic is not None}
+        if not names and self._image is not None and topic_id in self._image.topics:
+            names = {self._image.topics[topic_id].name}
+        if topic_id in self._choices.names:
+            names = {self._choices.names[topic_id]}
+        if len(names) > 1:
+            self.problems.append(f"topic id {shown} has several names: {', '.join(sorted(names))}")
+        if not names:
+            directory = next(_all(copies))[1].directory
+            self.problems.append(
+                f"the name of the topic with id {shown} is known in part only "
+                f"({directory}): give it with --name {shown}=NAME"
+            )
+            return None
+        name = min(names)
+        try:
+            check_name(name)
+        except InvalidTopicException as wrong:
+            self.problems.append(
+                f"the topic with id {shown} cannot be called {name!r}. {wrong}. Give its name with "
+                f"--name {shown}=NAME, or leave it out with --exclude {shown}"
+            )
+        return name
+
+    def _check_directories(self, topic_id: TopicId, name: str, copies: Copies) -> None:
+        """Tell of directories in which no broker would look for the partition."""
+        for partition, of_partition in copies.items():
+            expected = directory_name(name, (topic_id, partition))
+            self.problems += [
+                f"broker {broker.broker_id} has {one.directory} with the log of {name}-{partition}"
+                f", which belongs into {expected}: directories were mixed up, or the name is wrong"
+                for broker, one in of_partition
+                if one.directory != expected
+            ]
+
+    def _topic(self, topic_id: TopicId, name: str, copies: Copies) -> PlannedTopic:
+        count = self._count(topic_id, name, copies)
+        missing = [one for one in range(count) if one not in copies]
+        if missing and not self._choices.accept_missing:
+            self.problems.append(
+                f"topic {name} has {count} partitions, and there is no copy of {_named(missing)}: "
+                "find the directories, or let these partitions begin empty with --accept-missing"
+            )
+        factor = max(len(of_partition) for of_partition in copies.values())
+        epoch = max(replica.last_epoch for _, replica in _all(copies)) + EPOCHS_SKIPPED
+        partitions = tuple(
+            self._partition(topic_id, one, copies[one], epoch)
+            if one in copies
+            else self._empty(one, factor, epoch)
+            for one in range(count)
         )
-        return None
-    return min(names)
+        settings = topic_settings(topic_id, name, _all(copies), self._image)
+        own = settings.settings
+        if self._keeps and name in INTERNAL_TOPICS:
+            own = {**COMPACTED_AT_ONCE, **own}
+        if settings.differ:
+            self.notes.append(
+                f"what was found of topic {name}'s settings differs, and which are the latest is "
+                "not known: it keeps everything"
+            )
+        return PlannedTopic(topic_id, name, own, settings.known, partitions)
 
+    def _count(self, topic_id: TopicId, name: str, copies: Copies) -> int:
+        """How many partitions the topic has: the highest number that anybody tells."""
+        told = max(replica.partitions for _, replica in _all(copies))
+        if self._image is not None and topic_id in self._image.topics:
+            told = max(told, len(self._image.topics[topic_id].partitions))
+        told = max(told, self._choices.partitions.get(name, 0))
+        if not told and name in _COUNTS:
+            told = BrokerSettings().number(_COUNTS[name])
+            self.notes.append(
+                f"how many partitions {name} had is not known: {_COUNTS[name]} is {told} where it "
+                f"was not set. Another number is given with --partitions {name}=NUMBER"
+            )
+        if not told:
+            self._uncounted.append(name)
+        return max(told, max(copies) + 1)
 
-def _topic(
-    topic_id: TopicId,
-    name: str,
-    copies: Copies,
-    brokers: Sequence[FoundBroker],
-    choices: Choices,
-    problems: list[str],
-) -> PlannedTopic:
-    count = max(copies) + 1
-    missing = [one for one in range(count) if one not in copies]
-    if missing and not choices.accept_missing:
-        problems.append(
-            f"topic {name} has {count} partitions or more, and there is no copy of "
-            f"{', '.join(map(str, missing))}: find the directories, or let these partitions begin "
-            "empty with --accept-missing"
+    def _partition(
+        self,
+        topic_id: TopicId,
+        partition: int,
+        copies: Sequence[tuple[FoundBroker, FoundReplica]],
+        epoch: int,
+    ) -> PlannedPartition:
+        def rank(one: tuple[FoundBroker, FoundReplica]) -> tuple[int, int, bool, int]:
+            broker, replica = one
+            turn = (self._broker_ids.index(broker.broker_id) - partition) % len(self._broker_ids)
+            return -replica.last_epoch, -replica.log_end_offset, not replica.is_whole, turn
+
+        ordered = sorted(copies, key=rank)
+        leader, replica = ordered[0]
+        ends = {broker.broker_id: (one.last_epoch, one.log_end_offset) for broker, one in ordered}
+        state = None if self._image is None else self._image.partition(topic_id, partition)
+        return PlannedPartition(
+            partition,
+            leader.broker_id,
+            (*ends, *self._without_copy(state, ends)),
+            epoch,
+            ends,
+            replica.is_whole,
         )
-    broker_ids = [broker.broker_id for broker in brokers]
-    factor = max(len(of_partition) for of_partition in copies.values())
-    epoch = _first_epoch(copies)
-    partitions = tuple(
-        _partition(one, copies[one], broker_ids, epoch)
-        if one in copies
-        else _empty(one, broker_ids, factor, epoch)
-        for one in range(count)
-    )
-    settings = _settings(copies)
-    if settings is not None:
-        return PlannedTopic(topic_id, name, settings, True, partitions)
-    kept = (
-        {"cleanup.policy": "compact"}
-        if name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
-        else KEEP_EVERYTHING
-    )
-    return PlannedTopic(topic_id, name, kept, False, partitions)
+
+    def _without_copy(
+        self, state: PartitionState | None, ends: Mapping[int, object]
+    ) -> Iterator[int]:
+        """Brokers that should have a copy, and have none: they get one from the leader."""
+        if state is not None:
+            yield from [
+                one for one in state.replicas if one in self._broker_ids and one not in ends
+            ]
+
+    def _empty(self, partition: int, factor: int, epoch: int) -> PlannedPartition:
+        brokers = self._broker_ids
+        replicas = tuple(
+            brokers[(partition + at) % len(brokers)] for at in range(min(factor, len(brokers)))
+        )
+        return PlannedPartition(partition, NO_LEADER, replicas, epoch, {})
+
+    # ---- numbers -------------------------------------------------------------------------
+
+    def check_numbers(self) -> None:
+        """Tell of epochs and offsets that no cluster has reached: what goes on above would not fit.
+
+        Only a damaged file says so.
+        """
+        for broker in self._brokers:
+            if (
+                broker.metadata_epoch > EPOCH_MAX
+                or max(broker.metadata_offset, broker.broker_epoch) > OFFSET_MAX
+            ):
+                self.problems.append(
+                    f"broker {broker.broker_id} has noted controller epoch {broker.metadata_epoch}"
+                    f", metadata offset {broker.metadata_offset} and broker epoch "
+                    f"{broker.broker_epoch}, which no cluster reaches: its followed.json or "
+                    "state.json is damaged. Leave the directory out"
+                )
+            self.problems += [
+                f"broker {broker.broker_id} has {one.directory} with leader epoch {one.last_epoch}"
+                ", which no leader reaches: the log is damaged. Move the directory away"
+                for one in broker.replicas
+                if one.last_epoch > EPOCH_MAX and one.topic_id not in self._choices.excluded
+            ]
+
+    def highest_producer_id(self) -> int:
+        """The highest that was found; ids that no cluster has given out do not count."""
+        replicas = [one for broker in self._brokers for one in broker.replicas]
+        found = [
+            number
+            for one in replicas
+            for number in (one.highest_producer_id, one.strange_producer_id)
+        ]
+        if self._image is not None:
+            found.append(self._image.next_producer_id - 1)
+        absurd = [one for one in found if one > PRODUCER_ID_MAX]
+        if absurd:
+            self.notes.append(
+                f"producer id {max(absurd)} was found, which no cluster has given out: a client "
+                "made it up. New ids go on above the others"
+            )
+        return max((one for one in found if one <= PRODUCER_ID_MAX), default=-1)
 
 
-def _first_epoch(copies: Copies) -> int:
-    """One that no leader of the topic can have had."""
-    replicas = [replica for of_partition in copies.values() for _, replica in of_partition]
-    return max(replica.last_epoch for replica in replicas) + EPOCHS_SKIPPED
-
-
-def _settings(copies: Copies) -> Mapping[str, str] | None:
-    """The topic's own settings where all copies that know them agree, or most of them do."""
-    told: Counter[frozenset[tuple[str, str]]] = Counter()
+def _all(copies: Copies) -> Iterator[tuple[FoundBroker, FoundReplica]]:
     for of_partition in copies.values():
-        for _, replica in of_partition:
-            if replica.settings is not None:
-                told[frozenset(replica.settings.items())] += 1
-    if not told:
-        return None
-    most = max(told.values())
-    return dict(min((one for one in told if told[one] == most), key=sorted))
+        yield from of_partition
 
 
-def _partition(
-    partition: int,
-    copies: Sequence[tuple[int, FoundReplica]],
-    broker_ids: Sequence[int],
-    epoch: int,
-) -> PlannedPartition:
-    def rank(one: tuple[int, FoundReplica]) -> tuple[int, int, int]:
-        broker_id, replica = one
-        turn = (broker_ids.index(broker_id) - partition) % len(broker_ids)
-        return -replica.last_epoch, -replica.log_end_offset, turn
-
-    ordered = sorted(copies, key=rank)
-    leader, replica = ordered[0]
-    return PlannedPartition(
-        partition,
-        leader,
-        tuple(broker_id for broker_id, _ in ordered),
-        epoch,
-        {broker_id: (one.last_epoch, one.log_end_offset) for broker_id, one in ordered},
-        replica.is_whole,
-    )
-
-
-def _empty(partition: int, broker_ids: Sequence[int], factor: int, epoch: int) -> PlannedPartition:
-    replicas = tuple(
-        broker_ids[(partition + at) % len(broker_ids)] for at in range(min(factor, len(broker_ids)))
-    )
-    return PlannedPartition(partition, NO_LEADER, replicas, epoch, {})
+def _named(them: Sequence[object]) -> str:
+    """Some of them, for a message, and how many there are."""
+    shown = ", ".join(map(str, them[:NAMED_MAX]))
+    return shown if len(them) <= NAMED_MAX else f"{shown} and {len(them) - NAMED_MAX} more"

@@ -17,15 +17,15 @@ from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
     from raylog.actors.broker.identity import DataDirectory
+    from raylog.actors.metadata.found import FoundBroker, FoundReplica
     from raylog.actors.metadata.image import MetadataImage
     from raylog.actors.metadata.rebuilding import (
         Choices,
-        FoundBroker,
-        FoundReplica,
         PlannedPartition,
         PlannedTopic,
         RebuildPlan,
     )
+    from raylog.actors.metadata.survivors import Copy
     from raylog.actors.ports import TopicId
 
 app = typer.Typer(no_args_is_help=True, help="Recover the cluster's metadata.")
@@ -73,6 +73,14 @@ def rebuild(
             "--accept-missing", help="Let partitions of which there is no copy begin empty."
         ),
     ] = False,
+    partitions: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--partitions",
+            metavar="TOPIC=NUMBER",
+            help="How many partitions a topic had, where that is not known; repeatable.",
+        ),
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")
     ] = False,
@@ -84,11 +92,13 @@ def rebuild(
     cluster must be down, and the directories of all brokers that are left
     must be on this machine. The copy of a partition with the highest leader
     epoch, and among these the longest one, leads; the others are cut to it.
-    Cluster-wide and broker settings are lost. Topics whose own settings are
-    not known keep everything until you set retention.ms and cleanup.policy.
+    Settings of the cluster and of brokers are lost, unless a copy of the
+    metadata is left. Without them, and without a topic's own, retention and
+    compaction are off until you turn them on: the plan says how.
     """
     from raylog.actors.broker.rebuild import carry_out
     from raylog.actors.metadata.rebuilding import plan_rebuild
+    from raylog.actors.metadata.survivors import best_copy
     from raylog.wire.uuids import random_uuid, to_base64
 
     paths = directories or sorted(data.glob("broker-*"))
@@ -97,11 +107,12 @@ def rebuild(
             f"{data} holds no broker's directory",
             "Name the folder of `raylog up` with --data, or the brokers' directories themselves",
         )
-    choices = _choices(names or [], exclude or [], accept_missing=accept_missing)
+    choices = _choices(names or [], exclude or [], partitions or [], accept_missing=accept_missing)
     with _held(paths) as held:
-        images = _images(held)
+        copies = _copies(held)
+        best = best_copy(copies)
         metadata_id = to_base64(random_uuid(SystemRandom()))
-        plan = plan_rebuild(_found(held, images), choices, metadata_id)
+        plan = plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
         if as_json:
             print_json(_as_json(plan))
         else:
@@ -117,7 +128,13 @@ def rebuild(
     print_done("The metadata is rebuilt. Start the cluster with: raylog up")
 
 
-def _choices(names: Sequence[str], exclude: Sequence[str], *, accept_missing: bool) -> Choices:
+def _choices(
+    names: Sequence[str],
+    exclude: Sequence[str],
+    partitions: Sequence[str],
+    *,
+    accept_missing: bool,
+) -> Choices:
     from raylog.actors.metadata.rebuilding import Choices
 
     return Choices(
@@ -126,7 +143,20 @@ def _choices(names: Sequence[str], exclude: Sequence[str], *, accept_missing: bo
         },
         excluded=frozenset(_topic_id(one, "--exclude") for one in exclude),
         accept_missing=accept_missing,
+        partitions={
+            topic: _count(text) for topic, text in parse_pairs(partitions, "--partitions").items()
+        },
     )
+
+
+def _count(text: str) -> int:
+    from raylog.actors.metadata.rebuilding import PARTITION_MAX
+
+    if not text.isdecimal() or not 0 < int(text) <= PARTITION_MAX:
+        raise typer.BadParameter(
+            f"{text} is no number from 1 to {PARTITION_MAX}", param_hint="--partitions"
+        )
+    return int(text)
 
 
 def _topic_id(text: str, option: str) -> TopicId:
@@ -179,48 +209,44 @@ def _check_together(held: Sequence[DataDirectory]) -> None:
         seen[broker_id] = one.path
 
 
-def _images(held: Sequence[DataDirectory]) -> dict[int, MetadataImage]:
-    """Broker id to what is left of its copy of the metadata; refuses where a majority is left."""
+def _copies(held: Sequence[DataDirectory]) -> list[Copy]:
+    """What is left of the metadata; refuses where that is enough to start on."""
     from raylog.actors.broker.survey import surviving_image
+    from raylog.actors.metadata.records import MetadataCorrupt
+    from raylog.actors.metadata.survivors import Copy, enough
 
-    images = {}
+    copies = []
     for one in held:
-        image = surviving_image(one)
-        if image is not None:
-            images[one.identity.broker_id] = image
-    if not images:
-        return images
-    latest = max(images.values(), key=lambda image: (image.controller_epoch, image.offset))
-    left = [
-        one.identity.broker_id
-        for one in held
-        if one.identity.broker_id in images
-        and (one.identity.broker_id, one.identity.directory_id) in latest.voters
-    ]
-    if 2 * len(left) > len(latest.voters):
+        image = None
+        try:
+            image = surviving_image(one)
+        except MetadataCorrupt as damaged:
+            print_done(f"{one.metadata} is damaged and is not used: {damaged}")
+        copies.append(Copy(one.identity.broker_id, one.identity.directory_id, one.followed, image))
+    left = enough(copies)
+    if left:
         raise CommandFailed(
-            f"brokers {left} hold the metadata, of {len(latest.voters)} voters: a majority is left",
+            f"the metadata is not lost, for a majority is left: voters {left}",
             "Start the cluster instead: raylog up",
         )
-    return images
+    return copies
 
 
-def _found(held: Sequence[DataDirectory], images: dict[int, MetadataImage]) -> list[FoundBroker]:
+def _found(
+    held: Sequence[DataDirectory], copies: Sequence[Copy], best: MetadataImage | None
+) -> list[FoundBroker]:
     from raylog.actors.broker.survey import found_broker, partition_directories, survey
 
-    latest = max(
-        images.values(), key=lambda image: (image.controller_epoch, image.offset), default=None
-    )
     found = []
     with Progress() as progress:
-        for one in held:
+        for one, copy in zip(held, copies, strict=True):
             directories = partition_directories(one)
             replicas: list[FoundReplica] = []
-            for replica in survey(directories, latest):
+            for replica in survey(directories, best):
                 if len(replicas) % _TOLD_EVERY == 0:
                     progress.tell(f"{one.path}: {len(replicas)} of {len(directories)} partitions")
                 replicas.append(replica)
-            found.append(found_broker(one, tuple(replicas), images.get(one.identity.broker_id)))
+            found.append(found_broker(one, tuple(replicas), copy.image))
     return found
 
 
@@ -259,6 +285,8 @@ def _show(plan: RebuildPlan) -> None:
             ["topic", "partition#", "leader#", "broker: epoch, log end", "note"],
             notable,
         )
+    for note in plan.notes:
+        print_done(f"Note: {note}")
 
 
 def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
@@ -297,6 +325,7 @@ def _as_json(plan: RebuildPlan) -> dict[str, object]:
         "voters": [broker_id for broker_id, _ in plan.voters],
         "next_producer_id": plan.next_producer_id,
         "problems": list(plan.problems),
+        "notes": list(plan.notes),
         "topics": [
             {
                 "topic": topic.name,

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from raylog.actors.config import ResourceType
+from raylog.actors.broker.directories import directory_name
+from raylog.actors.metadata.followed import Followed
+from raylog.actors.metadata.found import PRODUCER_ID_MAX, FoundBroker, FoundReplica
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.rebuilding import (
     EPOCHS_SKIPPED,
-    KEEP_EVERYTHING,
+    NAMED_MAX,
+    PARTITION_MAX,
     Choices,
-    FoundBroker,
-    FoundReplica,
     plan_rebuild,
     records_of,
 )
-from raylog.actors.metadata.records import NO_LEADER
+from raylog.actors.metadata.records import (
+    NO_LEADER,
+    ClusterNamed,
+    LeaderChanged,
+    PartitionCreated,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    encode_record,
+)
 from raylog.actors.ports import TopicId
 from raylog.wire.uuids import to_base64
 
@@ -29,12 +41,21 @@ def replica(
     epoch: int = 0,
     topic: str | None = "orders",
     topic_id: TopicId = ORDERS,
-    settings: dict[str, str] | None = None,
     producer_id: int = -1,
     whole: bool = True,
+    **more: Any,
 ) -> FoundReplica:
     return FoundReplica(
-        topic_id, partition, topic, settings, 0, end, epoch, producer_id, whole, f"dir-{partition}"
+        topic_id=topic_id,
+        partition=partition,
+        topic=topic,
+        settings=None,
+        log_start_offset=0,
+        log_end_offset=end,
+        last_epoch=epoch,
+        highest_producer_id=producer_id,
+        is_whole=whole,
+        **{"directory": directory_name(topic or "whole", (topic_id, partition)), **more},
     )
 
 
@@ -42,12 +63,26 @@ def broker(broker_id: int, *replicas: FoundReplica, epoch: int = 5, offset: int 
     return FoundBroker(broker_id, "cluster", f"d{broker_id}", epoch, offset, 3, replicas)
 
 
-def image_of(*found: FoundBroker, choices: Choices | None = None) -> MetadataImage:
-    plan = plan_rebuild(found, choices or Choices(), "new")
+def image_of(
+    *found: FoundBroker, choices: Choices | None = None, left: MetadataImage | None = None
+) -> MetadataImage:
+    plan = plan_rebuild(found, choices or Choices(), "new", left)
     assert plan.problems == ()
     image = MetadataImage()
     image.apply_update(-1, plan.offset, records_of(plan))
     return image
+
+
+def copy_of_metadata(*records: Record) -> MetadataImage:
+    image = MetadataImage()
+    image.apply_update(-1, 1_000, [LeaderChanged(3), ClusterNamed("cluster", "old"), *records])
+    return image
+
+
+def orders(*replicas: tuple[int, ...]) -> list[Record]:
+    """The topic, with the replicas of each partition."""
+    made = [PartitionCreated(ORDERS, at, one, one, one[0]) for at, one in enumerate(replicas)]
+    return [TopicCreated(ORDERS, "orders"), *made]
 
 
 @pytest.mark.parametrize(
@@ -95,35 +130,6 @@ def test_three_brokers_vote_of_fewer_the_first() -> None:
     assert image_of(*brokers[:2]).voters == ((2, "d2"),)
 
 
-def test_settings_are_those_of_most_copies() -> None:
-    image = image_of(
-        broker(0, replica(0, settings={"retention.ms": "5"}), replica(1)),
-        broker(1, replica(0, settings={"retention.ms": "7"})),
-        broker(2, replica(0, settings={"retention.ms": "7"})),
-    )
-    assert image.configs_of(ResourceType.TOPIC, "orders") == {"retention.ms": "7"}
-
-
-@pytest.mark.parametrize(
-    ("topic", "settings"),
-    [
-        ("orders", KEEP_EVERYTHING),
-        ("__consumer_offsets", {"cleanup.policy": "compact"}),
-        ("__transaction_state", {"cleanup.policy": "compact"}),
-    ],
-)
-def test_a_topic_whose_settings_are_not_known_keeps_everything(
-    topic: str, settings: dict[str, str]
-) -> None:
-    image = image_of(broker(0, replica(topic=topic)))
-    assert image.configs_of(ResourceType.TOPIC, topic) == settings
-
-
-def test_settings_known_to_be_none_stay_none() -> None:
-    image = image_of(broker(0, replica(settings={})))
-    assert image.configs_of(ResourceType.TOPIC, "orders") == {}
-
-
 def test_a_name_that_is_cut_is_asked_for() -> None:
     found = [broker(0, replica(topic=None))]
     (problem,) = plan_rebuild(found, Choices(), "new").problems
@@ -153,6 +159,153 @@ def test_a_partition_without_a_copy_begins_empty_only_where_that_is_accepted() -
 def test_a_damaged_leader_is_told() -> None:
     plan = plan_rebuild([broker(0, replica(end=5, whole=False))], Choices(), "new")
     assert not plan.topics[0].partitions[0].is_whole
+
+
+def test_whole_copies_go_before_equal_ones_that_are_not() -> None:
+    found = [broker(0, replica(whole=False)), broker(1, replica())]
+    (partition,) = plan_rebuild(found, Choices(), "new").topics[0].partitions
+    assert (partition.leader, partition.is_whole) == (1, True)
+
+
+def test_every_copy_had_been_open_so_that_a_directory_that_is_gone_is_missed() -> None:
+    found = [broker(0, replica(0), replica(2)), broker(1, replica(0))]
+    partitions = image_of(*found, choices=Choices(accept_missing=True)).topics[ORDERS].partitions
+    assert [set(one.incarnations) for one in partitions] == [{0, 1}, set(), {0}]
+
+
+def test_a_broker_that_should_have_a_copy_and_has_none_is_given_one() -> None:
+    left = copy_of_metadata(*orders((1, 0, 2)))
+    (state,) = image_of(broker(0, replica()), broker(1), left=left).topics[ORDERS].partitions
+    assert (state.replicas, state.isr) == ((0, 1), (0,))
+    assert set(state.incarnations) == {0, 1}
+
+
+# ---- how many partitions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("told", "left", "choices", "count"),
+    [
+        ((6, 4), None, Choices(), 6),  # it has grown: the highest counts
+        ((0, 4), orders(*[(0,)] * 5), Choices(), 5),
+        ((0, 0), None, Choices(partitions={"orders": 3}), 3),
+        ((4, 4), None, Choices(partitions={"orders": 3}), 4),
+    ],
+)
+def test_partitions_without_a_copy_are_missed_and_begin_empty_where_that_is_accepted(
+    told: tuple[int, int], left: list[Record] | None, choices: Choices, count: int
+) -> None:
+    found = [broker(0, replica(0, partitions=told[0]), replica(1, partitions=told[1]))]
+    image = None if left is None else copy_of_metadata(*left)
+    (problem,) = plan_rebuild(found, choices, "new", image).problems
+    missing = ", ".join(map(str, range(2, count)))
+    assert f"topic orders has {count} partitions, and there is no copy of {missing}:" in problem
+    accepted = Choices(accept_missing=True, partitions=choices.partitions)
+    partitions = image_of(*found, choices=accepted, left=image).topics[ORDERS].partitions
+    assert [one.isr for one in partitions] == [(0,)] * count
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_internal_topics_have_as_many_partitions_as_by_default_if_nobody_tells(topic: str) -> None:
+    found = [broker(0, replica(0, topic=topic), replica(48, topic=topic))]
+    plan = plan_rebuild(found, Choices(), "new")
+    assert len(plan.topics[0].partitions) == 50
+    (problem,) = plan.problems
+    assert f"no copy of {', '.join(map(str, range(1, 1 + NAMED_MAX)))} and 28 more" in problem
+    assert any(f"--partitions {topic}=NUMBER" in note for note in plan.notes)
+    few = [broker(0, *(replica(at, topic=topic, partitions=5) for at in range(5)))]
+    assert len(image_of(*few).topics[ORDERS].partitions) == 5
+
+
+def test_a_number_that_nobody_tells_is_noted() -> None:
+    plan = plan_rebuild([broker(0, replica())], Choices(), "new")
+    assert plan.problems == ()
+    (note,) = [one for one in plan.notes if "--partitions TOPIC=NUMBER" in one]
+    assert note.endswith(": orders")
+
+
+def test_topics_without_a_directory_are_told() -> None:
+    left = copy_of_metadata(*orders((0,)), TopicCreated(OTHER, "gone"))
+    plan = plan_rebuild([broker(0, replica(partitions=1))], Choices(), "new", left)
+    (note,) = plan.notes
+    assert note.endswith("left out: gone")
+    choices = Choices(excluded=frozenset([OTHER]))
+    assert plan_rebuild([broker(0, replica(partitions=1))], choices, "new", left).notes == ()
+
+
+# ---- what cannot be ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["../x", "..", "", "a/b", "x" * 250])
+def test_a_name_that_no_topic_can_have_is_refused(name: str) -> None:
+    found = [broker(0, replica(topic=name, directory=directory_name("whole", (ORDERS, 0))))]
+    problem, *_ = plan_rebuild(found, Choices(), "new").problems
+    assert f"cannot be called {name!r}" in problem
+    assert f"--name {to_base64(ORDERS)}=NAME" in problem
+    assert "whole" in image_of(*found, choices=Choices(names={ORDERS: "whole"})).topic_ids
+
+
+def test_a_directory_in_which_no_broker_would_look_is_told() -> None:
+    belongs = directory_name("orders", (ORDERS, 0))
+    found = [broker(0, replica(directory=directory_name("orders", (ORDERS, 1))))]
+    (problem,) = plan_rebuild(found, Choices(), "new").problems
+    assert f"belongs into {belongs}" in problem
+
+
+def test_a_name_that_does_not_fit_its_directories_is_told() -> None:
+    choices = Choices(names={ORDERS: "another"})
+    (problem,) = plan_rebuild([broker(0, replica())], choices, "new").problems
+    assert "the name is wrong" in problem
+
+
+def test_a_partition_whose_number_is_absurd_is_refused_and_fills_no_memory() -> None:
+    found = [broker(0, replica(), replica(9_999_999_999), replica(PARTITION_MAX + 1))]
+    plan = plan_rebuild(found, Choices(accept_missing=True), "new")
+    assert ["Move the directory away" in one for one in plan.problems] == [True, True]
+    assert [len(one.partitions) for one in plan.topics] == [1]
+
+
+@pytest.mark.parametrize("epoch", [2**31 - 1, 2**31 - 10, 2**30 + 1])
+def test_a_leader_epoch_that_nobody_reaches_is_refused(epoch: int) -> None:
+    (problem,) = plan_rebuild([broker(0, replica(epoch=epoch))], Choices(), "new").problems
+    assert f"with leader epoch {epoch}" in problem
+    left_out = Choices(excluded=frozenset([ORDERS]))
+    assert plan_rebuild([broker(0, replica(epoch=epoch))], left_out, "new").problems == ()
+
+
+@pytest.mark.parametrize(
+    ("broker_epoch", "offset", "epoch"), [(2**63 - 1, 5, 3), (5, 2**63 - 1, 3), (5, 5, 2**31 - 1)]
+)
+def test_notes_that_no_cluster_reaches_are_refused(
+    broker_epoch: int, offset: int, epoch: int
+) -> None:
+    found = FoundBroker(0, "cluster", "d0", broker_epoch, offset, epoch, (replica(),))
+    (problem,) = plan_rebuild([found], Choices(), "new").problems
+    assert "damaged" in problem
+
+
+def test_producer_ids_that_no_cluster_gave_out_do_not_count() -> None:
+    strange = 2**63 - 1
+    found = [broker(0, replica(producer_id=41, strange_producer_id=strange))]
+    found += [broker(1, replica(producer_id=strange))]
+    plan = plan_rebuild(found, Choices(), "new")
+    assert 41 < plan.next_producer_id < PRODUCER_ID_MAX
+    assert any(str(strange) in note for note in plan.notes)
+    assert all(map(encode_record, records_of(plan)))
+
+
+def test_producer_ids_go_on_above_those_of_a_copy_of_the_metadata() -> None:
+    left = copy_of_metadata(*orders((0,)), ProducerIdsAllocated(0, 5, 5_000_000))
+    assert image_of(broker(0, replica(producer_id=7)), left=left).next_producer_id > 5_000_000
+
+
+def test_an_older_copy_of_the_metadata_is_put_to_use_for_what_it_knows() -> None:
+    cut = replica(topic=None, directory=directory_name("orders", (ORDERS, 0)))
+    found = FoundBroker(0, "cluster", "d0", 5, 2_000, 4, (cut,), Followed("old", 4, 2_000))
+    plan = plan_rebuild([found], Choices(), "new", copy_of_metadata(*orders((0,), (1,))))
+    assert [one.name for one in plan.topics] == ["orders"]
+    (problem,) = plan.problems
+    assert "has 2 partitions" in problem
 
 
 def test_a_broker_that_never_registered_is_not_registered() -> None:
