@@ -190,12 +190,13 @@ def _kept_cluster_wide(image: MetadataImage | None) -> str:
         else "settings of the cluster, of brokers and of groups come from a copy of the metadata "
         "that is older than what brokers have followed"
     )
-    settings = ", ".join(f"{key}={value}" for key, value in KEEP_CLUSTER_WIDE.items())
     unset = " ".join(f"--unset {key}" for key in KEEP_CLUSTER_WIDE)
     return (
-        f"{why}. Until you say otherwise no topic that lacks these settings of its own has records "
-        f"removed or compacted: cluster-wide {settings}. To end that, give each of them its value "
-        f"with --set KEY=VALUE, or: raylog configs alter broker {unset}"
+        f"{why}. So retention and compaction are off cluster-wide, for every topic that has no "
+        "such setting of its own, and logs grow until you say otherwise. Give each of these "
+        "settings its value (raylog configs alter broker --set KEY=VALUE), or take them back: "
+        "raylog configs "
+        f"alter broker {unset}"
     )
 
 

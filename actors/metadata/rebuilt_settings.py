@@ -10,7 +10,8 @@ where they were found, and in a copy of the metadata that is left:
 | differ, and who says otherwise has followed up to that place    | unknown: a file is not        |
 |                                                                 | written yet, or was before    |
 | differ, one without its place (version 1 of the file)           | unknown                       |
-| nothing, in a directory whose broker has followed further       | unknown                       |
+| nothing, in a directory whose broker has followed further, or   | unknown                       |
+| where the others lack their place                               |                               |
 | nothing at all                                                  | unknown                       |
 
 Unknown means: what all sources agree on, with retention and cleaning off. Cluster-wide and
@@ -87,7 +88,9 @@ def topic_settings(
     others = [one for one in known if one.settings != newest.settings]
     followed = max(one.followed for one in agreeing)
     unclear = any(one.at == UNKNOWN or one.followed >= newest.at for one in others)
-    silent = any(one.settings is None and one.followed > followed for one in told)
+    silent = any(
+        one.settings is None and (newest.at == UNKNOWN or one.followed > followed) for one in told
+    )
     if not (unclear or silent):
         return RebuiltSettings(dict(newest.settings), known=True)
     shared = set.intersection(*(set((one.settings or {}).items()) for one in known))

@@ -102,6 +102,7 @@ def rebuild(
     from raylog.wire.uuids import random_uuid, to_base64
 
     paths = directories or sorted(data.glob("broker-*"))
+    start = "raylog up" if data == DEFAULT_DATA else f"raylog up --data {data}"
     if not paths:
         raise CommandFailed(
             f"{data} holds no broker's directory",
@@ -109,7 +110,7 @@ def rebuild(
         )
     choices = _choices(names or [], exclude or [], partitions or [], accept_missing=accept_missing)
     with _held(paths) as held:
-        copies = _copies(held)
+        copies = _copies(held, start)
         best = best_copy(copies)
         metadata_id = to_base64(random_uuid(SystemRandom()))
         plan = plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
@@ -125,7 +126,7 @@ def rebuild(
         moved = carry_out(plan, held)
     for path in moved:
         print_done(f"an older copy of the metadata is kept as {path}")
-    print_done("The metadata is rebuilt. Start the cluster with: raylog up")
+    print_done(f"The metadata is rebuilt. Start the cluster with: {start}")
 
 
 def _choices(
@@ -209,8 +210,8 @@ def _check_together(held: Sequence[DataDirectory]) -> None:
         seen[broker_id] = one.path
 
 
-def _copies(held: Sequence[DataDirectory]) -> list[Copy]:
-    """What is left of the metadata; refuses where that is enough to start on."""
+def _copies(held: Sequence[DataDirectory], start: str) -> list[Copy]:
+    """What is left of the metadata; refuses where that is enough to start on (`start` is how)."""
     from raylog.actors.broker.survey import surviving_image
     from raylog.actors.metadata.records import MetadataCorrupt
     from raylog.actors.metadata.survivors import Copy, enough
@@ -227,7 +228,7 @@ def _copies(held: Sequence[DataDirectory]) -> list[Copy]:
     if left:
         raise CommandFailed(
             f"the metadata is not lost, for a majority is left: voters {left}",
-            "Start the cluster instead: raylog up",
+            f"Start the cluster instead: {start}",
         )
     return copies
 
@@ -298,7 +299,7 @@ def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
         to_base64(topic.topic_id),
         len(topic.partitions),
         max(len(one.replicas) for one in topic.partitions),
-        settings or "defaults" if topic.settings_known else f"not known: {settings}",
+        settings or "none of its own" if topic.settings_known else f"not known: {settings}",
     )
 
 

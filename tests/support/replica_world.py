@@ -36,6 +36,7 @@ from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.transaction.api import WRITE_MARKERS, Marker
+from raylog.storage.partition_file import TopicNote
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition
 from raylog.wire.records import NO_SEQUENCE, iter_batches
 from tests.support.disk import FaultyDisk
@@ -140,6 +141,7 @@ class ReplicaWorld:
         }
         self.own = config or {}
         """The topic's own settings."""
+        self.noted = TopicNote()
         self.settings = settings
         self.brokers = tuple(range(1, brokers + 1))
         self.disks = {one: FaultyDisk() for one in self.brokers}
@@ -185,7 +187,13 @@ class ReplicaWorld:
         opened = await actor.open_partitions(
             [
                 OpenPartition(
-                    key[0], "t", key[1], self.directory(broker_id, key[1]), self.config, self.own
+                    key[0],
+                    "t",
+                    key[1],
+                    self.directory(broker_id, key[1]),
+                    self.config,
+                    self.own,
+                    noted=self.noted,
                 )
                 for key in self.keys
             ]

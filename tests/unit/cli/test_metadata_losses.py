@@ -105,6 +105,24 @@ def test_a_leaders_log_that_is_not_brought_back_takes_no_others(tmp_path: Path, 
     }
 
 
+def test_a_follower_that_comes_back_without_its_log_is_filled_again(tmp_path: Path) -> None:
+    with EmbeddedBroker(2, data=tmp_path, settings=ONE_VOTER) as cluster:
+        with BlockingClient(cluster.bootstrap) as client:
+            client.create_topics([NewTopic("t", assignments={0: [0, 1]})])
+        write(cluster.bootstrap, "t")
+    lose_metadata(tmp_path)
+    rebuild(tmp_path)
+    shutil.rmtree(directory(tmp_path, 1))
+    with (
+        EmbeddedBroker(2, data=tmp_path, settings=ONE_VOTER) as cluster,
+        BlockingClient(cluster.bootstrap) as client,
+    ):
+        wait_until(lambda: len(client.describe_partitions(["t"])[KEY].isr) == 2, "the follower")
+        assert read(cluster.bootstrap, "t") == VALUES
+    logs = [b"".join(contents(tmp_path, one).values()) for one in (0, 1)]
+    assert logs[0] == logs[1] != b""
+
+
 def test_a_broker_that_comes_back_blank_takes_no_others_records(tmp_path: Path) -> None:
     with EmbeddedBroker(3, data=tmp_path) as cluster:
         with BlockingClient(cluster.bootstrap) as client:

@@ -98,6 +98,7 @@ def test_the_latest_settings_that_a_directory_has_noted_win(
         [broker(0, HOUR, (3, 90)), broker(1, EVER, (3, 40), (3, 90))],
         # a damaged file, and a broker that has seen less
         [broker(0, None, followed=(3, 90)), broker(1, HOUR, (3, 50), (3, 60))],
+        [broker(0, None), broker(1, HOUR)],
         [broker(0, None)],
     ],
 )

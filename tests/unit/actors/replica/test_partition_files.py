@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import astuple
 from pathlib import Path
@@ -87,6 +88,24 @@ def test_a_directory_of_an_older_build_is_given_the_file_when_it_is_opened() -> 
         assert found(world) is None
         await world.start(1)
         assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+
+    play(story)
+
+
+def test_a_file_of_version_1_is_written_anew_when_its_log_is_opened() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        world.noted = TopicNote(4, 7, 42)
+        await world.start(1)
+        await world.kill(1)
+        values = json.loads(world.disks[1].contents(path()))
+        older = {key: values[key] for key in values if key not in TopicNote.__slots__}
+        fd = world.disks[1].open(path())
+        world.disks[1].ftruncate(fd, 0)
+        world.disks[1].pwritev(fd, [json.dumps(older | {"version": 1}).encode()], 0)
+        world.disks[1].close(fd)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0)
+        await world.start(1)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0, noted=TopicNote(4))
 
     play(story)
 
