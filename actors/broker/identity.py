@@ -3,6 +3,7 @@
 | path           | contents                                                                  |
 |----------------|---------------------------------------------------------------------------|
 | `meta.json`    | cluster id, broker id, directory id, metadata voters; synced               |
+| `meta.copy.json` | the same, for when that is lost                                          |
 | `state.json`   | the last process: broker epoch, kernel boot, children, how it ended, and   |
 |                | which ones asked for a broker epoch and have not noted any                |
 | `followed.json`| which metadata was followed here, and how far; synced                     |
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from raylog.actors.broker.api import StrayStatus
 from raylog.actors.broker.directories import is_partition, is_stray
 from raylog.actors.broker.empty_logs import mark_empty_logs
+from raylog.actors.broker.lost_identity import advice
 from raylog.actors.broker.strays import strays_in
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
@@ -33,13 +35,17 @@ log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 FOLLOWED_VERSION = 2
 _FOLLOWED = "followed.json"
+_META, _META_COPY = "meta.json", "meta.copy.json"
+_EXAMPLE = {
+    "version": FORMAT_VERSION,
+    "cluster_id": "4L6g3nShT-eMCtK--X86sw",
+    "broker_id": 3,
+    "directory_id": "IXQ3wbqbTVqsDq1cQlXrUA",
+    "voters": [[0, "vf0dZGnZQGi9Gk3uB7xP1g"]],
+}
 ASKING_MAX = 16
 """Processes of whom is noted that they asked; if more ended unheard, the first are forgotten."""
 _OS_DISK = OsDisk()
-_RESTORE = (
-    "Restore the file. What the directory holds may be the only whole copy of its partitions, so "
-    "leave it where it is"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +97,35 @@ class Past(NamedTuple):
     unanswered: tuple[str, ...] = ()
 
 
+class IdentityDamaged(KafkaStorageError):
+    """The file is there and says nothing."""
+
+
 def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
-    """The identity of a formatted directory; None if it is not formatted."""
-    path = directory / "meta.json"
+    """The identity of a formatted directory; None if it is not formatted.
+
+    Where `meta.json` is lost or damaged, its copy says it. Raises IdentityDamaged if none does, and
+    KafkaStorageError for a format that only a newer build knows.
+    """
+    try:
+        found = _identity_in(directory / _META, disk)
+    except IdentityDamaged as damaged:
+        copy = _undamaged(directory / _META_COPY, disk)
+        if copy is None:
+            raise
+        log.warning("%s. Its copy is taken", damaged)
+        return copy
+    return _undamaged(directory / _META_COPY, disk) if found is None else found
+
+
+def _undamaged(path: Path, disk: Volume) -> Identity | None:
+    try:
+        return _identity_in(path, disk)
+    except IdentityDamaged:
+        return None
+
+
+def _identity_in(path: Path, disk: Volume) -> Identity | None:
     contents = read_file(disk, str(path))
     if contents is None:
         return None
@@ -111,9 +143,13 @@ def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
             voters=tuple((_as(int, one), _as(str, name)) for one, name in values["voters"]),
         )
     except (ValueError, KeyError, TypeError) as broken:
-        raise KafkaStorageError(
+        raise IdentityDamaged(
             f"{path} is damaged: it begins with {contents[:40]!r} ({broken}), expected is a JSON "
-            f"object with version, cluster_id, broker_id, directory_id and voters. {_RESTORE}"
+            "object with version, cluster_id, broker_id, directory_id and voters, as in "
+            f"{json.dumps(_EXAMPLE)}. Restore the file or its copy {_META_COPY}. The other "
+            "brokers' files have the same cluster_id and voters; a voter's directory_id is there. "
+            "If you remove the damaged file the broker says what to write. Keep everything else in "
+            "the directory: it may hold the only copy of records, or of the metadata"
         ) from broken
 
 
@@ -290,7 +326,13 @@ class DataDirectory:
                 f"{self.path} belongs to broker {found.broker_id}, not {wanted.broker_id}"
             )
         self._disk.mkdir(str(self.topics))
+        self._complete(found)
         return found
+
+    def _complete(self, found: Identity) -> None:
+        """Have both files say so: one was lost, or an older build knew no copy."""
+        if any(_undamaged(self.path / name, self._disk) != found for name in (_META, _META_COPY)):
+            self._identify(found)
 
     def _require_blank(self, wanted: Identity) -> None:
         """Data whose owner is not known is nobody's."""
@@ -299,9 +341,9 @@ class DataDirectory:
         held = [one.name for one in holders if self._holds_data(one)]
         if held:
             raise KafkaStorageError(
-                f"{self.path / 'meta.json'} is missing, expected is that of broker "
+                f"{self.path / _META} is missing, expected is that of broker "
                 f"{wanted.broker_id} in cluster {wanted.cluster_id}: found is data in "
-                f"{' and '.join(held)}. {_RESTORE}"
+                f"{' and '.join(held)}. {advice(self.metadata, _values_of(wanted))}"
             )
 
     def _holds_data(self, directory: Path) -> bool:
@@ -309,8 +351,8 @@ class DataDirectory:
         return any(_is_replica(one) or directory == self.metadata for one in names)
 
     def _identify(self, identity: Identity) -> None:
-        values = {"version": FORMAT_VERSION, **asdict(identity)}
-        self._write("meta.json", values, durable=self._fsync)
+        for name in (_META_COPY, _META):  # the copy is never older
+            self._write(name, _values_of(identity), durable=self._fsync)
         self.identity = identity
 
     def _read_last(self) -> LastProcess:
@@ -351,6 +393,10 @@ class DataDirectory:
     def _write(self, name: str, values: dict[str, Any], *, durable: bool) -> None:
         contents = json.dumps(values, indent=1).encode()
         write_file(self._disk, str(self.path / name), contents, durable=durable)
+
+
+def _values_of(identity: Identity) -> dict[str, Any]:
+    return {"version": FORMAT_VERSION, **asdict(identity)}
 
 
 def _is_replica(name: str) -> bool:

@@ -393,6 +393,8 @@ def test_a_broker_without_its_identity_says_what_it_found(cluster: FragileCluste
     state = cluster.directory(2) / "state.json"
     cluster.kill(2)
     known = meta.read_bytes()
+    copy = cluster.directory(2) / "meta.copy.json"
+    copy.unlink()
     meta.write_bytes(b"\x00garbage")
     with pytest.raises(KafkaStorageError, match=r"meta\.json is damaged: it begins with .*garbage"):
         cluster.start(2)

@@ -17,6 +17,14 @@ from raylog.actors.broker.identity import (
     read_identity,
 )
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
+from raylog.actors.metadata.log import LogEntry, MetadataLog
+from raylog.actors.metadata.records import (
+    ClusterNamed,
+    LeaderChanged,
+    Record,
+    VotersChanged,
+    encode_record,
+)
 from raylog.actors.simulation.disk import SimDisk
 from raylog.storage.disk import OsDisk
 from raylog.storage.layout import holds_log
@@ -111,14 +119,74 @@ def test_data_whose_owner_is_not_known_is_left_alone(tmp_path: Path, held: str) 
     DataDirectory(tmp_path, WANTED, fsync=False).close()
     (tmp_path / held).mkdir(parents=True)
     (tmp_path / "meta.json").unlink()
+    (tmp_path / "meta.copy.json").unlink()
     expected = (
         "meta.json is missing, .* broker 3 in cluster c: "
-        f"found is data in {Path(held).parent}. Restore"
+        f"found is data in {Path(held).parent}. Nothing is changed. Restore"
     )
     with pytest.raises(KafkaStorageError, match=expected):
         DataDirectory(tmp_path, WANTED, fsync=False)
     (tmp_path / held).rmdir()
     DataDirectory(tmp_path, WANTED, fsync=False).close()
+
+
+@pytest.mark.parametrize("text", [None, "", '{"version": 1}', "\0" * 99])
+def test_a_lost_identity_is_made_anew_from_its_copy(tmp_path: Path, text: str | None) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=True).close()
+    meta, copy = tmp_path / "meta.json", tmp_path / "meta.copy.json"
+    (tmp_path / "topics" / REPLICA).mkdir()
+    for lost, other in ((meta, copy), (copy, meta)):
+        before = lost.read_bytes()
+        lost.unlink()
+        if text is not None:
+            lost.write_text(text)
+        assert read_identity(tmp_path) == WANTED
+        data = DataDirectory(tmp_path, Identity("c", 3, "new"), fsync=True)
+        assert data.identity == WANTED
+        data.close()
+        assert lost.read_bytes() == other.read_bytes() == before
+
+
+def test_a_directory_of_an_older_build_is_given_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "meta.json").write_text(json.dumps(GOOD))
+    data = DataDirectory(tmp_path, Identity("c", 3, "new"), fsync=True)
+    assert read_copy(tmp_path) == Identity("c", 3, "d")
+    data.remember_voters(((3, "d"),))
+    assert read_copy(tmp_path) == Identity("c", 3, "d", ((3, "d"),))
+    data.close()
+
+
+def read_copy(path: Path) -> Identity | None:
+    (path / "meta.json").rename(path / "saved")
+    found = read_identity(path)
+    (path / "saved").rename(path / "meta.json")
+    return found
+
+
+def test_who_has_no_identity_left_is_told_what_to_write(tmp_path: Path) -> None:
+    """The line that is shown makes the directory what it was."""
+    own = Identity("c", 3, "d3", ((0, "d0"), (3, "d3")))
+    data = DataDirectory(tmp_path, own, fsync=True)
+    records: list[Record] = [LeaderChanged(1), ClusterNamed("c", "m"), VotersChanged(own.voters)]
+    copy = MetadataLog(data.metadata, OsDisk())
+    copy.append([LogEntry(0, 1, tuple(map(encode_record, records)))])
+    copy.sync()
+    copy.close()
+    data.close()
+    for name in ("meta.json", "meta.copy.json"):
+        (tmp_path / name).unlink()
+    with pytest.raises(KafkaStorageError) as refused:
+        DataDirectory(tmp_path, Identity("another", 3, "new"), fsync=True)
+    said = str(refused.value)
+    assert "move" not in said
+    assert "as the metadata in this directory says" in said
+    assert "`raylog metadata rebuild`" in said
+    line = said[said.index("{") : said.index("}") + 1]
+    (tmp_path / "meta.json").write_text(line)
+    assert read_identity(tmp_path) == own
+    again = DataDirectory(tmp_path, Identity("c", 3, "new"), fsync=True)
+    assert again.identity == own
+    again.close()
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
