@@ -154,8 +154,8 @@ ELECTIONS = (
 def _are_adopted(told: tuple[int, list[Record]], args: Arguments) -> bool:
     """Whether the first record told was there before the controller's epoch began."""
     term, offset = args
-    epoch = term.machine.image.epoch_at(offset)
-    return bool(told[1]) and epoch is not None and epoch < term.quorum.epoch
+    written_in = term.machine.image.terms.at(offset)
+    return bool(told[1]) and written_in is not None and written_in.epoch < term.quorum.epoch
 
 
 METADATA = (
