@@ -50,7 +50,7 @@ STATE_KIND = 1
 PRODUCERS_KIND = 2
 HIGH_WATERMARK_KIND = 3
 CLEANER_KIND = 4
-_STATE_VERSION = 2
+STATE_VERSION = 2
 _HIGH_WATERMARK_VERSION = 2
 _CLEANER_VERSION = 1
 _CONTENTS_ONLY = {STATE_KIND: 1, PRODUCERS_KIND: 1, HIGH_WATERMARK_KIND: 2, CLEANER_KIND: 1}
@@ -238,7 +238,7 @@ class StateFile:
 
     def read(self) -> LogState | None:
         """The last state; None if there is none or it is damaged. NewerVersion."""
-        contents = _read(self._disk, self._path, STATE_KIND, _STATE_VERSION)
+        contents = _read(self._disk, self._path, STATE_KIND, STATE_VERSION)
         try:
             return None if contents is None else _state_of(contents)
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -257,7 +257,7 @@ class StateFile:
             "held": state.held,
             "claims": state.claims and list(state.claims),
         }
-        data = encode(STATE_KIND, _STATE_VERSION, contents)
+        data = encode(STATE_KIND, STATE_VERSION, contents)
         if number > self._written:
             write_file(self._disk, self._path, data, durable=True)
             self._written = number

@@ -4,6 +4,7 @@ A job works on what it was given when it was made, never on the log, so that app
 on meanwhile. A failure is kept in the job, for the log to judge when the job comes back.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
 from raylog.storage.layout import index_name, producers_name
 from raylog.storage.producers import ProducerSnapshot
+from raylog.storage.rewriting import note_failed_flush
 from raylog.storage.segment import Segment
 
 
@@ -34,7 +36,8 @@ class DerivedFile(NamedTuple):
 class FlushJob:
     """Make everything below `up_to` durable, and write the indexes of full segments.
 
-    `failure` is a write-back that failed: the data may be lost, whatever a later one says.
+    `failure` is a write-back that failed: the data may be lost, whatever a later one says. A note
+    of it is left at once
     `index_failure` is of an index; the first `indexed` of `retired` have theirs, and the others
     can be tried again.
     """
@@ -56,12 +59,17 @@ class FlushJob:
             self._sync()
         except OSError as failure:
             self.failure = failure
+            self._note()
             return
         try:
             with self.files.lock:
                 self._write_indexes()
         except OSError as failure:
             self.index_failure = failure
+
+    def _note(self) -> None:
+        with suppress(OSError):  # closing the log tries again, and this process knows
+            note_failed_flush(self.disk, self.directory)
 
     def _sync(self) -> None:
         if not self.names and not self.descriptors:

@@ -10,6 +10,7 @@
 | `high-watermark` | how far the log was at a checkpoint | a hint |
 | `partition.json` | topic, topic id, partition, settings (`partition_file.py`) | of the metadata |
 | `holes` | nothing: offsets may be missing, for the log is a copy of a compacted one | a hint |
+| `unflushed` | nothing: a flush failed, some records are in doubt (`rewriting.py`) | a hint |
 | `*.aside` | a segment that lay behind damage, kept until the log is whole again | nothing |
 | `*.tmp` | a file that is being written; removed on opening | nothing |
 
@@ -43,7 +44,15 @@ HIGH_WATERMARK_FILE = "high-watermark"
 CLEANER_FILE = "cleaner"
 PARTITION_FILE = "partition.json"
 HOLES_FILE = "holes"
-_SMALL_FILES = (STATE_FILE, HIGH_WATERMARK_FILE, CLEANER_FILE, PARTITION_FILE, HOLES_FILE)
+UNFLUSHED_FILE = "unflushed"
+_SMALL_FILES = (
+    STATE_FILE,
+    HIGH_WATERMARK_FILE,
+    CLEANER_FILE,
+    PARTITION_FILE,
+    HOLES_FILE,
+    UNFLUSHED_FILE,
+)
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, PRODUCERS_SUFFIX, TEMPORARY_SUFFIX, ASIDE_SUFFIX)
 
 _SEGMENT = re.compile(r"(\d{20})(?:-(\d{1,18}))?\.log", re.ASCII)

@@ -8,6 +8,7 @@ A disk that is full refuses a batch (KAFKA_STORAGE_ERROR) and the log goes on wh
 any other failure to write, or to make durable, takes the log offline until it is opened again.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +36,7 @@ from raylog.storage.maintained import MaintainedLog
 from raylog.storage.reader import Slice as Slice
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered, Recovery, RecoveryReport, producers_at
+from raylog.storage.rewriting import note_failed_flush
 from raylog.storage.segment import Segment
 from raylog.storage.truncation import shortened
 from raylog.storage.writer import AppendInfo as AppendInfo
@@ -78,11 +80,19 @@ class Log(MaintainedLog):
 
     @classmethod
     def open(
-        cls, directory: Path, config: LogConfig, disk: Disk, *, now_ms: int, clean: bool = True
+        cls,
+        directory: Path,
+        config: LogConfig,
+        disk: Disk,
+        *,
+        now_ms: int,
+        clean: bool = True,
+        flush_failed: bool = False,
     ) -> "Log":
         """Open or make a log; what a crash left is scanned, `report` says what that took.
 
-        With `clean` false nothing above the recovery point is believed without a scan. Blocking.
+        With `clean` false nothing above the recovery point is believed without a scan; with
+        `flush_failed`, or a note of that in the directory, it is also written anew. Blocking.
         OSError if the disk fails, KAFKA_STORAGE_ERROR for what a newer build wrote: nothing was
         changed then.
         """
@@ -90,7 +100,8 @@ class Log(MaintainedLog):
         disk.mkdir(path)
         files = SegmentFiles(disk, path)
         state_file = StateFile(disk, path)
-        found = Recovery(path, config, disk, files, now_ms).run(state_file, clean=clean)
+        recovery = Recovery(path, config, disk, files, now_ms)
+        found = recovery.run(state_file, clean=clean, flush_failed=flush_failed)
         return cls(path, config, disk, files, state_file, found)
 
     # -- figures -------------------------------------------------------------------------------
@@ -336,6 +347,8 @@ class Log(MaintainedLog):
                 self._close_cleanly(high_watermark)
             elif self._condemned is not None:
                 self._have_scanned(self._condemned)
+            elif self.flush_failed:
+                self._note_failure()
         except OSError as failure:
             self._go_offline("close", failure)
         finally:
@@ -365,6 +378,14 @@ class Log(MaintainedLog):
         if checkpoint is not None:
             checkpoint.run()
             self.end_checkpoint(checkpoint)
+
+    def _note_failure(self) -> None:
+        """Have opening write anew what was not flushed, and miss what it cannot read any more."""
+        high_watermark = min(self.high_watermark_saved, self._end)
+        reached = Reached(high_watermark, self._end, self._disk.boot_id())
+        with suppress(OSError):  # this process knows (`flush_failed`)
+            note_failed_flush(self._disk, self.directory)
+            self._high_watermark_file.write(reached)
 
     def _have_scanned(self, offset: int) -> None:
         """Leave a state by which opening scans from `offset` on, and misses what is damaged."""

@@ -10,7 +10,7 @@ it has as much again. What lies behind the damage is set aside, not removed, unt
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raylog.storage.checkpoint import (
     ALL_CLAIMS,
@@ -38,6 +38,7 @@ from raylog.storage.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TEMPORARY_SUFFIX,
+    UNFLUSHED_FILE,
     index_name,
     is_set_aside,
     is_unknown_segment,
@@ -46,6 +47,7 @@ from raylog.storage.layout import (
     producers_name,
 )
 from raylog.storage.producers import BATCHES_KEPT, SNAPSHOT_VERSION, ProducerStates
+from raylog.storage.rewriting import note_failed_flush, write_anew
 from raylog.storage.scan import Surroundings, checked, scan
 from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaStorageError
@@ -121,14 +123,17 @@ class Recovery:
         self._overlaps = False  # the segment has what the next one has, as after a cut-off cleaning
         self._cleaner = CleanerFile(disk, directory).read()
 
-    def run(self, state_file: StateFile, *, clean: bool) -> Recovered:
+    def run(self, state_file: StateFile, *, clean: bool, flush_failed: bool = False) -> Recovered:
         """Find the log. With `clean` false nothing above the recovery point is believed.
 
+        Nor with `flush_failed`, or a note of that: it is then written anew (`rewriting.py`).
         NewerVersion, before anything was changed.
         """
         found = state_file.read()
         reached = HighWatermarkFile(self._disk, self._directory).read()
         self._check_names()
+        if flush_failed or UNFLUSHED_FILE in self._disk.listdir(self._directory):
+            found = self._written_anew(found, reached)
         self._list_files()
         first = self._segments[0].base_offset if self._segments else 0
         unknown = LogState(log_start_offset=first, claims=ALL_CLAIMS)
@@ -184,6 +189,21 @@ class Recovery:
         if boot_id and state.written is not None and state.written.boot_id == boot_id:
             held = max(held, state.written.offset)
         return held
+
+    def _written_anew(self, state: LogState | None, reached: Reached) -> LogState | None:
+        """What was not flushed, after a flush failed; the state from which it has to be scanned.
+
+        Whatever could not be read any more is zeros from now on, and missed: `held` says so.
+        """
+        note_failed_flush(self._disk, self._directory)
+        point = 0 if state is None else state.recovery_point
+        write_anew(self._disk, self._directory, self._files, point)
+        if state is not None:
+            held = self._held_before(state, reached)
+            state = replace(state, clean_end=None, written=None, held=held)
+            StateFile(self._disk, self._directory).write(state, 1)
+        remove(self._disk, self._files.path(UNFLUSHED_FILE))
+        return state
 
     # -- what is there -------------------------------------------------------------------------
 

@@ -59,6 +59,7 @@ class LogWriter:
         "config",
         "directory",
         "epochs",
+        "flush_failed",
         "held",
         "producers",
         "recovery_point",
@@ -87,6 +88,8 @@ class LogWriter:
         self._retired = found.unindexed  # segments that are full, and not closed yet
         self._flushing: FlushJob | None = None
         self._flushed_ms = 0
+        self.flush_failed = False
+        """Whether what was not flushed is in doubt, and has to be opened so (`Log.open`)."""
         self._offline: str | None = None
         self._condemned: int | None = None  # base offset of a segment that is damaged
 
@@ -372,6 +375,7 @@ class LogWriter:
         self._flushing = None
         self._flushed_ms = now_ms
         if job.failure is not None:
+            self.flush_failed = True
             self._go_offline("flush", job.failure)
         self.recovery_point = max(self.recovery_point, job.up_to)
         for segment in job.retired[: job.indexed]:

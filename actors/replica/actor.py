@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
@@ -20,7 +19,7 @@ from raylog.actors.ports import (
     TopicConfig,
     TopicId,
 )
-from raylog.actors.replica import api, partition_files
+from raylog.actors.replica import api
 from raylog.actors.replica.alterations import Alterations
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.claims import Claims
@@ -31,8 +30,9 @@ from raylog.actors.replica.following import Following
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.marking import MarkerCodes, marker_batch
+from raylog.actors.replica.opening import close_logs, open_logs
 from raylog.actors.replica.partition import Partition, unknown_partition
-from raylog.actors.replica.partition_files import Checked, PartitionFiles
+from raylog.actors.replica.partition_files import PartitionFiles
 from raylog.actors.replica.produce import Write, Writes
 from raylog.actors.replica.serving import Serving
 from raylog.actors.replica.sessions import FetchSession
@@ -43,7 +43,6 @@ from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTim
 from raylog.actors.runtime.deadlines import Deadlines
 from raylog.actors.transaction.api import WRITE_MARKERS, MarkedPartition, Marker
 from raylog.actors.transaction.client import TransactionCoordinators
-from raylog.storage.disk import Disk
 from raylog.storage.log import Log, Slice
 from raylog.wire.errors import (
     FencedLeaderEpoch,
@@ -94,6 +93,8 @@ class ReplicaActor:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
+        self._flush_failed: set[PartitionKey] = set()
+        """Closed logs whose flush failed: what was not flushed is in doubt."""
         self._cleaner = Cleaner(
             runtime, cleaner or CleanerSettings(), self._partitions, name=name, broker=self._broker
         )
@@ -148,11 +149,12 @@ class ReplicaActor:
         """Open logs, each as a new incarnation; one that fails does not keep the others."""
         fresh = [one for one in asked if (one.topic_id, one.partition) not in self._partitions]
         opened = await self._runtime.run_blocking(
-            _open_logs, fresh, self._disk, self._runtime.now_ms()
+            open_logs, fresh, self._disk, self._runtime.now_ms(), frozenset(self._flush_failed)
         )
         for one, outcome in zip(fresh, opened, strict=True):
             if isinstance(outcome, tuple):
                 key = (one.topic_id, one.partition)
+                self._flush_failed.discard(key)
                 self._partitions[key] = self._partition(key, one, outcome[0])
                 self._cleaner.note(self._partitions[key])
                 self._files.opened(one, outcome[1])
@@ -217,7 +219,10 @@ class ReplicaActor:
             await self._runtime.sleep(BUSY_WAIT_S)
         for partition in closing:
             partition.in_surgery = True  # no flush nor checkpoint may begin beside the thread
-        await self._runtime.run_blocking(_close_logs, closing, delete)
+        try:
+            await self._runtime.run_blocking(close_logs, closing, delete)
+        finally:
+            self._flush_failed.update(one.key for one in closing if one.log.flush_failed)
 
     def _is_in_use(self, partition: Partition) -> bool:
         """Whether a thread is at the files of a partition."""
@@ -505,7 +510,10 @@ class ReplicaActor:
             self._runtime.start(self._give_up(partition), f"give up {partition.name}")
 
     async def _give_up(self, partition: Partition) -> None:
-        await self._close([partition], False)
+        try:
+            await self._close([partition], False)
+        except KafkaStorageError as failure:
+            log.error("%s could not be closed: %s", partition.name, failure)
         told = False
         while not told:
             try:
@@ -543,52 +551,3 @@ class ReplicaActor:
     def propose(self, partition: Partition, proposal: Proposal) -> None:
         """Ask for other in-sync replicas."""
         self._alterations.propose(partition, proposal)
-
-
-def _open_logs(
-    asked: list[OpenPartition], disk: Disk, now_ms: int
-) -> list[tuple[Log, Checked] | KafkaError | OSError]:
-    """Each log with what its directory says, or why it cannot be opened."""
-    opened = [_open_log(one, disk, now_ms) for one in asked]
-    made = {
-        one.directory.rpartition("/")[0]
-        for one, outcome in zip(asked, opened, strict=True)
-        if isinstance(outcome, tuple) and outcome[1].is_made
-    }
-    for parent in made:
-        disk.fsync_dir(parent)  # that one is not there shall mean that it was lost
-    return opened
-
-
-def _open_log(
-    one: OpenPartition, disk: Disk, now_ms: int
-) -> tuple[Log, Checked] | KafkaError | OSError:
-    config = partition_config(one.config).log
-    try:
-        checked = partition_files.check(one, disk)
-        opened = Log.open(Path(one.directory), config, disk, now_ms=now_ms)
-    except (KafkaError, OSError) as failure:
-        log.exception("cannot open %s-%d in %s", one.topic, one.partition, one.directory)
-        return failure
-    if checked.wanted.begun_anew:
-        log.error(
-            "%s was lost and begins anew. It follows a replica that has its records; without one "
-            "it stays offline until an unclean election",
-            one.directory,
-        )
-    if not opened.is_whole:
-        log.error(
-            "%s is damaged: it ends at offset %d and had everything below %d. It follows a replica "
-            "that has the rest; without one it stays offline until an unclean election",
-            one.directory,
-            opened.log_end_offset,
-            opened.held,
-        )
-    return opened, checked
-
-
-def _close_logs(partitions: list[Partition], delete: bool) -> None:
-    for partition in partitions:
-        partition.close()
-        if delete:
-            partition.log.delete()

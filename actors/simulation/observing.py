@@ -20,6 +20,7 @@ from raylog.actors.replica.machine import (
 from raylog.actors.replica.partition import Partition
 from raylog.actors.simulation.cluster import Cluster
 from raylog.actors.simulation.properties import Checks, Property
+from raylog.wire.errors import DecodeError, KafkaError
 from raylog.wire.records import iter_batches
 
 _STEP = "handle"
@@ -225,6 +226,8 @@ class Observer:
         if whole and follower is not leader and end >= high_watermark:
             ours = self._bytes_of(leader, high_watermark)
             theirs = self._bytes_of(follower, high_watermark)
+            if ours is None or theirs is None:
+                return
             same = ours == theirs
             self._hold(Property.REPLICAS_EQUAL, same, name, len(ours), len(theirs))
 
@@ -232,20 +235,26 @@ class Observer:
         """Compare every byte of what is committed."""
         self._compare_replicas(whole=True)
 
-    def _bytes_of(self, partition: Partition, high_watermark: int) -> bytes:
-        """What a replica holds below a high watermark."""
+    def _bytes_of(self, partition: Partition, high_watermark: int) -> bytes | None:
+        """What a replica holds below a high watermark; None if that cannot be read."""
         log = partition.log
         machine = self._cluster.machine_of(partition.machine.broker_id)
         data = b"".join(
             machine.disk.contents(f"{log.directory}/{segment.name}")[: segment.size]
             for segment in log._segments
         )
-        end = 0
-        for header, batch in iter_batches(data):
-            if header.next_offset > high_watermark:
-                break
-            end += len(batch)
-        return data[:end]
+        end, next_offset, damage = 0, log.log_start_offset, ""
+        try:
+            for header, batch in iter_batches(data):
+                if header.next_offset > high_watermark:
+                    break
+                end, next_offset = end + len(batch), header.next_offset
+        except (KafkaError, DecodeError) as failure:
+            damage = str(failure)
+        name = f"{partition.name} on broker {partition.machine.broker_id}"
+        what = f"{name} cannot be read from offset {next_offset} on: {damage}"
+        self._hold(Property.REPLICAS_READABLE, not damage, what)
+        return None if damage else data[:end]
 
 
 def _knows_more(leader: PartitionMachine, state: PartitionState) -> bool:

@@ -25,6 +25,7 @@ class Property(StrEnum):
     ISR_HOLDS_COMMITTED = "every in-sync replica holds all below the leader's high watermark"
     ISR_SETTLES = "in-sync replicas change some times a second at most"
     LAGGARDS_STAY_OUT = "who left for lagging joins again only once it has gone on"
+    REPLICAS_READABLE = "a log can be read up to the high watermark"
     REPLICAS_EQUAL = "in-sync replicas are byte-equal below the high watermark"
     FLUSHED_KEPT = "what was flushed to a disk that did not fail is there after a power loss"
     METADATA_ONCE = "a committed metadata record never changes"

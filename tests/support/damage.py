@@ -12,6 +12,7 @@ from raylog.storage.checkpoint import (
     HIGH_WATERMARK_KIND,
     PRODUCERS_KIND,
     STATE_KIND,
+    STATE_VERSION,
     decode,
     encode,
 )
@@ -266,7 +267,7 @@ def _lying(name: str, kind: int, version: int, lie: Callable[[Any], Any]) -> Dam
 
 
 def _state(**changes: object) -> Damage:
-    return _lying("state", STATE_KIND, 1, lambda contents: contents | changes)
+    return _lying("state", STATE_KIND, STATE_VERSION, lambda contents: contents | changes)
 
 
 DAMAGES: dict[str, Damage] = {
@@ -305,7 +306,7 @@ DAMAGES: dict[str, Damage] = {
     "epochs_of_the_future": _state(epochs=[[0, 0], [1 << 20, 3]]),
     "epochs_gone": _state(epochs=[]),
     "state_of_another_shape": _state(epochs="none", clean_end=7),
-    "state_is_a_list": _lying("state", STATE_KIND, 1, lambda _: [1, 2, 3]),
+    "state_is_a_list": _lying("state", STATE_KIND, STATE_VERSION, lambda _: [1, 2, 3]),
     "high_watermark_garbage": _garbled("high-watermark"),
     "high_watermark_missing": _removed("high-watermark"),
     "high_watermark_too_far": _lying(

@@ -69,6 +69,12 @@ class FaultyDisk:
         self._volume.lose_power(rng)
         self._blocks = {inode: self._written(inode) for _, inode in self._volume.files()}
 
+    def evict(self) -> None:
+        """Memory runs short: files whose sync failed are read from the disk from now on."""
+        for _, inode in self._volume.files():
+            if inode.sync_failed:
+                inode.evict()
+
     @property
     def used(self) -> int:
         """Bytes of blocks in use."""

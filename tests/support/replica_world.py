@@ -295,6 +295,8 @@ class ReplicaWorld:
         if method == "throttle_shares":
             self.shares_asked += 1
             return self.sharers, self.sharers
+        if method in ("cleaning_turn", "cleaning_ended"):
+            return True
         assert method == "alter_partitions", method
         return await self._alter(broker_id, args[0])
 

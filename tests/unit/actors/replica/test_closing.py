@@ -30,7 +30,7 @@ def test_a_log_that_is_being_closed_is_not_flushed_beside_that(
 
         async def in_a_thread(function: Callable[..., Any], *args: Any) -> Any:
             nonlocal closing
-            if function.__name__ != "_close_logs":
+            if function.__name__ != "close_logs":
                 return function(*args)
             closing = True
             await world.clock.advance(2 * FLUSH_MS)  # the thread takes that long to begin

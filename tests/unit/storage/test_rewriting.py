@@ -1,0 +1,233 @@
+"""After a failed flush: pages that count as clean though the disk does not have them."""
+
+import errno
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from raylog.actors.simulation import volume
+from raylog.storage.disk import Writable
+from raylog.storage.log import Log, LogConfig
+from raylog.wire.errors import KafkaStorageError
+from raylog.wire.records import iter_batches
+from tests.support.disk import FaultyDisk
+from tests.support.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
+
+
+@pytest.fixture(autouse=True)
+def _evicted_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(volume, "EVICTED", 0.0)
+
+
+def failed(disk: FaultyDisk, *, flushed: int = 2, unflushed: int = 3, **settings: int) -> Log:
+    """A log whose second flush failed."""
+    log = open_log(disk, **settings)
+    for _ in range(flushed):
+        append(log, batch())
+    flush(log)
+    checkpoint(log)
+    for _ in range(unflushed):
+        append(log, batch())
+    fail_flush(disk, log)
+    return log
+
+
+def fail_flush(disk: FaultyDisk, log: Log, path: str = ".log") -> None:
+    disk.fail("fdatasync", errno.EIO, path=path)
+    with pytest.raises(KafkaStorageError, match="flush"):
+        flush(log)
+    disk.heal()
+
+
+def offsets(log: Log) -> list[int]:
+    """Of all batches, as they are read."""
+    found: list[int] = []
+    while (slice_ := log.read(len(found), 10_000, log.log_end_offset)) and slice_.length:
+        found += [header.base_offset for header, _ in iter_batches(log.load(slice_))]
+    return found
+
+
+@pytest.mark.parametrize("segment_bytes", [10_000, 300])
+@pytest.mark.parametrize("in_another_process", [False, True])
+def test_what_counts_as_flushed_is_on_the_disk(
+    segment_bytes: int, in_another_process: bool
+) -> None:
+    disk = FaultyDisk()
+    log = failed(disk, segment_bytes=segment_bytes)
+    if in_another_process:
+        disk.kill()
+    else:
+        log.close()
+    log = open_log(disk, segment_bytes=segment_bytes)
+    append(log, batch())
+    flush(log)
+    assert (log.recovery_point, log.is_whole) == (6, True)
+    disk.evict()
+    assert offsets(log) == list(range(6))
+    disk.crash(random.Random(1))
+    assert offsets(open_log(disk, segment_bytes=segment_bytes)) == list(range(6))
+
+
+@pytest.mark.parametrize("flush_fails_at", ["the name of the directory", "the last segment"])
+def test_a_log_that_never_was_durable_is_written_anew(flush_fails_at: str) -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch())
+    call = "fsync_dir" if flush_fails_at == "the name of the directory" else "fdatasync"
+    disk.fail(call, errno.EIO)
+    with pytest.raises(KafkaStorageError, match="flush"):
+        flush(log)
+    log.close()
+    log = open_log(disk)
+    flush(log)
+    disk.crash(random.Random(2))
+    assert offsets(open_log(disk)) == [0]
+
+
+def test_what_memory_has_let_go_of_is_missed() -> None:
+    """Everything that the log had at the failure, not only what a checkpoint knew of."""
+    disk = FaultyDisk()
+    log = failed(disk)
+    log.close()
+    disk.evict()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.held, log.is_whole) == (2, 5, False)
+    disk.kill()
+    assert not open_log(disk).is_whole
+
+
+def test_segments_that_a_checkpoint_knew_to_be_written_are_scanned() -> None:
+    settings = {"segment_bytes": 600, "index_checkpoint_bytes": 1}
+    disk = FaultyDisk()
+    log = open_log(disk, **settings)
+    for _ in range(8):
+        append(log, batch())
+    checkpoint(log)
+    fail_flush(disk, log, path=log.segments[1])
+    end = int(log.segments[1].removesuffix(".log"))
+    assert 0 < end < 8
+    disk.kill()
+    disk.evict()
+    for _ in range(2):
+        log = open_log(disk, **settings)
+        assert (log.log_end_offset, log.held) == (end, 8)
+        disk.kill()
+
+
+def test_what_is_durable_is_not_written_again_and_holes_stay() -> None:
+    disk = FaultyDisk()
+    log = failed(disk)
+    log.close()
+    path = f"{DIRECTORY}/{log.segments[0]}"
+    used, size = disk.used, len(disk.contents(path))
+    written: list[int] = []
+    original = disk.pwritev
+
+    def pwritev(fd: int, buffers: Sequence[Writable], position: int, /) -> int:
+        if disk._open[fd][1].endswith(".log"):
+            written.append(position)
+        return original(fd, buffers, position)
+
+    disk.pwritev = pwritev  # type: ignore[method-assign]  # to see where it writes
+    log = open_log(disk)
+    durable = log.read(0, 10_000, 2)
+    assert durable is not None
+    assert written == [durable.length]
+    assert (disk.used, len(disk.contents(path))) == (used, size)
+
+
+@pytest.mark.parametrize(
+    ("call", "path"),
+    [
+        ("open", "unflushed"),
+        ("open", ".log"),
+        ("pread", ".log"),
+        ("ftruncate", ".log"),
+        ("pwritev", ".log"),
+        ("fdatasync", ".log"),
+        ("fsync_dir", ""),
+        ("fdatasync", "state"),
+        ("rename", "state"),
+        ("unlink", "unflushed"),
+    ],
+)
+def test_a_log_stays_closed_until_it_is_written_anew(call: str, path: str) -> None:
+    disk = FaultyDisk()
+    failed(disk).close()
+    for _ in range(2):
+        disk.fail(call, errno.EIO, path=path)
+        with pytest.raises(OSError, match="Input/output"):
+            open_log(disk)
+        disk.heal()
+        assert disk.open_descriptors == 0
+    assert "unflushed" in disk.listdir(str(DIRECTORY))
+    log = open_log(disk)
+    flush(log)
+    assert "unflushed" not in disk.listdir(str(DIRECTORY))
+    disk.evict()
+    assert offsets(log) == list(range(5))
+
+
+def test_who_cannot_leave_a_note_says_so() -> None:
+    disk = FaultyDisk()
+    log = failed(FaultyDisk())
+    assert log.flush_failed
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("open", errno.EROFS, times=10, path="unflushed")
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="flush"):
+        flush(log)
+    log.close()
+    disk.heal()
+    assert log.flush_failed
+    config = LogConfig(delete=True, compact=False)
+    log = Log.open(DIRECTORY, config, disk, now_ms=NOW_MS, flush_failed=True)
+    flush(log)
+    disk.evict()
+    assert offsets(log) == [0]
+
+
+def test_a_note_that_comes_at_the_close_is_in_time() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("open", errno.EMFILE, path="unflushed")
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="flush"):
+        flush(log)
+    log.close()
+    log = open_log(disk)
+    flush(log)
+    disk.evict()
+    assert offsets(log) == [0]
+
+
+def test_a_close_whose_flush_fails_leaves_a_note() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        log.close()
+    log = open_log(disk)
+    flush(log)
+    disk.evict()
+    assert offsets(log) == [0]
+
+
+def test_a_note_goes_with_the_log() -> None:
+    disk = FaultyDisk()
+    failed(disk).delete()
+    assert disk.listdir(str(DIRECTORY)) == []
+
+
+def test_a_log_without_a_state_file_is_written_anew_as_a_whole() -> None:
+    disk = FaultyDisk()
+    failed(disk).close()
+    disk.unlink(f"{DIRECTORY}/state")
+    log = open_log(disk)
+    flush(log)
+    disk.evict()
+    assert offsets(log) == list(range(5))
