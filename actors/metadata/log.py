@@ -5,6 +5,7 @@
 | `log`        | frames: promises of epochs to controllers, entries, cuts of entries before |
 | `snapshot`   | one frame `[offset, epoch, count]`, then `count` frames of one record each |
 | `*.new`      | either of them being written; renamed when complete                        |
+| `unflushed`  | nothing: a sync failed, the log is written anew when it is opened          |
 
 A frame is length of the payload (u32), CRC-32 of all that follows (u32), how much of the file was
 synced when it was written (u64), payload (msgpack). An entry holds the records of one decision, so
@@ -32,7 +33,9 @@ from raylog.actors.metadata.records import (
     newest_version,
     voters_in,
 )
-from raylog.storage.disk import Disk
+from raylog.storage.disk import Disk, remove
+from raylog.storage.layout import UNFLUSHED_FILE
+from raylog.storage.rewriting import note_failed_flush
 from raylog.wire.errors import KafkaStorageError
 
 _FRAME = struct.Struct(">IIQ")
@@ -85,6 +88,8 @@ class MetadataLog:
         self._load_snapshot()
         self._fd = disk.open(str(directory / "log"), create=True)
         self._load_log()
+        if UNFLUSHED_FILE in disk.listdir(str(directory)):
+            self._write_anew()
         self._named: list[tuple[int, Voters]] = []
         """(offset of the entry, -1 for the snapshot; voter set that it names), the latest last."""
         self._find_voters()
@@ -163,9 +168,16 @@ class MetadataLog:
         return found
 
     def sync(self) -> None:
-        """Make everything written durable, the file's name included. Blocking."""
+        """Make everything written durable, the file's name included. Blocking.
+
+        OSError: then what was written may be in memory only, whatever a later call says.
+        """
         end = self._end
-        self._disk.fdatasync(self._fd)
+        try:
+            self._disk.fdatasync(self._fd)
+        except OSError:
+            note_failed_flush(self._disk, str(self._directory))
+            raise
         self._synced_bytes = end
         if not self._names_are_durable:
             self._disk.fsync_dir(str(self._directory))
@@ -218,6 +230,15 @@ class MetadataLog:
         before = self.entries[at - 1] if at else self.snapshot
         agrees = (before.epoch, _end_of(before)) == (snapshot.epoch, snapshot.offset)
         return self.entries[at:] if agrees else []
+
+    def _write_anew(self) -> None:
+        """Put a copy of what was read in place of a log that may be in memory only."""
+        payloads = [payload for payload, _ in _frames(_contents(self._disk, self._fd))]
+        fd = self._replace("log", payloads)
+        self._disk.close(self._fd)
+        self._fd = fd
+        self._end = self._synced_bytes = self._disk.size(fd)
+        remove(self._disk, str(self._directory / UNFLUSHED_FILE))
 
     def close(self) -> None:
         """Give the descriptor back."""

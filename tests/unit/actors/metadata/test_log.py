@@ -317,3 +317,21 @@ def test_a_snapshot_of_a_newer_build_is_refused_by_name(disk: FaultyDisk) -> Non
     said = f"{DIRECTORY}/snapshot has records of version {VERSION + 1}, this build knows"
     with pytest.raises(KafkaStorageError, match=said):
         reopened(disk)
+
+
+def test_after_a_failed_sync_the_log_is_written_anew() -> None:
+    disk = FaultyDisk()
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(1)
+    log.sync()
+    log.append([entry(0, 1)])
+    disk.fail("fdatasync", errno.EIO)
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    again = MetadataLog(DIRECTORY, disk)
+    assert again.next_offset == 1
+    again.sync()
+    disk.crash(random.Random(1))
+    found = MetadataLog(DIRECTORY, disk)
+    assert (found.next_offset, found.promised_epoch) == (1, 1)
+    assert "unflushed" not in disk.listdir(str(DIRECTORY))
