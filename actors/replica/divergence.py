@@ -39,8 +39,13 @@ def cut_at_divergence(
 
 
 def unless_all_goes(cut: Cut, log_start_offset: int, leader_start_offset: int) -> Cut:
-    """The cut; or, if it leaves nothing, one that begins anew where the leader's log does."""
-    if cut.offset <= log_start_offset:
+    """The cut; or, if it leaves nothing, one that begins anew where the leader's log does.
+
+    A cut at the follower's own log start goes back no further, as in Apache Kafka. What was before
+    it was committed, and is deleted here; the leader may not have deleted it yet. An in-sync
+    follower that went back to the leader's log start would lack committed records for a while.
+    """
+    if cut.offset < log_start_offset:
         return Cut(leader_start_offset, anew=True)
     return cut
 
@@ -54,7 +59,9 @@ def cut_out_of_range(
     records that the follower never had.
     """
     if leader_end_offset < log_end_offset:
-        return unless_all_goes(Cut(leader_end_offset), log_start_offset, leader_start_offset)
+        if leader_end_offset <= log_start_offset:
+            return Cut(leader_start_offset, anew=True)
+        return Cut(leader_end_offset)
     if leader_start_offset > log_end_offset:
         return Cut(leader_start_offset, anew=True)
     return None

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
-from raylog.actors.replica.divergence import Cut, cut_at_divergence, cut_out_of_range
+from raylog.actors.replica.divergence import (
+    Cut,
+    cut_at_divergence,
+    cut_out_of_range,
+    unless_all_goes,
+)
 from raylog.storage.epochs import LeaderEpochs
 
 END, HIGH_WATERMARK = 30, 12
@@ -56,3 +63,60 @@ def test_nothing_is_kept_of_a_log_that_begins_behind_the_leaders_end() -> None:
 def test_an_epoch_that_is_newer_than_the_leaders_goes() -> None:
     epochs = LeaderEpochs([(3, 10), (99, 22)])
     assert cut_at_divergence(epochs, 30, 30, -1, -1) == Cut(22)
+
+
+@pytest.mark.parametrize(
+    ("at", "leader_start", "cut"),
+    [
+        (14, 7, Cut(14)),
+        (13, 7, Cut(13)),  # what was before the log start was committed, and is deleted here
+        (13, 13, Cut(13)),
+        (13, 15, Cut(13)),  # asked again, the leader says that it begins later
+        (12, 7, Cut(7, anew=True)),  # after an unclean election: all goes, and comes anew
+    ],
+)
+def test_a_cut_at_the_log_start_goes_back_no_further(at: int, leader_start: int, cut: Cut) -> None:
+    assert unless_all_goes(Cut(at), log_start_offset=13, leader_start_offset=leader_start) == cut
+
+
+entries = st.lists(st.integers(1, 4), min_size=1, max_size=5)
+
+
+@given(st.data())
+def test_what_is_committed_is_never_cut(data: st.DataObject) -> None:
+    """Replicas with the same committed records, each with its own end and log start.
+
+    The follower's log ends beyond `committed` with epochs that the leader may not have, and begins
+    anywhere before it. A cut leaves the end at or above it, and ends the divergence at some time.
+    """
+    lengths = data.draw(entries, "records of epochs 0, 1 and so on")
+    starts = [sum(lengths[:epoch]) for epoch in range(len(lengths))]
+    committed = sum(lengths)
+    newer = len(lengths)
+    tail = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=4)
+    logs = []
+    for parity in (0, 1):  # each epoch has one leader: who does not have it from there, lacks it
+        epochs = LeaderEpochs(enumerate(starts))
+        end = committed
+        for number, (count, noted) in enumerate(data.draw(tail, "uncommitted")):
+            if count or noted:
+                epochs.assign(newer + 2 * number + parity, end)
+            end += count
+        start = data.draw(st.integers(0, committed), "log start")
+        epochs.truncate_from_start(start)
+        logs.append((epochs, start, end))
+    (leader, leader_start, leader_end), (follower, start, end) = logs
+    for _ in range(20):
+        last = follower.latest
+        epoch, epoch_end = leader.end_offset_for(last, leader_end)
+        if last < 0 or last == leader.latest or (epoch >= last and epoch_end >= end):
+            break
+        cut = unless_all_goes(
+            cut_at_divergence(follower, end, committed, epoch, epoch_end), start, leader_start
+        )
+        end = cut.offset
+        follower.truncate_from_end(0 if cut.anew else end)
+        start = end if cut.anew else start
+        assert end >= committed
+    else:
+        pytest.fail("the follower cuts for ever")
