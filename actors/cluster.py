@@ -128,6 +128,16 @@ def identities(data: Path) -> dict[int, Identity]:
     return found
 
 
+def nameless(data: Path) -> list[Path]:
+    """Brokers' directories in `data` that hold something, and do not say whose they are."""
+    return [
+        directory
+        for directory in sorted(data.glob(f"{_PREFIX}*"))
+        if read_identity(directory) is None
+        and any(one.parent.name in ("topics", "metadata") for one in directory.glob("*/*"))
+    ]
+
+
 async def start_cluster(
     runtime: Runtime, plan: ClusterPlan, timeout_ms: int = READY_TIMEOUT_MS
 ) -> list[BrokerStatus]:

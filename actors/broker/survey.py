@@ -87,6 +87,7 @@ def found_broker(
         metadata_epoch=max(one.epoch for one in known),
         replicas=replicas,
         followed=data.followed,
+        voters=tuple(broker_id for broker_id, _ in data.identity.voters),
     )
 
 

@@ -59,6 +59,8 @@ class FoundBroker:
     replicas: tuple[FoundReplica, ...]
     followed: Followed = field(default_factory=Followed)
     """What it has noted of the metadata that it followed."""
+    voters: tuple[int, ...] = ()
+    """The brokers that it knew to hold the metadata."""
 
     @property
     def followed_to(self) -> Position:

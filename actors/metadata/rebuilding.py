@@ -101,6 +101,8 @@ class PlannedPartition:
     """Broker id to (last epoch, log end) of its copy."""
     is_whole: bool = True
     """Whether the leader's log is; one that is not leads only after an unclean election."""
+    offsets: int = 0
+    """From the leader's log start to its end: as many records, but for what was compacted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,8 @@ class Choices:
     """Whether partitions of which there is no copy begin empty."""
     partitions: Mapping[str, int] = field(default_factory=dict)
     """How many partitions topics have, at least."""
+    without: frozenset[int] = frozenset()
+    """Brokers that are lost with all that only they had."""
 
 
 def plan_rebuild(
@@ -164,6 +168,7 @@ def plan_rebuild(
     planning = _Planning(brokers, choices, image, keeps=not newest)
     topics = planning.topics()
     planning.check_numbers()
+    planning.check_brokers()
     voters = brokers[: VOTERS_MAX if len(brokers) >= VOTERS_MAX else 1]
     noted = max(max(one.broker_epoch, one.metadata_offset) for one in brokers)
     if not newest:
@@ -430,6 +435,7 @@ class _Planning:
             epoch,
             ends,
             replica.is_whole,
+            replica.log_end_offset - replica.log_start_offset,
         )
 
     def _without_copy(
@@ -449,6 +455,19 @@ class _Planning:
         return PlannedPartition(partition, NO_LEADER, replicas, epoch, {})
 
     # ---- numbers -------------------------------------------------------------------------
+
+    def check_brokers(self) -> None:
+        """Tell of brokers that the cluster had and whose directories were not given."""
+        known = {one for broker in self._brokers for one in broker.voters}
+        if self._image is not None:
+            known |= self._image.brokers.keys()
+        missing = known - {*self._broker_ids} - self._choices.without
+        self.problems += [
+            f"broker {one} was in the cluster, and its directory was not given: this plan cannot "
+            "know of topics, partitions and records that only it has, and leaves them out. Give "
+            f"the directory too; if it is lost for good, --without {one}"
+            for one in sorted(missing)
+        ]
 
     def check_numbers(self) -> None:
         """Tell of epochs and offsets that no cluster has reached: what goes on above would not fit.

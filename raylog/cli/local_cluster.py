@@ -64,8 +64,15 @@ class Wanted:
 
 def count_brokers(data: Path, asked: int | None) -> int:
     """How many brokers to start: as many as were asked for, and never fewer than have data."""
-    from raylog.actors.cluster import identities
+    from raylog.actors.cluster import identities, nameless
 
+    lost = nameless(data.absolute())
+    if asked is None and lost:
+        raise CommandFailed(
+            f"{lost[0]} holds a broker's data, and its meta.json is missing: without it this would "
+            "start the other brokers only",
+            "Restore the file; with --brokers the broker says what it has to hold",
+        )
     known = sorted(identities(data.absolute()))
     if asked is not None and asked < len(known):
         raise CommandFailed(

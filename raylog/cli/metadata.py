@@ -81,6 +81,14 @@ def rebuild(
             help="How many partitions a topic had, where that is not known; repeatable.",
         ),
     ] = None,
+    without: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--without",
+            metavar="BROKER",
+            help="A broker whose directory is lost for good, and all that only it had; repeatable.",
+        ),
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")
     ] = False,
@@ -108,7 +116,13 @@ def rebuild(
             f"{data} holds no broker's directory",
             "Name the folder of `raylog up` with --data, or the brokers' directories themselves",
         )
-    choices = _choices(names or [], exclude or [], partitions or [], accept_missing=accept_missing)
+    choices = _choices(
+        names or [],
+        exclude or [],
+        partitions or [],
+        accept_missing=accept_missing,
+        without=without or [],
+    )
     with _held(paths) as held:
         copies = _copies(held, start)
         best = best_copy(copies)
@@ -135,6 +149,7 @@ def _choices(
     partitions: Sequence[str],
     *,
     accept_missing: bool,
+    without: Sequence[int],
 ) -> Choices:
     from raylog.actors.metadata.rebuilding import Choices
 
@@ -147,6 +162,7 @@ def _choices(
         partitions={
             topic: _count(text) for topic, text in parse_pairs(partitions, "--partitions").items()
         },
+        without=frozenset(without),
     )
 
 
@@ -185,7 +201,8 @@ def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
             if identity is None:
                 raise CommandFailed(
                     f"{path / 'meta.json'} is missing: whose directory this is cannot be told",
-                    "Restore the file, or leave the directory out",
+                    "Restore the file, or write it: `raylog up` on the directory says what. To "
+                    "leave the directory out would lose all that only it has",
                 )
             one = DataDirectory(path, identity, fsync=True)
             stack.callback(one.close)
@@ -271,7 +288,7 @@ def _show(plan: RebuildPlan) -> None:
     )
     print_table(
         None,
-        ["topic", "id", "partitions#", "copies#", "settings"],
+        ["topic", "id", "partitions#", "copies#", "offsets#", "settings"],
         [_topic_row(topic) for topic in plan.topics],
     )
     notable = [
@@ -282,7 +299,7 @@ def _show(plan: RebuildPlan) -> None:
     ]
     if notable:
         print_table(
-            "Partitions whose copies differ",
+            "Partitions that need attention",
             ["topic", "partition#", "leader#", "broker: epoch, log end", "note"],
             notable,
         )
@@ -299,6 +316,7 @@ def _topic_row(topic: PlannedTopic) -> tuple[object, ...]:
         to_base64(topic.topic_id),
         len(topic.partitions),
         max(len(one.replicas) for one in topic.partitions),
+        sum(one.offsets for one in topic.partitions),
         settings or "none of its own" if topic.settings_known else f"not known: {settings}",
     )
 

@@ -92,6 +92,15 @@ def test_as_many_brokers_start_as_have_data(tmp_path: Path) -> None:
     assert count_brokers(tmp_path, 3) == 3
 
 
+def test_a_broker_that_lost_its_name_is_not_left_out(tmp_path: Path) -> None:
+    (tmp_path / "broker-1" / "topics").mkdir(parents=True)
+    assert count_brokers(tmp_path, None) == 1
+    (tmp_path / "broker-1" / "topics" / "t-0").mkdir()
+    with pytest.raises(CommandFailed, match=r"broker-1 holds a broker's data, and its meta.json"):
+        count_brokers(tmp_path, None)
+    assert count_brokers(tmp_path, 2) == 2
+
+
 @pytest.mark.parametrize(
     ("size", "text"),
     [(-1, "?"), (0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -310,3 +311,15 @@ def test_an_older_copy_of_the_metadata_is_put_to_use_for_what_it_knows() -> None
 
 def test_a_broker_that_never_registered_is_not_registered() -> None:
     assert image_of(broker(0, replica(), epoch=-1)).brokers == {}
+
+
+def test_a_broker_that_was_not_given_has_to_be_given_up() -> None:
+    """Topics that only it has are in no plan."""
+    found = [replace(broker(0, replica()), voters=(0, 1))]
+    left = image_of(broker(0), broker(2))
+    plan = plan_rebuild(found, Choices(), "new", left)
+    assert [one.split(",")[0] for one in plan.problems] == [
+        "broker 1 was in the cluster",
+        "broker 2 was in the cluster",
+    ]
+    assert not plan_rebuild(found, Choices(without=frozenset((1, 2))), "new", left).problems
