@@ -52,6 +52,8 @@ class Observer:
         """Whether a leader may lack what was committed."""
         self.rewritten: set[TopicId] = set()
         """Topics whose replicas may differ: each deletes and compacts for itself."""
+        self.told_ends: dict[PartitionKey, Callable[[int, int], None]] = {}
+        """Who is told, by partition, where a broker's log ends after each step of its machine."""
         self._machines: dict[int, _Known] = {}
         self._leaders: dict[tuple[PartitionKey, int], int] = {}
         self._starts: dict[int, tuple[Partition, int]] = {}
@@ -108,6 +110,8 @@ class Observer:
         ):
             self._check_members(known)
         known.high_watermark, known.leader_epoch = high_watermark, epoch
+        if known.key in self.told_ends:
+            self.told_ends[known.key](machine.broker_id, machine.log_end_offset)
 
     def _told(self, known: _Known, told: PartitionLeadership) -> None:
         machine = known.machine

@@ -160,7 +160,7 @@ class KeyWriter(LogClient):
             self._succeed()
         pairs = [self._pair() for _ in range(self.random.choice((1, 2, 3)))]
         for key, value in pairs:
-            self._ledger.writing(key, value)
+            self._ledger.writing(key, value, int(self.asking.runtime.monotonic_ms()))
         base_offset = await self._insist(pairs)
         for at, (key, value) in enumerate(pairs):
             self._ledger.written(key, value, base_offset + at if base_offset >= 0 else -1)

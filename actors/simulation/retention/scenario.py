@@ -24,6 +24,7 @@ from raylog.actors.simulation.scenario import LOST, SERVED_AGAIN_S, Plan, Simula
 AGED, CUT, KEYED = "aged", "cut", "keyed"
 RETENTION_MS = (3_000, 5_000)
 EXPIRATION_MS = 8_000
+DELETE_RETENTION_MS = 1_000
 CHECK_MS = 400
 IDLE_S = 12.0
 """Longer than producers are known for."""
@@ -42,7 +43,7 @@ COMPACTED = {
     **SMALL,
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.01",
-    "delete.retention.ms": "1000",
+    "delete.retention.ms": str(DELETE_RETENTION_MS),
 }
 LAST_READERS = 980
 
@@ -80,9 +81,12 @@ class RetentionSimulation(Simulation):
             DeletedLedger(AGED, aged, 0, ACKS_ALL, retention_ms=self._retention_ms),
             DeletedLedger(CUT, cut, 0, ACKS_ALL),
         ]
-        self._keyed = [KeyedLedger(KEYED, keyed, 0, ACKS_ALL)]
+        self._keyed = [
+            KeyedLedger(KEYED, keyed, 0, ACKS_ALL, delete_retention_ms=DELETE_RETENTION_MS)
+        ]
         self.ledgers = [Ledger(name, one, 0, ACKS_ALL) for name, one in ((AGED, aged), (CUT, cut))]
         self.observer.rewritten.update((aged, cut, keyed))
+        self.observer.told_ends[(keyed, 0)] = self._keyed_ends_at
 
     async def _make(self, name: str, configs: Mapping[str, str | None]) -> TopicId:
         replicas = self.random.choice((2, 3, 3))
@@ -102,6 +106,11 @@ class RetentionSimulation(Simulation):
             self.cluster.runtime.start(one.run(pause_s), "client")
         self.cluster.runtime.start(self.operator.run(), "operator")
         self.cluster.runtime.start(self._look_at_starts(), "looking at log starts")
+
+    def _keyed_ends_at(self, broker_id: int, log_end_offset: int) -> None:
+        now_ms = int(self.cluster.runtime.monotonic_ms())
+        for ledger in self._keyed:
+            ledger.ends_at(broker_id, log_end_offset, now_ms)
 
     async def _look_at_starts(self) -> None:
         """No replica's log begins behind what has to be there."""
