@@ -16,7 +16,7 @@ WRITTEN_MS, DELETE_RETENTION_MS = 5_000, 1_000
 
 def deleted() -> KeyedLedger:
     """A key with a value, then a tombstone; both were acknowledged."""
-    ledger = KeyedLedger("t", TopicId("id"), 0, ACKS_ALL, delete_retention_ms=DELETE_RETENTION_MS)
+    ledger = KeyedLedger("t", TopicId(b"id"), 0, ACKS_ALL, delete_retention_ms=DELETE_RETENTION_MS)
     ledger.writing(KEY, b"old", 1_000)
     ledger.written(KEY, b"old", OLD_AT)
     ledger.writing(KEY, None, WRITTEN_MS)
