@@ -397,6 +397,7 @@ class BrokerActor:
             known.epoch,
             known.metadata_id,
             known.nonce,
+            known.offset,
         )
         update: MetadataUpdate = await self._controller.insist(
             "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS

@@ -446,8 +446,11 @@ class ControllerActor:
         if term.first_recent <= asked.offset <= term.committed:
             end, records = term.told_at_once(asked.offset)
             return MetadataUpdate(asked.offset, end, records)
-        # An older one does as well if not much has come since, all of which can be told.
-        least = max(term.first_recent, term.machine.image.offset - RECENT_RECORDS_MAX // 2)
+        # An older one does as well if not much has come since, all of which can be told, and if the
+        # broker has not followed more of it before.
+        newest = term.machine.image.offset
+        far = max(term.first_recent, newest - RECENT_RECORDS_MAX // 2, asked.followed_offset)
+        least = min(far, newest)
         encoded = await term.snapshots.take(least)
         await term.until_committed(encoded.offset)
         if self._term is not term:

@@ -121,6 +121,9 @@ class Follow(NamedTuple):
     """Of the metadata followed so far."""
     nonce: int = 0
     """Of that controller epoch."""
+    followed_offset: int = 0
+    """Up to where the broker has followed it; `offset` is 0 after a restart. A snapshot that ends
+    before it could not be told from metadata that has lost records."""
 
 
 @distinct

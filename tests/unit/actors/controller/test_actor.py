@@ -37,6 +37,7 @@ from raylog.actors.controller.api import (
     UpdateFeatures,
 )
 from raylog.actors.metadata import snapshots
+from raylog.actors.metadata.followed import require_agreement
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -289,6 +290,41 @@ def test_a_snapshot_is_encoded_once_for_all_who_need_it_and_changes_no_more(
 
     monkeypatch.setattr(snapshots, "SLICE_RECORDS", 1)
     monkeypatch.setattr(snapshots, "encode_record", encode)
+    scenario(story)
+
+
+def test_a_snapshot_goes_as_far_as_the_broker_has_followed_before_its_restart() -> None:
+    """One that is kept for others would look like metadata that has lost records."""
+
+    async def story(world: World) -> None:
+        await world.broker()
+        serving = world.term()
+        serving.recent.clear()
+        first: MetadataUpdate = await world.call("follow", Follow(4, 0, 0))
+        await world.call("create_topics", CreateTopics([NewTopic("later", 1, 1)]))
+        followed = serving.machine.image.followed
+        asked = Follow(
+            1, 0, 0, followed.epoch, followed.metadata_id, followed.nonce, followed.offset
+        )
+        update: MetadataUpdate = await world.call("follow", asked)
+        assert (first.from_offset, update.from_offset) == (-1, -1)
+        assert first.to_offset < followed.offset <= update.to_offset
+        image = MetadataImage()
+        take_in(image, update)
+        require_agreement(1, followed, image)
+
+    scenario(story)
+
+
+def test_a_broker_that_has_followed_more_than_there_is_gets_what_there_is() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        serving = world.term()
+        serving.recent.clear()
+        end = serving.machine.image.offset
+        update: MetadataUpdate = await world.call("follow", Follow(1, 0, 0, followed_offset=1_000))
+        assert (update.from_offset, update.to_offset) == (-1, end)
+
     scenario(story)
 
 
