@@ -97,6 +97,10 @@ class Past(NamedTuple):
     unanswered: tuple[str, ...] = ()
 
 
+class DirectoryInUse(KafkaStorageError):
+    """Another process has locked the data directory."""
+
+
 class IdentityDamaged(KafkaStorageError):
     """The file is there and says nothing."""
 
@@ -422,4 +426,4 @@ def _locked(disk: Volume, path: Path) -> int:
     try:
         return disk.lock(str(path))
     except BlockingIOError:
-        raise KafkaStorageError(f"{path.parent} is in use by another broker process") from None
+        raise DirectoryInUse(f"{path.parent} is in use by another broker process") from None

@@ -192,7 +192,7 @@ def _topic_id(text: str, option: str) -> TopicId:
 @contextlib.contextmanager
 def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
     """The directories, locked: no broker runs on them meanwhile."""
-    from raylog.actors.broker.identity import DataDirectory, read_identity
+    from raylog.actors.broker.identity import DataDirectory, DirectoryInUse, read_identity
 
     with contextlib.ExitStack() as stack:
         held: list[DataDirectory] = []
@@ -204,7 +204,10 @@ def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
                     "Restore the file, or write it: `raylog up` on the directory says what. To "
                     "leave the directory out would lose all that only it has",
                 )
-            one = DataDirectory(path, identity, fsync=True)
+            try:
+                one = DataDirectory(path, identity, fsync=True)
+            except DirectoryInUse as used:
+                raise CommandFailed(str(used), "Stop the cluster first: raylog down") from used
             stack.callback(one.close)
             held.append(one)
         _check_together(held)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +21,8 @@ app = typer.Typer(
     no_args_is_help=True,
     help="The brokers that vote on metadata: how they stand, one more, one less.",
 )
+SILENT_MS = 10_000
+"""A voter that was not heard for longer is away."""
 Broker = Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")]
 Directory = Annotated[
     str | None,
@@ -56,7 +60,11 @@ def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
         ["broker#", "role", "epoch#", "end#", "lag#", "seen", "directory"],
         [(*list(row.values())[:5], ago(row["last_contact_ms"]), row["directory"]) for row in rows],
     )
-    print_done(_tolerance(len(quorum.voters)))
+    now_ms = time.time() * 1_000
+    silent = [
+        one.broker_id for one in quorum.voters if 0 <= one.last_contact_ms < now_ms - SILENT_MS
+    ]
+    print_done(_tolerance(len(quorum.voters), silent))
 
 
 @app.command()
@@ -167,9 +175,13 @@ def _tell(client: BlockingClient, done: str) -> None:
     print_done(f"{done}; {_tolerance(len(quorum.voters))}")
 
 
-def _tolerance(voters: int) -> str:
-    """How many voters may be lost."""
-    spare = (voters - 1) // 2
+def _tolerance(voters: int, silent: Sequence[int] = ()) -> str:
+    """How many voters may be lost, beside those that are away."""
+    spare = (voters - 1) // 2 - len(silent)
     names = "1 broker votes" if voters == 1 else f"{voters} brokers vote"
+    if silent:
+        gone = " and ".join(map(str, silent))
+        more = "no other one may" if spare <= 0 else f"{spare} more may"
+        return f"{names}, but {gone} was not heard for {SILENT_MS // 1_000} s: {more} be lost"
     lost = "none of them may be lost" if spare == 0 else f"{spare} of them may be lost"
     return f"{names}, {lost}"

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from raylog.cli.app import app
 from raylog.cli.failures import CommandFailed, explain
+from raylog.cli.quorum import _tolerance
 from raylog.client import BlockingClient, NewTopic
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import RequestTimedOut, VoterNotFound
@@ -69,6 +70,13 @@ def test_voters_are_shown_removed_and_added(shell: Shell) -> None:
     assert "2 brokers vote" in shell.run("add", "0")
     assert "3 brokers vote, 1 of them may be lost" in shell.run("add", "1")
     assert sorted(shell.voters()) == [0, 1, 2]
+
+
+def test_who_is_away_counts_as_lost() -> None:
+    assert _tolerance(3) == "3 brokers vote, 1 of them may be lost"
+    away = "3 brokers vote, but 1 was not heard for 10 s: no other one may be lost"
+    assert _tolerance(3, [1]) == away
+    assert _tolerance(5, [1]).endswith("1 more may be lost")
 
 
 def test_nobody_who_is_not_there_is_added_or_removed(shell: Shell) -> None:
