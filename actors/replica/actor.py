@@ -392,12 +392,12 @@ class ReplicaActor:
             request.reply(log_start_offset)
 
     async def _tell_log_start(self, partition: Partition, log_start_offset: int) -> None:
-        """Wait until all in sync have deleted as much (KIP-107)."""
+        """Wait until all who fetch, or may be in sync, have deleted as much (KIP-107)."""
         self._serving.tell_now(partition)
         deadline_ms = self._runtime.monotonic_ms() + DELETE_TIMEOUT_MS
         while not self._serving.log_starts_at(partition, log_start_offset):
             if self._runtime.monotonic_ms() > deadline_ms:
-                raise RequestTimedOut(f"not all in sync begin at {log_start_offset} yet")
+                raise RequestTimedOut(f"not all replicas begin at {log_start_offset} yet")
             await self._runtime.sleep(BUSY_WAIT_S)
             partition.machine.require_leader()
 

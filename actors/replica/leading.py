@@ -134,7 +134,7 @@ class LeaderProgress:
         self._counted = tuple(
             [
                 self._followers.get(one) or FollowerState("")
-                for one in (*self.isr, *self._joining)
+                for one in self.maximal_isr
                 if one != self._own
             ]
         )
@@ -195,6 +195,11 @@ class LeaderProgress:
             if state.log_end_offset < held:
                 held = state.log_end_offset
         return held
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """Whom the controller may have in sync by now."""
+        return (*self.isr, *self._joining)
 
     def has_enough(self, min_isr: int) -> bool:
         """Whether as many are in sync as min.insync.replicas demands of these replicas."""

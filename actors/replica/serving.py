@@ -187,13 +187,18 @@ class Serving:
             self._figures_timer = self._runtime.call_later(FIGURES_MS, self._tell_figures)
 
     def log_starts_at(self, partition: Partition, offset: int) -> bool:
-        """Whether the logs of all in sync begin at or behind an offset, as far as they told."""
+        """Whether the logs of all who may lead next begin at or behind an offset, as they told.
+
+        Those are the maximal in-sync replicas, and whoever else fetches: Apache Kafka waits for
+        every live replica, and one that is eligible may lead.
+        """
         progress = partition.machine.progress
-        members = set() if progress is None else {*progress.isr} - {partition.machine.broker_id}
         told = {
             session.broker_id: session.interests[partition.key].log_start_offset
             for session in partition.followers
         }
+        members = set(told) if progress is None else {*told, *progress.maximal_isr}
+        members.discard(partition.machine.broker_id)
         return all(told.get(one, -1) >= offset for one in members)
 
     def tell_now(self, partition: Partition) -> None:

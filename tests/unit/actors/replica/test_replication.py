@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
 from raylog.actors.replica.api import (
     DELETE_RECORDS,
     LATEST_TIMESTAMP,
@@ -17,7 +16,7 @@ from raylog.actors.replica.api import (
 )
 from raylog.actors.replica.upkeep import CHECKPOINT_TICKS, UPKEEP_MS
 from raylog.storage.checkpoint import Claims
-from raylog.wire.errors import ErrorCode, OffsetNotAvailable, RequestTimedOut
+from raylog.wire.errors import ErrorCode, OffsetNotAvailable
 from tests.support.logs import append, batch, marker
 from tests.support.replica_world import (
     SETTINGS,
@@ -331,43 +330,6 @@ def test_open_transactions_are_known_after_a_failover() -> None:
         for one in (1, 2, 3):
             assert world.replica(one).last_stable_offset == 7
             assert len(world.replica(one).log.aborted_transactions(0, 6)) == 1
-
-    run_world(scenario)
-
-
-def test_deleted_records_are_deleted_by_all_in_sync_before_the_answer() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        written = world.produce(1, batch(5), batch(5))
-        await world.pass_ms(60)
-        await written
-        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 7))
-        await world.pass_ms(10)
-        assert deleted.result() == 7
-        starts = [world.replica(one).log.log_start_offset for one in (1, 2, 3)]
-        assert starts == [7, 7, 7]
-
-    run_world(scenario)
-
-
-def test_a_deletion_waits_for_who_is_in_sync_only() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        written = world.produce(1, batch(5))
-        await world.pass_ms(60)
-        await written
-        await world.kill(3)
-        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
-        await world.pass_ms(1_000)
-        assert not deleted.done()
-        world.change(isr=(1, 2))
-        await world.publish()
-        await world.pass_ms(10)
-        assert deleted.result() == 5
-        world.change(isr=(1, 2, 3))
-        await world.publish()
-        late = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, -1))
-        await world.pass_ms(DELETE_TIMEOUT_MS + 100)
-        with pytest.raises(RequestTimedOut, match="begin at 5 yet"):
-            late.result()
 
     run_world(scenario)
 

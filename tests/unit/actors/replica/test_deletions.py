@@ -1,0 +1,77 @@
+"""DeleteRecords waits for the replicas that may lead next."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
+from raylog.actors.replica.api import DELETE_RECORDS
+from raylog.wire.errors import RequestTimedOut
+from tests.support.logs import batch
+from tests.support.replica_world import ReplicaWorld, run_world
+
+
+def test_deleted_records_are_deleted_by_all_in_sync_before_the_answer() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5), batch(5))
+        await world.pass_ms(60)
+        await written
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 7))
+        await world.pass_ms(10)
+        assert deleted.result() == 7
+        starts = [world.replica(one).log.log_start_offset for one in (1, 2, 3)]
+        assert starts == [7, 7, 7]
+
+    run_world(scenario)
+
+
+def test_a_deletion_waits_for_who_is_in_sync_only() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        await world.kill(3)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(1_000)
+        assert not deleted.done()
+        world.change(isr=(1, 2))
+        await world.publish()
+        await world.pass_ms(10)
+        assert deleted.result() == 5
+        world.change(isr=(1, 2, 3))
+        await world.publish()
+        late = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, -1))
+        await world.pass_ms(DELETE_TIMEOUT_MS + 100)
+        with pytest.raises(RequestTimedOut, match="begin at 5 yet"):
+            late.result()
+
+    run_world(scenario)
+
+
+def test_a_deletion_waits_for_who_may_be_in_sync_already() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        await world.kill(3)
+        world.change(isr=(1, 2))
+        await world.publish()
+        world.controller_fails = 1_000  # it takes every other proposal, and no answer comes
+        await world.start(3)
+        await world.pass_ms(500)
+        assert world.isr() == (1, 2, 3)
+        progress = world.replica(1).machine.progress
+        assert progress is not None
+        assert progress.isr == (1, 2)
+        await world.kill(3)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(1_000)
+        assert not deleted.done()
+        world.change(isr=(1, 2))
+        await world.publish()
+        await world.pass_ms(10)
+        assert deleted.result() == 5
+
+    run_world(scenario)
