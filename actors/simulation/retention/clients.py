@@ -122,6 +122,7 @@ class Deleter(LogClient):
 
     def __init__(self, cluster: Cluster, ledger: DeletedLedger, number: int) -> None:
         super().__init__(cluster, ledger, number)
+        self._cluster = cluster
         self._ledger = ledger
 
     async def go_on(self) -> None:
@@ -140,8 +141,20 @@ class Deleter(LogClient):
             except (*UNANSWERED, KafkaError):
                 await self.asking.pause()
             else:
-                ledger.deleted = max(ledger.deleted, target)
+                if not self._others_may_lead():
+                    ledger.deleted = max(ledger.deleted, target)
                 return
+
+    def _others_may_lead(self) -> bool:
+        """Whether a replica that is not in sync may lead next (KIP-966).
+
+        A deletion waits for live replicas, as in Apache Kafka (KIP-107). One that is away may be
+        eligible while fewer than min.insync.replicas are in sync: it lacks no committed record,
+        but has not heard of the deletion, which it takes back if it leads.
+        """
+        key = (self._ledger.topic_id, self._ledger.partition)
+        state = self._cluster.newest_image().partition(*key)
+        return state is not None and state.elr != ()
 
 
 class KeyWriter(LogClient):
