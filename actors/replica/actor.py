@@ -395,11 +395,15 @@ class ReplicaActor:
         """Wait until all who fetch, or may be in sync, have deleted as much (KIP-107)."""
         self._serving.tell_now(partition)
         deadline_ms = self._runtime.monotonic_ms() + DELETE_TIMEOUT_MS
-        while not self._serving.log_starts_at(partition, log_start_offset):
+        while True:
+            if self._partitions.get(partition.key) is not partition:
+                raise NotLeaderOrFollower(f"{partition.name} is closed here")
+            partition.machine.require_leader()
+            if self._serving.log_starts_at(partition, log_start_offset):
+                return
             if self._runtime.monotonic_ms() > deadline_ms:
                 raise RequestTimedOut(f"not all replicas begin at {log_start_offset} yet")
             await self._runtime.sleep(BUSY_WAIT_S)
-            partition.machine.require_leader()
 
     def _claim(self, request: LinkRequest) -> None:
         topic_id, index, epoch = request.header

@@ -8,7 +8,7 @@ import pytest
 
 from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
 from raylog.actors.replica.api import DELETE_RECORDS
-from raylog.wire.errors import RequestTimedOut
+from raylog.wire.errors import NotLeaderOrFollower, RequestTimedOut
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
 
@@ -73,5 +73,23 @@ def test_a_deletion_waits_for_who_may_be_in_sync_already() -> None:
         await world.publish()
         await world.pass_ms(10)
         assert deleted.result() == 5
+
+    run_world(scenario)
+
+
+def test_a_deletion_fails_when_the_replica_is_closed_meanwhile() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        await world.kill(3)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(10)
+        await world.nodes[1].actor.close_partitions(list(world.keys), False)
+        world.change(leader=2, isr=(2,))
+        await world.publish(2)  # it forgets the old leader, whose replica of it is closed
+        await world.pass_ms(100)
+        with pytest.raises(NotLeaderOrFollower, match="is closed here"):
+            deleted.result()
 
     run_world(scenario)
