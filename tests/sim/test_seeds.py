@@ -19,7 +19,7 @@ from raylog.actors.simulation.properties import (
 from raylog.actors.simulation.run import run_seed
 from tests.sim.seeds import first_seeds, never_taken, passed
 
-SEEDS = 200
+SEEDS = 120
 RARE = {Property.REFUSED_ABSENT, Property.LAGGARDS_STAY_OUT, Property.FLUSHED_KEPT}
 """Not looked at by every few seeds."""
 OF_OTHERS = OF_TRANSACTIONS | OF_GROUPS | OF_RETENTION | OF_DISASTERS

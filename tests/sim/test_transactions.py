@@ -14,7 +14,7 @@ from raylog.actors.simulation.run import run_seed
 from raylog.actors.simulation.scenario import Plan
 from tests.sim.seeds import first_seeds, never_taken, passed
 
-SEEDS = 60
+SEEDS = 40
 PLAN = Plan(kind=Kind.TRANSACTIONS)
 
 
