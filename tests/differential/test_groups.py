@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from bench.peers import ApacheKafka
 from raylog.testing import EmbeddedBroker
 from tests.conformance.tools import java_tools
 from tests.differential.golden import read
 from tests.differential.plain import differences
 from tests.differential.playing import SETTINGS, Transcripts, all_sessions, play
+from tests.differential.sampling import differing
 
 RECORDED = read()
 SESSIONS = [one for one in all_sessions() if one.name in RECORDED]
@@ -55,6 +55,4 @@ def test_there_are_enough() -> None:
 @pytest.mark.java
 def test_the_record_is_what_apache_kafka_says() -> None:
     java_tools()
-    with ApacheKafka(SETTINGS).run() as kafka:
-        found = play(kafka.address, SAMPLE, RECORDED)
-    assert {name: one for name, one in found.items() if one != RECORDED[name]} == {}
+    assert differing(play, SETTINGS, SAMPLE, RECORDED) == {}
