@@ -107,8 +107,9 @@ class Bench:
         return [json.loads(value) for value in values(self.bootstrap, topic)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def own_broker() -> Iterator[str]:
+    """A broker of the test's own: the examples name the same topics."""
     with EmbeddedBroker() as broker:
         yield broker.bootstrap
 
