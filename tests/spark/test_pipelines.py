@@ -325,7 +325,7 @@ def test_bad_records_behind_a_limit_are_dead_letters(bench: Bench, three: str) -
     assert [one.value for one in bench.records(f"{three}-bad")] == [b"bad"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def far(own_broker: str) -> Iterator[str]:
     """Another cluster."""
     with EmbeddedBroker() as broker:
