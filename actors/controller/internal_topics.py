@@ -139,7 +139,6 @@ class InternalTopicControl:
             for one in asked.partitions
             if one.replicas is not None
             and one.name in topics
-            and 0 <= one.partition < len(topics[one.name].partitions)
             and len(one.replicas) < len(topics[one.name].partitions[one.partition].replicas)
             and len(one.replicas) < self._settings.number(f"{_PREFIXES[one.name]}{_FACTOR}")
         }

@@ -213,7 +213,11 @@ class Appender:
         """Append when this turn of the event loop is over, with all that it brings."""
         self._queue.append(append)
         self._limit(append)
-        if not self._flush_is_due and self._in_flight is None:
+        if self._in_flight is None:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flush_is_due:
             self._flush_is_due = True
             self._runtime.call_later(0, self._flush)
 
@@ -276,9 +280,8 @@ class Appender:
                 self._owner.answer(one)
             elif one.committed is not None:
                 one.committed()
-        if self._queue and not self._flush_is_due:
-            self._flush_is_due = True
-            self._runtime.call_later(0, self._flush)
+        if self._queue:
+            self._flush_soon()
 
     def _refused(self, append: _Append, refusal: KafkaError) -> None:
         level = logging.DEBUG if self._refusals else logging.WARNING

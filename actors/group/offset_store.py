@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from raylog.actors.group.pending import PendingOffset, PendingOffsets, Producer, StoredOffset
+from raylog.actors.group.pending import PendingOffsets, Producer, StoredOffset
 from raylog.wire.internal.offsets import (
     LegacyOffsetCommitKey,
     LegacyOffsetCommitValue,
@@ -35,6 +35,11 @@ class OffsetChange:
     pending_before: int
     """What is pending below this number stands before it in the log."""
 
+    @property
+    def where(self) -> tuple[str, str, int]:
+        """Group, topic and partition."""
+        return self.key.group, self.key.topic, self.key.partition
+
     def commit(self) -> None:
         """Offsets that transactions wrote there before it will not count any more."""
         self.store.commit(self)
@@ -42,11 +47,6 @@ class OffsetChange:
     def revert(self) -> None:
         """Put back what was there."""
         self.store.revert(self)
-
-    def is_of(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether it is about this partition."""
-        key = self.key
-        return (key.partition, key.topic, key.group) == (partition, topic, group_id)
 
 
 class OffsetStore:
@@ -140,19 +140,20 @@ class OffsetStore:
 
         An offset that counts now overtakes those that other transactions wrote before it.
         """
-        for one in self.pending.end(producer_id, before):
-            if committed and not one.is_overtaken:
-                self._put_committed(one)
-                self.pending.overtake(one.group_id, one.topic, one.partition, one.number)
-
-    def _put_committed(self, one: PendingOffset) -> None:
-        """Remember a transaction's offset below what is not committed, which comes behind it."""
-        where = one.group_id, one.topic, one.partition
-        later = next((change for change in self._changes if change.is_of(*where)), None)
-        if later is None:
-            self.put(*where, one.stored)
-        else:
-            later.before = one.stored
+        ended = self.pending.end(producer_id, before)
+        if not ended or not committed:
+            return
+        # What is not committed yet comes behind the marker: the first of it for each partition.
+        later = {change.where: change for change in reversed(self._changes)}
+        for one in ended:
+            if one.is_overtaken:
+                continue
+            where = one.group_id, one.topic, one.partition
+            if (change := later.get(where)) is None:
+                self.put(*where, one.stored)
+            else:
+                change.before = one.stored
+            self.pending.overtake(*where, one.number)
 
     def revert_pending(self, numbers: Iterable[int]) -> None:
         """The log has refused these, and with them the groups that they alone would have made."""

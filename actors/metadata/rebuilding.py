@@ -316,7 +316,7 @@ class _Planning:
                 if replica.partition > PARTITION_MAX:
                     self.problems.append(
                         f"broker {broker.broker_id} has {replica.directory}: no topic has a "
-                        f"partition {replica.partition}. Move the directory away"
+                        f"partition {replica.partition}. " + _leave_out(broker, replica)
                     )
                     continue
                 found[replica.topic_id][replica.partition].append((broker, replica))
@@ -487,7 +487,7 @@ class _Planning:
                 )
             self.problems += [
                 f"broker {broker.broker_id} has {one.directory} with leader epoch {one.last_epoch}"
-                ", which no leader reaches: the log is damaged. Move the directory away"
+                ", which no leader reaches: the log is damaged. " + _leave_out(broker, one)
                 for one in broker.replicas
                 if one.last_epoch > EPOCH_MAX and one.topic_id not in self._choices.excluded
             ]
@@ -520,3 +520,11 @@ def _named(them: Sequence[object]) -> str:
     """Some of them, for a message, and how many there are."""
     shown = ", ".join(map(str, them[:NAMED_MAX]))
     return shown if len(them) <= NAMED_MAX else f"{shown} and {len(them) - NAMED_MAX} more"
+
+
+def _leave_out(broker: FoundBroker, replica: FoundReplica) -> str:
+    """How to rebuild without a directory that cannot be used."""
+    return (
+        f"Leave its topic out with --exclude {to_base64(replica.topic_id)}, or the broker: name "
+        f"the other brokers' directories, and --without {broker.broker_id}"
+    )
