@@ -14,6 +14,7 @@ import itertools
 import logging
 import os
 import socket
+from functools import partial
 from pathlib import Path
 
 from raylog.actors.broker.api import BrokerStatus
@@ -23,6 +24,7 @@ from raylog.actors.broker.describing import log_dir
 from raylog.actors.broker.effects import KeepStrays
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.followed import FollowedMetadata
+from raylog.actors.broker.handing_over import hand_over
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
@@ -84,7 +86,6 @@ from raylog.wire.uuids import random_uuid, to_base64
 log = logging.getLogger(__name__)
 FOLLOW_WAIT_MS = 30_000
 CALL_TIMEOUT_MS = 5_000
-HAND_OVER_MS = 10_000
 
 
 class BrokerActor:
@@ -286,7 +287,9 @@ class BrokerActor:
         if self._state in ("shutting down", "shut down"):
             return
         self._state = "shutting down"
-        await self._hand_over()
+        if self._broker_epoch >= 0 and self._settings.flag("controlled.shutdown.enable"):
+            ask = partial(self._heartbeat, -1, wants_shutdown=True)
+            await hand_over(self._runtime, ask, self._succession, self._ensure_controller)
         await self._family.end()
         await self._followed.note_now()
         try:
@@ -310,24 +313,6 @@ class BrokerActor:
     @property
     def _is_ending(self) -> bool:
         return self._state in ("shutting down", "shut down")
-
-    async def _hand_over(self) -> None:
-        """Have the controller move leadership away, while it answers."""
-        if self._broker_epoch < 0 or not self._settings.flag("controlled.shutdown.enable"):
-            return
-        deadline_ms = self._runtime.monotonic_ms() + HAND_OVER_MS
-        while self._runtime.monotonic_ms() < deadline_ms:
-            try:
-                answer = await self._heartbeat(-1, wants_shutdown=True)
-            except (PeerLost, PeerTimeout, ActorGone, KafkaError) as failure:
-                if not self._succession.is_shared or isinstance(failure, StaleBrokerEpoch):
-                    log.warning("stopping without the controller: %s", failure)
-                    return
-                await self._ensure_controller()
-            else:
-                if answer.should_shut_down:
-                    return
-            await self._runtime.sleep(0.05)
 
     # ---- the cluster ---------------------------------------------------------------------
 

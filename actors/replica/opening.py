@@ -9,37 +9,57 @@ from raylog.actors.ports import OpenPartition, PartitionKey
 from raylog.actors.replica import partition_files
 from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.partition_files import Checked
+from raylog.actors.replica.partition_files import Checked, names_in
 from raylog.storage.disk import Disk
 from raylog.storage.log import Log
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import KafkaError, KafkaStorageError
 
 log = logging.getLogger(__name__)
+
+Outcome = tuple[Log, Checked] | KafkaError | OSError
 
 
 def open_logs(
     asked: list[OpenPartition], disk: Disk, now_ms: int, flush_failed: frozenset[PartitionKey]
-) -> list[tuple[Log, Checked] | KafkaError | OSError]:
+) -> list[Outcome]:
     """Each log with what its directory says, or why it cannot be opened.
 
     `flush_failed`: those of which this process knows that what was not flushed is in doubt.
     """
-    opened = [
-        _open_log(one, disk, now_ms, (one.topic_id, one.partition) in flush_failed) for one in asked
+    failures = _make_directories(asked, disk)
+    return [
+        failures.get(one.directory)
+        or _open_log(one, disk, now_ms, (one.topic_id, one.partition) in flush_failed)
+        for one in asked
     ]
-    made = {
-        one.directory.rpartition("/")[0]
-        for one, outcome in zip(asked, opened, strict=True)
-        if isinstance(outcome, tuple) and outcome[1].is_made
-    }
-    for parent in made:
-        disk.fsync_dir(parent)  # that one is not there shall mean that it was lost
-    return opened
 
 
-def _open_log(
-    one: OpenPartition, disk: Disk, now_ms: int, flush_failed: bool
-) -> tuple[Log, Checked] | KafkaError | OSError:
+def _make_directories(asked: list[OpenPartition], disk: Disk) -> dict[str, OSError]:
+    """Make the directories that are new, and their names durable; returns why some are not.
+
+    That one is not there shall mean that it was lost. An empty one counts as new: whoever made it
+    may have failed before its name was durable.
+    """
+    failures: dict[str, OSError] = {}
+    new: dict[str, list[str]] = {}
+    for one in asked:
+        try:
+            if not names_in(disk, one.directory):
+                disk.mkdir(one.directory)
+                new.setdefault(one.directory.rpartition("/")[0], []).append(one.directory)
+        except OSError as failure:
+            failures[one.directory] = failure
+    for parent, directories in new.items():
+        try:
+            disk.fsync_dir(parent)
+        except OSError as failure:
+            failures |= dict.fromkeys(directories, failure)
+    for directory, why in failures.items():
+        log.error("cannot make %s: %s", directory, why)
+    return failures
+
+
+def _open_log(one: OpenPartition, disk: Disk, now_ms: int, flush_failed: bool) -> Outcome:
     config = partition_config(one.config).log
     try:
         checked = partition_files.check(one, disk)
@@ -66,8 +86,30 @@ def _open_log(
 
 
 def close_logs(partitions: list[Partition], delete: bool) -> None:
-    """Close logs; with `delete` their files go, too. KAFKA_STORAGE_ERROR."""
-    for partition in partitions:
+    """Close logs; with `delete` their files go, too.
+
+    One that fails does not keep the others: KAFKA_STORAGE_ERROR names all that failed.
+    """
+    failures = [why for one in partitions if (why := _close_log(one, delete)) is not None]
+    if failures:
+        raise KafkaStorageError(
+            f"{len(failures)} of {len(partitions)} logs are not closed: {'; '.join(failures)}"
+        )
+
+
+def _close_log(partition: Partition, delete: bool) -> str | None:
+    """Close one; returns why it failed. What is deleted need not be closed cleanly."""
+    directory = partition.log.directory
+    try:
         partition.close()
+    except (KafkaError, OSError) as failure:
+        log.error("cannot close %s: %s", directory, failure)
+        if not delete:
+            return f"{directory}: {failure}"
+    try:
         if delete:
             partition.log.delete()
+    except OSError as failure:
+        log.error("cannot delete the files in %s: %s", directory, failure)
+        return f"{directory}: {failure}"
+    return None

@@ -38,8 +38,6 @@ class Checked(NamedTuple):
 
     wanted: PartitionFile
     """What the file should say."""
-    is_made: bool
-    """Whether the directory was not there."""
     is_written: bool
     """Whether the file says so."""
 
@@ -139,15 +137,16 @@ class PartitionFiles:
 def check(one: OpenPartition, disk: Disk) -> Checked:
     """Before a log is opened: see that its directory is this partition's, and says so. Blocking.
 
+    The directory is there.
+
     Raises KafkaStorageError where the directory is another partition's, or the file of a newer
     build. A file that cannot be written keeps no log closed that is there. Where nothing of a log
     is, or it begins anew, OSError is raised: whoever opens it next must see what happened.
     """
-    names = _names(disk, one.directory)
+    names = names_in(disk, one.directory)
     has_log = holds_log(names or ())
     wanted = PartitionFile(one.topic, one.topic_id, one.partition, one.settings, noted=one.noted)
     try:
-        disk.mkdir(one.directory)
         found = _found(one, disk)
         if found is not None and not found.is_of(wanted):
             raise KafkaStorageError(
@@ -161,11 +160,11 @@ def check(one: OpenPartition, disk: Disk) -> Checked:
         if wanted.begun_anew or not has_log:
             raise
         _tell(one.directory, failure)
-        return Checked(wanted, names is None, False)
-    return Checked(wanted, names is None, True)
+        return Checked(wanted, False)
+    return Checked(wanted, True)
 
 
-def _names(disk: Disk, directory: str) -> list[str] | None:
+def names_in(disk: Disk, directory: str) -> list[str] | None:
     """What is in a directory; None if it is missing."""
     try:
         return disk.listdir(directory)
