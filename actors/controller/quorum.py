@@ -265,8 +265,9 @@ class VoterQuorum:
         known = [str(one) for one in sorted(histories) if not one.is_blank]
         if known:
             raise MetadataLost(
-                f"the metadata of cluster {self._cluster_id} is lost: no voter has any, but "
-                f"{'; '.join(known)}. {WAYS_OUT}"
+                f"the metadata is lost. {WAYS_OUT}. "
+                f"No voter of cluster {self._cluster_id} has any, but others have data of it: "
+                f"{'; '.join(known)}"
             )
         silent = sorted({*asked} - {one.broker_id for one in histories})
         if silent:

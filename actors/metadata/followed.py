@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from raylog.actors.metadata.image import MetadataImage
 
 WAYS_OUT = (
-    "Nothing is changed. Restore the directory that held the metadata, or make metadata from what "
-    "the brokers have with `raylog metadata rebuild` (docs/operations.md, Lost directories)"
+    "Restore the directory that held the metadata, or run `raylog metadata rebuild` "
+    "(docs/operations.md, Lost directories)"
 )
 
 
@@ -71,11 +71,14 @@ class DirectoryHistory(NamedTuple):
 
     def __str__(self) -> str:
         """For people."""
-        noted = f"has followed {self.followed}, " if self.followed.offset else ""
-        return (
-            f"broker {self.broker_id} {noted}had broker epoch {self.broker_epoch} and has "
-            f"{self.replicas} directories of partitions"
-        )
+        known = []
+        if self.replicas:
+            known.append(f"{self.replicas} partition{'' if self.replicas == 1 else 's'}")
+        if self.followed.offset:
+            known.append(f"metadata up to offset {self.followed.offset}")
+        elif self.broker_epoch >= 0:
+            known.append(f"broker epoch {self.broker_epoch}")
+        return f"broker {self.broker_id}: {', '.join(known) or 'new'}"
 
 
 def contradiction(noted: Followed, image: MetadataImage) -> str | None:
@@ -132,5 +135,6 @@ def require_agreement(broker_id: int, noted: Followed, image: MetadataImage) -> 
 def refusal(broker_id: int, why: str) -> MetadataRefused:
     """What a broker says, and is told, of metadata that is not its cluster's."""
     return MetadataRefused(
-        f"broker {broker_id} cannot follow the metadata that it is offered: {why}. {WAYS_OUT}"
+        f"broker {broker_id} cannot follow the metadata that it is offered. {WAYS_OUT}. "
+        f"Reason: {why}"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import SystemRandom
@@ -12,7 +13,7 @@ import typer
 
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data, Json, parse_pairs
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import counted, print_done, print_json, print_table
 from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from raylog.actors.ports import TopicId
 
 app = typer.Typer(no_args_is_help=True, help="Recover the cluster's metadata.")
-_TOLD_EVERY = 500
+_TOLD_EVERY_S = 2.0
 
 
 @app.callback()
@@ -37,61 +38,65 @@ def _group() -> None:
     """Keep `rebuild` a command of its own, though it is the only one."""
 
 
+Directories = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[DIRECTORY]...",
+        help="The brokers' data directories, or the folder they are in; by default --data.",
+        file_okay=False,
+        exists=True,
+        show_default=False,
+    ),
+]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        metavar="ID=NAME",
+        help="The name of a topic whose directories hold only its beginning; repeatable.",
+    ),
+]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        metavar="ID",
+        help="Leave out the topic with this id; its directories are kept as strays. Repeatable.",
+    ),
+]
+AcceptMissing = Annotated[
+    bool,
+    typer.Option("--accept-missing", help="Let partitions of which there is no copy begin empty."),
+]
+Partitions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--partitions",
+        metavar="TOPIC=NUMBER",
+        help="How many partitions a topic had, where that is not known; repeatable.",
+    ),
+]
+Without = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--without",
+        metavar="BROKER",
+        help="A broker whose directory is lost for good, and all that only it had; repeatable.",
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")]
+
+
 @app.command()
 def rebuild(
-    directories: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[DIRECTORY]...",
-            help="The brokers' data directories; by default all broker-* in --data.",
-            file_okay=False,
-            exists=True,
-            show_default=False,
-        ),
-    ] = None,
+    directories: Directories = None,
     data: Data = DEFAULT_DATA,
-    names: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name",
-            metavar="ID=NAME",
-            help="The name of a topic whose directories hold only its beginning; repeatable.",
-        ),
-    ] = None,
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--exclude",
-            metavar="ID",
-            help="Leave out the topic with this id; its directories are kept as strays. "
-            "Repeatable.",
-        ),
-    ] = None,
-    accept_missing: Annotated[
-        bool,
-        typer.Option(
-            "--accept-missing", help="Let partitions of which there is no copy begin empty."
-        ),
-    ] = False,
-    partitions: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partitions",
-            metavar="TOPIC=NUMBER",
-            help="How many partitions a topic had, where that is not known; repeatable.",
-        ),
-    ] = None,
-    without: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--without",
-            metavar="BROKER",
-            help="A broker whose directory is lost for good, and all that only it had; repeatable.",
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it. Without this the plan is shown.")
-    ] = False,
+    names: Names = None,
+    exclude: Exclude = None,
+    accept_missing: AcceptMissing = False,
+    partitions: Partitions = None,
+    without: Without = None,
+    execute: Execute = False,
     as_json: Json = False,
 ) -> None:
     """Make the metadata anew from the brokers' data directories, and show the plan first.
@@ -105,17 +110,9 @@ def rebuild(
     compaction are off until you turn them on: the plan says how.
     """
     from raylog.actors.broker.rebuild import carry_out
-    from raylog.actors.metadata.rebuilding import plan_rebuild
-    from raylog.actors.metadata.survivors import best_copy
-    from raylog.wire.uuids import random_uuid, to_base64
 
-    paths = directories or sorted(data.glob("broker-*"))
-    start = "raylog up" if data == DEFAULT_DATA else f"raylog up --data {data}"
-    if not paths:
-        raise CommandFailed(
-            f"{data} holds no broker's directory",
-            "Name the folder of `raylog up` with --data, or the brokers' directories themselves",
-        )
+    paths = brokers_directories(directories or [data])
+    start = _start_command(paths)
     choices = _choices(
         names or [],
         exclude or [],
@@ -124,10 +121,7 @@ def rebuild(
         without=without or [],
     )
     with _held(paths) as held:
-        copies = _copies(held, start)
-        best = best_copy(copies)
-        metadata_id = to_base64(random_uuid(SystemRandom()))
-        plan = plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
+        plan = _plan(held, choices, start)
         if as_json:
             print_json(_as_json(plan))
         else:
@@ -141,6 +135,45 @@ def rebuild(
     for path in moved:
         print_done(f"an older copy of the metadata is kept as {path}")
     print_done(f"The metadata is rebuilt. Start the cluster with: {start}")
+
+
+def brokers_directories(given: Sequence[Path]) -> list[Path]:
+    """The brokers' directories that are given, and those in folders that are; CommandFailed."""
+    from raylog.actors.broker.identity import read_identity
+
+    found: dict[Path, None] = {}
+    for one in given:
+        inside = sorted(one.glob("broker-*"))
+        if inside and read_identity(one) is None:
+            found |= dict.fromkeys(inside)
+        elif one.name.startswith("broker-") or read_identity(one) is not None:
+            found[one] = None
+        else:
+            raise CommandFailed(
+                f"{one} is no broker's directory, and holds none",
+                "Name the folder of `raylog up` with --data, or the brokers' directories "
+                "themselves",
+            )
+    return list(found)
+
+
+def _start_command(paths: Sequence[Path]) -> str:
+    """How to start the cluster whose brokers' directories these are."""
+    parents = {one.parent for one in paths}
+    if parents == {DEFAULT_DATA}:
+        return "raylog up"
+    return f"raylog up --data {parents.pop() if len(parents) == 1 else 'DIR'}"
+
+
+def _plan(held: Sequence[DataDirectory], choices: Choices, start: str) -> RebuildPlan:
+    from raylog.actors.metadata.rebuilding import plan_rebuild
+    from raylog.actors.metadata.survivors import best_copy
+    from raylog.wire.uuids import random_uuid, to_base64
+
+    copies = _copies(held, start)
+    best = best_copy(copies)
+    metadata_id = to_base64(random_uuid(SystemRandom()))
+    return plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
 
 
 def _choices(
@@ -262,11 +295,14 @@ def _found(
     with Progress() as progress:
         for one, copy in zip(held, copies, strict=True):
             directories = partition_directories(one)
+            progress.tell(f"reading {counted(len(directories), 'partition')} in {one.path}")
+            told_at = time.monotonic()
             replicas: list[FoundReplica] = []
             for replica in survey(directories, best):
-                if len(replicas) % _TOLD_EVERY == 0:
-                    progress.tell(f"{one.path}: {len(replicas)} of {len(directories)} partitions")
                 replicas.append(replica)
+                if time.monotonic() - told_at >= _TOLD_EVERY_S:
+                    told_at = time.monotonic()
+                    progress.tell(f"{one.path}: {len(replicas)} of {len(directories)} partitions")
             found.append(found_broker(one, tuple(replicas), copy.image))
     return found
 

@@ -66,6 +66,11 @@ def print_failure(failure: Failure) -> None:
         typer.echo(failure.hint, err=True)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 broker", "3 brokers"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def human_bytes(size: int) -> str:
     """A size for people: 1.5 MiB."""
     if size < 0:

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raylog.cli.app import app
+from raylog.cli.failures import CommandFailed
+from raylog.cli.metadata import brokers_directories
 from raylog.client import BlockingClient, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InconsistentClusterId
@@ -64,7 +66,9 @@ def test_all_is_served_again_after_all_voters_were_lost(data: Path) -> None:
     code, told = call("--data", data)
     assert code == 0, told
     assert "Nothing was changed" in told
+    assert f"reading 52 partitions in {data / 'broker-0'}" in told
     assert files(data) == before
+    assert call(data) == (code, told), "the folder may be given without an option"
     code, told = call("--data", data, "--execute")
     assert code == 0, told
     with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
@@ -132,7 +136,20 @@ def test_directories_in_use_are_refused(tmp_path: Path) -> None:
 def test_a_folder_without_brokers_is_told(tmp_path: Path) -> None:
     code, told = call("--data", tmp_path)
     assert code != 0
-    assert "holds no broker's directory" in told
+    assert "is no broker's directory, and holds none" in told
+
+
+def test_the_folder_of_the_brokers_may_be_given_instead_of_their_directories(
+    tmp_path: Path,
+) -> None:
+    for broker in (0, 1):
+        (tmp_path / f"broker-{broker}").mkdir()
+    inside = [tmp_path / "broker-0", tmp_path / "broker-1"]
+    assert brokers_directories([tmp_path]) == inside
+    assert brokers_directories([tmp_path, inside[1]]) == inside, "each once"
+    assert brokers_directories(inside[1:]) == inside[1:]
+    with pytest.raises(CommandFailed, match="is no broker's directory"):
+        brokers_directories([tmp_path / "other"])
 
 
 @pytest.mark.parametrize("archive", sorted(ARCHIVES.glob("*/crashed.tar.xz")), ids=str)

@@ -177,10 +177,9 @@ def test_who_refuses_says_what_to_do() -> None:
     with pytest.raises(MetadataRefused) as refused:
         require_agreement(3, Followed("other", 7, 12), image())
     assert str(refused.value) == (
-        "broker 3 cannot follow the metadata that it is offered: it is metadata m, not other. "
-        "Nothing is changed. Restore the directory that held the metadata, or make metadata from "
-        "what the brokers have with `raylog metadata rebuild` (docs/operations.md, Lost "
-        "directories)"
+        "broker 3 cannot follow the metadata that it is offered. "
+        "Restore the directory that held the metadata, or run `raylog metadata rebuild` "
+        "(docs/operations.md, Lost directories). Reason: it is metadata m, not other"
     )
     assert refused.value.code is ErrorCode.INCONSISTENT_CLUSTER_ID
     assert not refused.value.code.retriable
@@ -189,13 +188,14 @@ def test_who_refuses_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("history", "blank", "text"),
     [
-        (DirectoryHistory(3), True, "broker 3 had broker epoch -1 and has 0 directories"),
-        (DirectoryHistory(3, 0), False, "broker 3 had broker epoch 0"),
-        (DirectoryHistory(3, replicas=1), False, "has 1 directories of partitions"),
+        (DirectoryHistory(3), True, "broker 3: new"),
+        (DirectoryHistory(3, 0), False, "broker 3: broker epoch 0"),
+        (DirectoryHistory(3, replicas=1), False, "broker 3: 1 partition"),
+        (DirectoryHistory(3, 7, Followed("m", 1, 9)), False, "broker 3: metadata up to offset 9"),
         (
-            DirectoryHistory(3, followed=Followed("m", 1, 9)),
+            DirectoryHistory(3, 7, replicas=2),
             False,
-            "broker 3 has followed metadata m up to offset 9 in epoch 1, had broker epoch -1",
+            "broker 3: 2 partitions, broker epoch 7",
         ),
     ],
 )
