@@ -7,8 +7,9 @@ broker ids, voters) is kept; only a directory that is new is given an identity.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,8 +19,13 @@ from raylog.actors.broker.identity import Identity, read_identity
 from raylog.actors.broker.listeners import check_reach
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import broker_name, controller_name
-from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
-from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaError
+from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.wire.errors import (
+    BrokerNotAvailable,
+    InconsistentClusterId,
+    InvalidConfig,
+    KafkaError,
+)
 from raylog.wire.uuids import random_uuid, to_base64
 
 log = logging.getLogger(__name__)
@@ -27,8 +33,12 @@ VOTERS_MAX = 3
 """Copies of the metadata log in a new cluster that has as many brokers; else there is one."""
 READY_TIMEOUT_MS = 60_000
 CALL_TIMEOUT_MS = 5_000
+TELL_EVERY_MS = 5_000
+"""How often it is told what a broker that starts waits for."""
 STOP_TIMEOUT_MS = 90_000
 _PREFIX = "broker-"
+
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,34 +149,80 @@ def nameless(data: Path) -> list[Path]:
 
 
 async def start_cluster(
-    runtime: Runtime, plan: ClusterPlan, timeout_ms: int = READY_TIMEOUT_MS
+    runtime: Runtime,
+    plan: ClusterPlan,
+    timeout_ms: int = READY_TIMEOUT_MS,
+    *,
+    tell: Tell | None = None,
 ) -> list[BrokerStatus]:
-    """Start every broker of the plan and wait until all of them serve; raises why one does not."""
+    """Start every broker of the plan and wait until all of them serve; raises why one does not.
+
+    `tell` takes in words what is reached, and what is still waited for.
+    """
     ids = [broker.broker_id for broker in plan.brokers]
-    await asyncio.gather(
-        *(
-            runtime.spawn(
-                broker_spec(
-                    cluster_id=plan.cluster_id,
-                    broker_id=broker.broker_id,
-                    data=broker.directory,
-                    settings=broker.settings,
-                    broker_ids=ids,
-                    initial_voters=list(plan.initial_voters),
-                    node_id=broker.node_id,
-                )
-            )
-            for broker in plan.brokers
+    specs = [
+        broker_spec(
+            cluster_id=plan.cluster_id,
+            broker_id=broker.broker_id,
+            data=broker.directory,
+            settings=broker.settings,
+            broker_ids=ids,
+            initial_voters=list(plan.initial_voters),
+            node_id=broker.node_id,
         )
-    )
-    names = [broker_name(plan.cluster_id, broker_id) for broker_id in ids]
-    await asyncio.gather(
-        *(
-            runtime.call(name, "ready", timeout_ms, timeout_ms=timeout_ms + CALL_TIMEOUT_MS)
-            for name in names
+        for broker in plan.brokers
+    ]
+    if tell is None:
+        await asyncio.gather(*map(runtime.spawn, specs))
+        await asyncio.gather(
+            *(_ready(runtime, spec.name, timeout_ms, timeout_ms) for spec in specs)
         )
-    )
+    else:
+        await _start_telling(runtime, specs, timeout_ms, tell)
     return await describe_cluster(runtime, plan.cluster_id, ids)
+
+
+async def _start_telling(
+    runtime: Runtime, specs: Sequence[ActorSpec], timeout_ms: int, tell: Tell
+) -> None:
+    """Start brokers and wait until they serve; `tell` how far that is."""
+    started, serving = itertools.count(1), itertools.count(1)
+
+    async def spawn(spec: ActorSpec) -> None:
+        await runtime.spawn(spec)
+        tell(f"{next(started)} of {len(specs)} broker processes started")
+
+    async def wait(spec: ActorSpec) -> None:
+        await _ready(runtime, spec.name, timeout_ms, TELL_EVERY_MS, tell)
+        tell(f"{next(serving)} of {len(specs)} brokers serve")
+
+    await asyncio.gather(*map(spawn, specs))
+    tell("waiting for the controller and the metadata")
+    await asyncio.gather(*map(wait, specs))
+
+
+async def _ready(
+    runtime: Runtime,
+    name: str,
+    timeout_ms: int,
+    ask_every_ms: int,
+    tell: Tell = lambda _: None,
+) -> None:
+    """Wait until a broker serves; `tell` why it does not yet, each time it has been asked."""
+    asked_ms = runtime.monotonic_ms()
+    deadline_ms = asked_ms + timeout_ms
+    while True:
+        wait_ms = round(min(ask_every_ms, deadline_ms - asked_ms))
+        try:
+            await runtime.call(name, "ready", wait_ms, timeout_ms=wait_ms + CALL_TIMEOUT_MS)
+        except BrokerNotAvailable as not_yet:
+            now_ms = runtime.monotonic_ms()
+            if now_ms >= deadline_ms or now_ms - asked_ms < wait_ms:
+                raise  # the time is up, or it is a refusal, for which nobody has waited
+            asked_ms = now_ms
+            tell(str(not_yet))
+        else:
+            return
 
 
 async def describe_cluster(

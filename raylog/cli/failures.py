@@ -43,7 +43,6 @@ _NO_COORDINATOR = "The group's coordinator starts or moves: try again, or see: r
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PARTITION": "See the topics with: raylog topics list",
     "TOPIC_ALREADY_EXISTS": "Change it with: raylog topics alter (or pass --if-not-exists)",
-    "INVALID_CONFIG": "See all settings with: raylog configs",
     "INVALID_PARTITIONS": "Partitions can only be added, and a topic has at least one",
     "INVALID_REPLICATION_FACTOR": "See how many brokers there are with: raylog status",
     "MESSAGE_TOO_LARGE": "Raise it: raylog topics alter TOPIC --config max.message.bytes=BYTES",
@@ -90,7 +89,10 @@ def _explain_kafka(error: Exception) -> Failure | None:
 
     if not isinstance(error, KafkaError):
         return None
-    return Failure(f"{error.code.name}: {error}", _HINTS.get(error.code.name))
+    hint = _HINTS.get(error.code.name)
+    if error.code.name == "INVALID_CONFIG" and "unknown" in str(error).lower():
+        hint = "See all settings with: raylog configs"
+    return Failure(f"{error.code.name}: {error}", hint)
 
 
 def _explain_client(error: Exception) -> Failure | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -23,7 +22,18 @@ from raylog.cli.cluster_record import (
     secret_path,
 )
 from raylog.cli.failures import CommandFailed, last_line
+from raylog.cli.output import counted
+from raylog.cli.progress import within
 from raylog.cli.shutting_down import shut_down
+from raylog.cli.start_checks import (
+    CONNECT_S,
+    check_listening,
+    check_metrics,
+    check_nodes,
+    check_ray_answers,
+    check_reach,
+    no_answer,
+)
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
@@ -84,15 +94,15 @@ def count_brokers(data: Path, asked: int | None) -> int:
 
 def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
-    _check_metrics(wanted)
-    _check_reach(wanted)
+    check_metrics(wanted)
+    check_reach(wanted)
+    if wanted.ray_address is not None:
+        check_ray_answers(wanted.ray_address)
+    check_free(wanted, wanted.data.absolute() / "run")
     run = run_directory(wanted.data)
-    check_free(wanted, run)
-    tell("starting Ray")
     try:
-        address, token, nodes = _start_ray(wanted, run)
-        tell(f"starting {wanted.brokers} broker{'s' if wanted.brokers != 1 else ''}")
-        record = _start_brokers(wanted, run, address, token, nodes)
+        address, token, nodes = _start_ray(wanted, run, tell)
+        record = _start_brokers(wanted, run, address, token, nodes, tell)
         record.write(run)
     except BaseException:
         _end_ray(run)
@@ -131,39 +141,70 @@ class Standing:
     """As Ray knows them."""
     brokers: list[BrokerStatus]
     """Of the brokers that answer."""
-    failures: dict[int, str]
-    """Why a broker does not."""
+    failures: dict[str, str]
+    """Why an actor does not, by its name."""
+    silent: frozenset[str] = frozenset()
+    """Names of those that are too late with their answer: they hang, or get no CPU."""
 
 
 def standing(record: ClusterRecord) -> Standing:
-    """Ask Ray and every broker."""
+    """Ask Ray, every broker and every controller."""
+    from raylog.actors.names import CONTROLLER
     from raylog.actors.runtime.ray_node import actors_named
 
     with _connected(record):
-        brokers, failures = _run(_ask_brokers(record))
-        return Standing(actors_named(f"{record.cluster_id}/"), brokers, failures)
+        controllers = [
+            actor.name
+            for actor in actors_named(f"{record.cluster_id}/{CONTROLLER}")
+            if actor.state == "ALIVE"
+        ]
+        brokers, failures = _run(_ask(record, controllers))
+        return Standing(
+            actors_named(f"{record.cluster_id}/"),
+            brokers,
+            {name: last_line(failure) for name, failure in failures.items()},
+            frozenset(name for name, failure in failures.items() if _is_late(failure)),
+        )
 
 
-async def _ask_brokers(record: ClusterRecord) -> tuple[list[BrokerStatus], dict[int, str]]:
-    """Every broker's own account, or why there is none."""
+def _is_late(failure: Exception) -> bool:
+    from raylog.actors.runtime.base import PeerTimeout
+
+    return isinstance(failure, PeerTimeout)
+
+
+async def _ask(
+    record: ClusterRecord, controllers: list[str]
+) -> tuple[list[BrokerStatus], dict[str, Exception]]:
+    """Every broker's own account; and why a broker or a controller does not answer, by name."""
     from ray.exceptions import RayError
 
-    from raylog.actors.cluster import describe_cluster
+    from raylog.actors.cluster import CALL_TIMEOUT_MS, describe_cluster
+    from raylog.actors.names import broker_name
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
     from raylog.wire.errors import KafkaError
 
     runtime = RayRuntime.of_driver(record.secret_path)
     brokers: list[BrokerStatus] = []
-    failures: dict[int, str] = {}
+    failures: dict[str, Exception] = {}
 
-    async def ask(broker_id: int) -> None:
+    async def describe(broker_id: int) -> None:
+        brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
+
+    async def note(name: str, asking: Awaitable[object]) -> None:
         try:
-            brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
+            await asking
         except (PeerLost, PeerTimeout, KafkaError, RayError) as failure:
-            failures[broker_id] = last_line(failure)
+            failures[name] = failure
 
-    await asyncio.gather(*(ask(broker_id) for broker_id in record.broker_ids))
+    await asyncio.gather(
+        *(note(broker_name(record.cluster_id, one), describe(one)) for one in record.broker_ids),
+        *(
+            note(name, runtime.call(name, "ping", timeout_ms=CALL_TIMEOUT_MS))
+            for name in controllers
+        ),
+    )
     return sorted(brokers, key=lambda broker: broker.broker_id), failures
 
 
@@ -186,54 +227,10 @@ def check_free(wanted: Wanted, run: Path) -> None:
         )
     _end_ray(run)
     forget_record(run)
-    for port in range(wanted.port, wanted.port + wanted.brokers) if wanted.port else ():
-        family = socket.AF_INET6 if ":" in wanted.host else socket.AF_INET
-        with contextlib.closing(socket.socket(family)) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((wanted.host, port))
-            except OSError as error:
-                raise CommandFailed(
-                    f"cannot listen on {wanted.host}:{port}: {error.strerror}",
-                    "Choose other ports with --port, or see who has it: ss -ltnp",
-                ) from error
+    check_listening(wanted.host, wanted.port, wanted.brokers)
 
 
-def _check_reach(wanted: Wanted) -> None:
-    """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
-    from raylog.actors.broker.listeners import endpoints, is_beyond_loopback
-    from raylog.actors.cluster import listeners_of
-    from raylog.actors.config import BrokerSettings
-    from raylog.wire.errors import InvalidConfig
-
-    listeners = listeners_of(wanted.host, wanted.port, wanted.advertised_host)
-    try:
-        listening, _ = endpoints(BrokerSettings({**listeners, **wanted.settings}))
-    except InvalidConfig as refused:
-        raise CommandFailed(
-            str(refused), "Say under which name clients reach this machine: --advertised-host HOST"
-        ) from refused
-    if is_beyond_loopback(listening.host) and not wanted.insecure:
-        raise CommandFailed(
-            f"other machines can reach {wanted.host or 'every address'}, and brokers neither "
-            "encrypt nor ask who is there",
-            "Leave --host out, or pass --insecure if everybody in that network may do everything",
-        )
-
-
-def _check_metrics(wanted: Wanted) -> None:
-    """Raise CommandFailed if Ray cannot collect metrics here."""
-    from raylog.actors.runtime.ray_node import missing_for_metrics
-
-    missing = missing_for_metrics() if wanted.metrics and wanted.ray_address is None else []
-    if missing:
-        raise CommandFailed(
-            f"--metrics needs Python packages that are not installed: {', '.join(missing)}",
-            'Install them: pip install "ray[default]"',
-        )
-
-
-def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
+def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, list[str]]:
     """Address, token file and node ids of a Ray of our own, or of the one to join.
 
     Brokers are held to these nodes: their data and the links' secret are on this machine.
@@ -241,9 +238,12 @@ def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
     from raylog.actors.runtime.ray_node import connect, nodes_here, start_node
 
     if wanted.ray_address is not None:
-        connect(wanted.ray_address)
-        _check_nodes(wanted)
+        tell(f"connecting to Ray at {wanted.ray_address}")
+        with within(CONNECT_S, no_answer(wanted.ray_address)):
+            connect(wanted.ray_address)
+        check_nodes(wanted)
         return wanted.ray_address, None, nodes_here()
+    tell("starting Ray")
     head = start_node(run, metrics=wanted.metrics)
     others = [
         start_node(run, index=index, join=head.address, metrics=wanted.metrics)
@@ -253,21 +253,8 @@ def _start_ray(wanted: Wanted, run: Path) -> tuple[str, str | None, list[str]]:
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
 
 
-def _check_nodes(wanted: Wanted) -> None:
-    """Raise CommandFailed if brokers could be expected to spread over a Ray's nodes."""
-    from raylog.actors.runtime.ray_node import count_nodes
-
-    nodes = count_nodes()
-    if nodes > 1 and not wanted.same_node:
-        raise CommandFailed(
-            f"the Ray at {wanted.ray_address} has {nodes} nodes, and all brokers would be on this "
-            "machine: their data and the secret of their links are files here",
-            "Pass --same-node if that is meant: they are lost together with this machine",
-        )
-
-
 def _start_brokers(
-    wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str]
+    wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str], tell: Told
 ) -> ClusterRecord:
     """Plan and start the actors."""
     from ray.exceptions import RayError
@@ -292,7 +279,8 @@ def _start_brokers(
     )
     brokers: list[BrokerStatus] = []
     try:
-        brokers = _run(start_cluster(runtime, plan))
+        tell(f"starting {counted(wanted.brokers, 'broker')}")
+        brokers = _run(start_cluster(runtime, plan, tell=tell))
     except (PeerLost, PeerTimeout, RayError) as failure:
         raise CommandFailed(
             f"the brokers did not come up: {last_line(failure)}",
@@ -328,12 +316,11 @@ def _recorded(broker: BrokerPlan, port: int) -> BrokerRecord:
 
 
 @contextlib.contextmanager
-def restarting(
-    record: ClusterRecord, timeout_s: float = STOP_TIMEOUT_S
-) -> Iterator[Callable[[int], str | None]]:
+def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | None]]:
     """Gives what restarts one broker at a time; it says why one did not shut down cleanly.
 
-    It raises CommandFailed when a broker does not come up.
+    It takes the broker's id, and how many seconds the broker may take to shut down. It raises
+    CommandFailed when a broker does not come up.
     """
     with _connected(record):
         from raylog.actors.cluster import BrokerPlan, ClusterPlan
@@ -343,7 +330,7 @@ def restarting(
             for one in record.brokers
         )
         plan = ClusterPlan(record.cluster_id, brokers, ())
-        yield lambda broker_id: _restart(record, plan, broker_id, timeout_s)
+        yield lambda broker_id, timeout_s: _restart(record, plan, broker_id, timeout_s)
 
 
 def _restart(

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 from raylog.cli.failures import Failure
@@ -28,9 +29,14 @@ def within(timeout_s: float, otherwise: Failure) -> Iterator[None]:
 
 
 def _give_up(failure: Failure) -> None:
+    if sys.stderr.isatty():
+        console(stderr=True).show_cursor()  # a spinner hides it
     print_failure(failure)
     sys.stderr.flush()
     os._exit(failure.exit_code)
+
+
+REMIND_S = 5.0
 
 
 class Progress:
@@ -47,6 +53,25 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._status is not None:
             self._status.stop()
+
+    @contextlib.contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say what is waited for, and every few seconds for how long by now."""
+        self.tell(what)
+        began = time.monotonic()
+        ended = threading.Event()
+
+        def remind() -> None:
+            while not ended.wait(REMIND_S):
+                self.tell(f"{what}: {time.monotonic() - began:.0f} s")
+
+        thread = threading.Thread(target=remind, name="progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
 
     def tell(self, what: str) -> None:
         """Say what comes next."""

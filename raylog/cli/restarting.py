@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _LOOK_S = 0.2
 _NAMED_MAX = 3
+_SILENT_S = 10.0
+"""How long a broker that is fenced may take to shut down: it hangs, or has ended."""
 
 
 def restart(
@@ -41,6 +43,7 @@ def restart(
 
     Leadership moves to other brokers first; the next one waits until all replicas
     on this one are in sync again. What has no replica elsewhere is away meanwhile.
+    A broker that hangs is ended and started again.
 
     raylog brokers restart --all
     """
@@ -52,17 +55,21 @@ def restart(
     with (
         Progress() as progress,
         BlockingClient(",".join(record.bootstrap)) as client,
-        restarting(record, timeout_s) as restart_one,
+        restarting(record) as restart_one,
     ):
         for broker_id in chosen:
-            progress.tell(f"waiting until all replicas on broker {broker_id} are in sync")
-            _until_in_sync(client, broker_id, timeout_s)
-            progress.tell(f"restarting broker {broker_id}")
+            close_s = timeout_s
+            if _is_live(client, broker_id):
+                with progress.waiting(f"waiting until replicas on broker {broker_id} are in sync"):
+                    _until_in_sync(client, broker_id, timeout_s)
+            else:
+                close_s = min(timeout_s, _SILENT_S)
             began = time.monotonic()
-            unclean = restart_one(broker_id)
+            with progress.waiting(f"restarting broker {broker_id}"):
+                unclean = restart_one(broker_id, close_s)
             serves = time.monotonic()
-            progress.tell(f"broker {broker_id} serves, its replicas catch up")
-            _until_in_sync(client, broker_id, timeout_s)
+            with progress.waiting(f"broker {broker_id} serves, its replicas catch up"):
+                _until_in_sync(client, broker_id, timeout_s)
             print_done(
                 f"broker {broker_id} serves again after {serves - began:.1f} s, "
                 f"in sync after {time.monotonic() - began:.1f} s"
@@ -95,6 +102,12 @@ def _chosen(asked: list[int], known: list[int], *, every: bool) -> list[int]:
     if unknown:
         raise typer.BadParameter(f"brokers {unknown} were not started here, {known} were")
     return list(dict.fromkeys(asked)) or known
+
+
+def _is_live(client: BlockingClient, broker_id: int) -> bool:
+    """Whether the controller hears the broker. One that it does not hear serves nothing."""
+    brokers = client.describe_cluster().brokers
+    return any(one.broker_id == broker_id and not one.is_fenced for one in brokers)
 
 
 def _until_in_sync(client: BlockingClient, broker_id: int, timeout_s: float) -> None:

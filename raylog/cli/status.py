@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
-from raylog.cli.options import DEFAULT_DATA, Data, Json
+from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 
@@ -38,8 +38,8 @@ class ClusterStatus:
     partitions: list[Row]
     quorum: list[Row]
     """Copies of the metadata log; none if nobody told."""
-    health: dict[str, int]
-    """How many partitions lack something."""
+    health: dict[str, int] | None
+    """How many partitions lack something; None if nobody told."""
     strays: list[Row]
     """Directories that the metadata did not know when their brokers looked: nobody uses them."""
     failures: list[str]
@@ -100,7 +100,8 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
             for row in found.partitions
         ],
     )
-    typer.echo(_health_line(found.health))
+    for line in _health_lines(found.health, found.bootstrap):
+        typer.echo(line)
     _show_strays(found.strays)
 
 
@@ -120,14 +121,32 @@ def _show_strays(strays: list[Row]) -> None:
     )
 
 
-def _health_line(health: dict[str, int]) -> str:
+def _health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[str]:
     """What is wrong with partitions, and where to see it."""
-    if not health["under_replicated"] and not health["unavailable"]:
-        return f"all {health['partitions']} partitions have leaders and all replicas in sync"
-    return (
-        f"{health['under_replicated']} of {health['partitions']} partitions are under-replicated, "
-        f"{health['unavailable']} have no leader: raylog topics describe --under-replicated"
-    )
+    if health is None:
+        return ["Nothing is known of the partitions: no broker answers"]
+    count = health["partitions"]
+    if not count:
+        return ["There are no partitions yet"]
+    where = "" if DEFAULT_BOOTSTRAP in bootstrap else f" -b {bootstrap[0]}"
+    see = f"See them with: raylog topics describe{where}"
+    lines = [
+        f"Partitions {what}: {health[key]:,} of {count:,}. {hint}"
+        for key, what, hint in (
+            ("unavailable", "without a leader, not available", f"{see} --unavailable"),
+            ("under_replicated", "with a replica out of sync", f"{see} --under-replicated"),
+        )
+        if health[key]
+    ]
+    if not lines:
+        lines = [f"Partitions: {count:,}, all with a leader and with all replicas in sync"]
+    if health["single_replica"]:
+        lines.append(
+            f"Partitions with one replica, away while their broker is: "
+            f"{health['single_replica']:,} of {count:,}. "
+            f"Add replicas with: raylog topics reassign{where} -t TOPIC -r {min(3, len(bootstrap))}"
+        )
+    return lines
 
 
 def ago(at_ms: object) -> str | None:
@@ -158,11 +177,28 @@ def read_status(data: Path) -> ClusterStatus:
         _actor_rows(stands),
         _partition_rows(stands.brokers, told.replicas),
         quorum_rows(told.quorum),
-        _health(told.replicas),
+        None if told.failures else _health(told.replicas, len(record.broker_ids)),
         stray_rows(stands.brokers),
-        [f"broker {broker_id}: {why}" for broker_id, why in stands.failures.items()]
-        + told.failures,
+        [*_unanswered(stands, data), *told.failures],
     )
+
+
+def _unanswered(stands: Standing, data: Path) -> list[str]:
+    """What to tell of each broker and controller that did not answer."""
+    pids = {actor.name: actor.pid for actor in stands.actors}
+    told = []
+    for name, why in sorted(stands.failures.items()):
+        role, broker_id = _role_of(name)
+        who = role if broker_id is None else f"{role} {broker_id}"
+        if name not in stands.silent:
+            told.append(f"{who}: {why}")
+            continue
+        hint = "a voter's broker starts another one"
+        if broker_id is not None:
+            where = "" if data == DEFAULT_DATA else f" --data {data}"
+            hint = f"restart it with: raylog brokers restart {broker_id}{where}"
+        told.append(f"{who} does not answer (process {pids.get(name, 'unknown')}); {hint}")
+    return told
 
 
 def summary(record: ClusterRecord) -> str:
@@ -180,11 +216,16 @@ def summary(record: ClusterRecord) -> str:
 
 
 def _actor_rows(stands: Standing) -> list[Row]:
-    """Every actor: what Ray knows, what its broker knows better, and lodgers, which Ray has not."""
-    from raylog.actors.names import host_of
+    """Every actor: what Ray knows, what its broker knows better, and lodgers, which Ray has not.
+
+    Ray counts a process that hangs as alive: who does not answer is silent, and how its children
+    are is not known.
+    """
+    from raylog.actors.names import BROKER, host_of
 
     children = {child.name: child for broker in stands.brokers for child in broker.children}
     brokers = {broker.pid: broker for broker in stands.brokers}
+    silent = {_role_of(name) for name in stands.silent}
     rows: list[Row] = []
     for actor in stands.actors:
         role, broker_id = _role_of(actor.name)
@@ -199,6 +240,10 @@ def _actor_rows(stands: Standing) -> list[Row]:
             "name": actor.name,
         }
         child, broker = children.get(actor.name), brokers.get(actor.pid)
+        if actor.name in stands.silent:
+            row["state"] = "silent"
+        elif broker_id is not None and (BROKER, broker_id) in silent:
+            row["state"] = "unknown"
         if child is not None:
             row |= {"state": child.state, "restarts": child.restarts}
             row["partitions"] = child.partitions
@@ -289,10 +334,12 @@ def quorum_rows(quorum: QuorumView | None) -> list[Row]:
     ]
 
 
-def _health(replicas: list[PartitionReplicas]) -> dict[str, int]:
+def _health(replicas: list[PartitionReplicas], brokers: int) -> dict[str, int]:
+    """Counts of partitions; one broker cannot hold more than one replica of each."""
     return {
         "partitions": len(replicas),
         "under_replicated": sum(one.is_under_replicated for one in replicas),
+        "single_replica": sum(len(one.replicas) == 1 for one in replicas) if brokers > 1 else 0,
         "unavailable": sum(one.leader < 0 for one in replicas),
     }
 

@@ -24,63 +24,97 @@ _LOOK_S = 2.0
 """Time between two looks at the cluster in the foreground."""
 
 
+Brokers = Annotated[
+    int | None,
+    typer.Option(
+        "--brokers", "-n", min=1, help="How many; default: as many as have data, at least one."
+    ),
+]
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port",
+        "-p",
+        min=0,
+        max=65_535,
+        help="Port of the first broker; the others get the next ones.",
+    ),
+]
+Host = Annotated[
+    str, typer.Option("--host", help="Address to listen on; clients are told it, too.")
+]
+AdvertisedHost = Annotated[
+    str | None,
+    typer.Option(
+        "--advertised-host", metavar="HOST", help="Name or address that clients are told instead."
+    ),
+]
+Insecure = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", help="Allow access from other machines: nothing is encrypted, nobody logs in."
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="A broker setting; repeatable."),
+]
+SettingsFile = Annotated[
+    Path | None,
+    typer.Option("--config", help="Broker settings, TOML or properties.", exists=True),
+]
+FirstBrokerId = Annotated[
+    int,
+    typer.Option(
+        "--first-broker-id", min=0, help="Id of the first new broker; the others get the next ones."
+    ),
+]
+Nodes = Annotated[
+    int, typer.Option("--nodes", min=1, help="Ray nodes to start, all on this machine.")
+]
+Racks = Annotated[
+    str | None,
+    typer.Option("--racks", metavar="A,B,C", help="Racks of the brokers, in turn: broker.rack."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="Use the Ray that runs there instead of starting one.",
+    ),
+]
+SameNode = Annotated[
+    bool,
+    typer.Option(
+        "--same-node", help="Accept that all brokers are on this machine, though Ray has others."
+    ),
+]
+Metrics = Annotated[
+    bool, typer.Option("--metrics", help="Have Ray collect metrics for Prometheus (costs CPU).")
+]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", "-d", help="Run in the background: return when all brokers serve."),
+]
+
+
 def up(
-    brokers: Annotated[
-        int | None,
-        typer.Option("--brokers", "-n", min=1, help="Default: those on the data, at least one."),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", "-p", min=0, max=65_535, help="Of the first broker; the next follow."
-        ),
-    ] = 9092,
-    host: Annotated[
-        str, typer.Option("--host", help="Where to listen, and what clients are told.")
-    ] = "127.0.0.1",
-    advertised_host: Annotated[
-        str | None,
-        typer.Option("--advertised-host", metavar="HOST", help="What clients are told instead."),
-    ] = None,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Let other machines in: nothing is encrypted or checked."),
-    ] = False,
+    brokers: Brokers = None,
+    port: Port = 9092,
+    host: Host = "127.0.0.1",
+    advertised_host: AdvertisedHost = None,
+    insecure: Insecure = False,
     data: Data = DEFAULT_DATA,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", metavar="KEY=VALUE", help="A broker setting; repeatable."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", help="Broker settings, TOML or properties.", exists=True),
-    ] = None,
-    first_broker_id: Annotated[
-        int, typer.Option("--first-broker-id", min=0, help="The others count on from it.")
-    ] = 0,
-    nodes: Annotated[
-        int, typer.Option("--nodes", min=1, help="Ray nodes to start, all on this machine.")
-    ] = 1,
-    racks: Annotated[
-        str | None,
-        typer.Option(
-            "--racks", metavar="A,B,C", help="Where the brokers stand, in turn: broker.rack."
-        ),
-    ] = None,
-    ray_address: Annotated[
-        str | None,
-        typer.Option("--ray-address", metavar="HOST:PORT", help="Join this Ray, start none."),
-    ] = None,
-    same_node: Annotated[
-        bool,
-        typer.Option("--same-node", help="Brokers on this machine only, though Ray has others."),
-    ] = False,
-    metrics: Annotated[
-        bool, typer.Option("--metrics", help="Let Ray collect metrics, for Prometheus (costs CPU).")
-    ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when all brokers serve.")
-    ] = False,
+    setting: Settings = None,
+    config: SettingsFile = None,
+    first_broker_id: FirstBrokerId = 0,
+    nodes: Nodes = 1,
+    racks: Racks = None,
+    ray_address: RayAddress = None,
+    same_node: SameNode = False,
+    metrics: Metrics = False,
+    detach: Detach = False,
 ) -> None:
     """Start a cluster: Ray, if need be, and brokers on it. Ctrl-C stops it, unless detached.
 

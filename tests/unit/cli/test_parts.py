@@ -24,10 +24,11 @@ from raylog.cli.produce import read_lines
 from raylog.cli.status import (
     _actor_rows,
     _health,
-    _health_line,
+    _health_lines,
     _partition_rows,
     _role_of,
     _show_strays,
+    _unanswered,
     ago,
     quorum_rows,
     stray_rows,
@@ -194,19 +195,30 @@ def test_actors_and_partitions_are_put_together() -> None:
     actors = [
         ActorEntry("c/broker/1/0", "ALIVE", 11, node, 4),
         ActorEntry("c/broker/2/0", "RESTARTING", 0, "", 5),
+        ActorEntry("c/broker/3/0", "ALIVE", 14, node, 0),
         ActorEntry("c/controller", "ALIVE", 13, node, 0),
         ActorEntry("c/replica/1/3", "ALIVE", 12, node, 0),
+        ActorEntry("c/replica/3/1", "ALIVE", 15, node, 0),
     ]
-    rows = _actor_rows(Standing(actors, [broker], {2: "gone"}))
+    silent = frozenset({"c/broker/3/0"})
+    failures = {"c/broker/2/0": "c/broker/2/0 is gone", "c/broker/3/0": "too late"}
+    stands = Standing(actors, [broker], failures, silent)
+    rows = _actor_rows(stands)
     assert [
         (row["role"], row["broker"], row["state"], row["restarts"], row["partitions"])
         for row in rows
     ] == [
         ("broker", 1, "running", 4, 1),
         ("broker", 2, "restarting", 5, None),
+        ("broker", 3, "silent", 0, None),
         ("controller", None, "running", 0, None),
         ("gateway", 1, "running", 1, 0),
         ("replica", 1, "spare", 2, 0),
+        ("replica", 3, "unknown", 0, None),
+    ]
+    assert _unanswered(stands, Path("d")) == [
+        "broker 2: c/broker/2/0 is gone",
+        "broker 3 does not answer (process 14); restart it with: raylog brokers restart 3 --data d",
     ]
     replicas = [
         PartitionReplicas("t", 0, 1, 0, (1,), (1,)),
@@ -215,10 +227,36 @@ def test_actors_and_partitions_are_put_together() -> None:
     (led, leaderless) = _partition_rows([broker], replicas)
     assert (led["leader"], led["high_watermark"], led["size_bytes"]) == (1, 5, 100)
     assert (leaderless["leader"], leaderless["high_watermark"]) == (None, None)
-    health = _health(replicas)
-    assert health == {"partitions": 2, "under_replicated": 1, "unavailable": 1}
-    assert "1 of 2 partitions are under-replicated" in _health_line(health)
-    assert "all 1 partitions" in _health_line(_health(replicas[:1]))
+
+
+def test_the_health_of_partitions_names_what_shows_them() -> None:
+    replicas = [
+        PartitionReplicas("t", 0, 1, 0, (1,), (1,)),
+        PartitionReplicas("t", 1, -1, 0, (1, 2), ()),
+        PartitionReplicas("t", 2, -1, 0, (2,), (2,)),
+    ]
+    here, elsewhere = ["127.0.0.1:9092", "127.0.0.1:9093"], ["127.0.0.1:1", "127.0.0.1:2"]
+    health = _health(replicas, 2)
+    assert health == {
+        "partitions": 3,
+        "under_replicated": 1,
+        "single_replica": 2,
+        "unavailable": 2,
+    }
+    assert _health_lines(health, here) == [
+        "Partitions without a leader, not available: 2 of 3. "
+        "See them with: raylog topics describe --unavailable",
+        "Partitions with a replica out of sync: 1 of 3. "
+        "See them with: raylog topics describe --under-replicated",
+        "Partitions with one replica, away while their broker is: 2 of 3. "
+        "Add replicas with: raylog topics reassign -t TOPIC -r 2",
+    ]
+    assert "raylog topics describe -b 127.0.0.1:1 " in _health_lines(health, elsewhere)[0]
+    fine = _health_lines(_health(replicas[:1], 1), here)
+    assert fine == ["Partitions: 1, all with a leader and with all replicas in sync"]
+    assert _health_lines(_health([], 1), here) == ["There are no partitions yet"]
+    (unknown,) = _health_lines(None, here)
+    assert "no broker answers" in unknown
 
 
 def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,14 @@ from raylog.actors.cluster import BrokerPlan
 from raylog.cli.cluster_record import BrokerRecord, ClusterRecord, read_record
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from raylog.cli.local_cluster import _recorded
-from raylog.cli.restarting import _chosen, _until_in_sync, restart
-from raylog.client import BlockingClient, PartitionReplicas, TopicPartition
+from raylog.cli.restarting import _chosen, _is_live, _until_in_sync, restart
+from raylog.client import (
+    BlockingClient,
+    ClusterDescription,
+    PartitionReplicas,
+    TopicPartition,
+)
+from raylog.client.admin import BrokerView
 
 
 class FakeClient(BlockingClient):
@@ -19,6 +25,10 @@ class FakeClient(BlockingClient):
 
     def __init__(self, *answers: Sequence[PartitionReplicas]) -> None:
         self.answers = list(answers)
+
+    def describe_cluster(self) -> ClusterDescription:
+        brokers = [BrokerView(one, "h", 1, None, is_fenced=one == 2) for one in (1, 2)]
+        return ClusterDescription("c", 1, brokers)
 
     def describe_partitions(self, topics: object = None) -> dict[TopicPartition, PartitionReplicas]:
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -81,6 +91,11 @@ def test_it_waits_for_the_replicas_on_the_broker_and_no_others() -> None:
     )
     _until_in_sync(client, 0, 10.0)
     assert len(client.answers) == 1
+
+
+def test_a_broker_that_is_fenced_or_gone_is_not_live() -> None:
+    client = FakeClient([])
+    assert [_is_live(client, broker) for broker in (1, 2, 3)] == [True, False, False]
 
 
 def test_what_does_not_get_in_sync_is_named() -> None:

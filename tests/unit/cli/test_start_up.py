@@ -61,9 +61,14 @@ def test_help_comes_at_once() -> None:
         (("status", "--data", "nothing"), 3, "no cluster is running on nothing", "raylog up"),
         (("down", "--data", "nothing"), 1, "no cluster was started on nothing", "--data"),
         (("up", "--set", "retention=1"), 1, "Unknown configuration key 'retention'", "configs"),
-        (("up", "--set", "num.partitions=0"), 1, "Value must be at least 1", "raylog configs"),
+        (("up", "--set", "num.partitions=0"), 1, "Value must be at least 1", ""),
         (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
-        (("up", "--host", "0.0.0.0"), 1, "meta-address 0.0.0.0", "--advertised-host"),
+        (
+            ("up", "--host", "0.0.0.0"),
+            1,
+            "meta-address 0.0.0.0",
+            "--advertised-host HOST --insecure",
+        ),
         (("up", "--host", "::", "--insecure"), 1, "meta-address ::", "--advertised-host"),
         (("up", "--advertised-host", "0"), 1, "meta-address 0", "--advertised-host"),
         (("up", "--host", "192.0.2.1"), 1, "other machines can reach 192.0.2.1", "--insecure"),
@@ -72,6 +77,21 @@ def test_help_comes_at_once() -> None:
             1,
             "other machines can reach 0.0.0.0",
             "--insecure",
+        ),
+        (
+            ("up", "--host", "192.0.2.1", "--insecure"),
+            1,
+            "cannot listen on 192.0.2.1:9092",
+            "Give --host an address or a name of this machine",
+        ),
+        (("up", "--host", "192.0.2.1", "-p", "0", "--insecure"), 1, "192.0.2.1:0", "--host"),
+        (("up", "--port", "65535", "--brokers", "2"), 2, "need ports up to 65536", "--port"),
+        (("up", "--ray-address", "auto"), 2, "--ray-address: expected HOST:PORT", ""),
+        (
+            ("up", "--port", "0", "--ray-address", "127.0.0.1:1"),
+            3,
+            "no Ray can be reached at 127.0.0.1:1: Connection refused",
+            "leave --ray-address out",
         ),
         (("up", "--config", "missing.toml"), 2, "missing.toml", ""),
         (("up", "--brokers", "0"), 2, "--brokers", ""),
@@ -88,6 +108,10 @@ def test_failures_say_what_to_do(
     assert not list(tmp_path.iterdir()), "a refused command leaves nothing behind"
 
 
+def test_settings_are_listed_for_those_who_do_not_know_the_key(tmp_path: Path) -> None:
+    assert "raylog configs" not in run("up", "--set", "num.partitions=0", cwd=tmp_path).stderr
+
+
 def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
     import socket
 
@@ -97,6 +121,7 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) ->
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
     assert "--port" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_shell_completion_knows_the_commands() -> None:

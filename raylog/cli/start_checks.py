@@ -1,0 +1,131 @@
+"""What `raylog up` looks at before it starts anything, so that what is wrong is said at once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from typing import TYPE_CHECKING
+
+from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, Failure
+
+if TYPE_CHECKING:
+    from raylog.cli.local_cluster import Wanted
+
+PORT_MAX = 65_535
+_PROBE_S = 5.0
+"""How long a Ray's port may take to be connected to."""
+CONNECT_S = 30.0
+"""How long a Ray whose port is open may take to answer; on its own Ray's driver tries for minutes.
+"""
+
+
+def check_metrics(wanted: Wanted) -> None:
+    """Raise CommandFailed if Ray cannot collect metrics here."""
+    from raylog.actors.runtime.ray_node import missing_for_metrics
+
+    missing = missing_for_metrics() if wanted.metrics and wanted.ray_address is None else []
+    if missing:
+        raise CommandFailed(
+            f"--metrics needs Python packages that are not installed: {', '.join(missing)}",
+            'Install them: pip install "ray[default]"',
+        )
+
+
+def check_reach(wanted: Wanted) -> None:
+    """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
+    from raylog.actors.broker.listeners import endpoints, is_beyond_loopback
+    from raylog.actors.cluster import listeners_of
+    from raylog.actors.config import BrokerSettings
+    from raylog.wire.errors import InvalidConfig
+
+    listeners = listeners_of(wanted.host, wanted.port, wanted.advertised_host)
+    try:
+        listening, _ = endpoints(BrokerSettings({**listeners, **wanted.settings}))
+    except InvalidConfig as refused:
+        needs = "" if wanted.insecure else " --insecure"
+        raise CommandFailed(
+            str(refused),
+            f"Say under which name clients reach this machine: --advertised-host HOST{needs}",
+        ) from refused
+    if is_beyond_loopback(listening.host) and not wanted.insecure:
+        raise CommandFailed(
+            f"other machines can reach {wanted.host or 'every address'}, and brokers neither "
+            "encrypt nor ask who is there",
+            "Leave --host out, or pass --insecure if everybody in that network may do everything",
+        )
+
+
+def check_listening(host: str, first_port: int, brokers: int) -> None:
+    """Raise CommandFailed if brokers cannot listen on a host and the ports from one on; 0: any."""
+    last_port = first_port + brokers - 1 if first_port else 0
+    if last_port > PORT_MAX:
+        raise CommandFailed(
+            f"{brokers} brokers from port {first_port} on need ports up to {last_port}, and the "
+            f"last one is {PORT_MAX}",
+            "Choose a lower --port",
+            EXIT_USAGE,
+        )
+    for port in range(first_port, last_port + 1):
+        _check_port(host, port)
+
+
+def _check_port(host: str, port: int) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with contextlib.closing(socket.socket(family)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise CommandFailed(
+                f"cannot listen on {host}:{port}: {error.strerror}", _listening_hint(error)
+            ) from error
+
+
+def _listening_hint(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "Choose other ports with --port, or see who has it: ss -ltnp"
+    if error.errno == errno.EACCES:
+        return "Choose other ports with --port"
+    return "Give --host an address or a name of this machine"
+
+
+def check_ray_answers(address: str) -> None:
+    """Raise CommandFailed unless somebody listens on a Ray's address, HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise CommandFailed(
+            f"--ray-address: expected HOST:PORT, found {address!r}", exit_code=EXIT_USAGE
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S).close()
+    except OSError as failure:
+        raise CommandFailed(
+            f"no Ray can be reached at {address}: {failure.strerror or failure}",
+            "Give the address that `ray start --head` printed, or leave --ray-address out: "
+            "raylog up then starts a Ray of its own",
+            EXIT_UNREACHABLE,
+        ) from failure
+
+
+def no_answer(address: str) -> Failure:
+    """What is told of a Ray that does not answer in time though its port is open."""
+    return Failure(
+        f"what listens on {address} does not answer as Ray does within {CONNECT_S:g} s",
+        "Check that it is the address of Ray's head (port 6379 by default), and that Ray is "
+        "healthy: ray status",
+        EXIT_UNREACHABLE,
+    )
+
+
+def check_nodes(wanted: Wanted) -> None:
+    """Raise CommandFailed if brokers could be expected to spread over a Ray's nodes."""
+    from raylog.actors.runtime.ray_node import count_nodes
+
+    nodes = count_nodes()
+    if nodes > 1 and not wanted.same_node:
+        raise CommandFailed(
+            f"the Ray at {wanted.ray_address} has {nodes} nodes, and all brokers would be on this "
+            "machine: their data and the secret of their links are files here",
+            "Pass --same-node if that is meant: they are lost together with this machine",
+        )

@@ -1,0 +1,96 @@
+"""What is told while the brokers of a cluster start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from raylog.actors.cluster import BrokerPlan, ClusterPlan, start_cluster
+from raylog.actors.names import broker_name
+from raylog.actors.runtime.base import ActorSpec, Runtime
+from raylog.wire.errors import BrokerNotAvailable, InconsistentClusterId, KafkaError
+
+PLAN = ClusterPlan("c", tuple(BrokerPlan(n, Path(f"b{n}"), {}) for n in range(3)), ())
+
+
+class Brokers:
+    """A runtime whose brokers answer `ready` as `answers` have it, one after the other."""
+
+    def __init__(self, **answers: Sequence[KafkaError]) -> None:
+        self.asked: list[tuple[str, int]] = []
+        self._answers = {broker_name("c", int(one[1:])): list(a) for one, a in answers.items()}
+        self._now_ms = 0.0
+
+    def monotonic_ms(self) -> float:
+        return self._now_ms
+
+    async def spawn(self, spec: ActorSpec) -> None:
+        assert spec.restarts
+
+    async def call(self, name: str, method: str, *args: Any, timeout_ms: int) -> object:
+        if method == "describe":
+            return name
+        assert method == "ready"
+        (wait_ms,) = args
+        assert timeout_ms > wait_ms
+        self.asked.append((name, wait_ms))
+        left = self._answers.get(name)
+        if left:
+            failure = left.pop(0)
+            if isinstance(failure, BrokerNotAvailable):
+                self._now_ms += wait_ms
+            raise failure
+        return None
+
+
+def start(brokers: Brokers, tell: Callable[[str], None] | None = None) -> list[str]:
+    """Names of the brokers that were started, or what that raises."""
+    runtime = cast("Runtime", brokers)
+    return cast("list[str]", asyncio.run(start_cluster(runtime, PLAN, 12_000, tell=tell)))
+
+
+def test_each_step_and_what_is_waited_for_is_told() -> None:
+    told: list[str] = []
+    waits = BrokerNotAvailable("broker 1 is still starting: no controller answers")
+    brokers = Brokers(b1=[waits])
+    assert start(brokers, told.append) == [broker_name("c", n) for n in range(3)]
+    assert told == [
+        "1 of 3 broker processes started",
+        "2 of 3 broker processes started",
+        "3 of 3 broker processes started",
+        "waiting for the controller and the metadata",
+        "1 of 3 brokers serve",
+        "broker 1 is still starting: no controller answers",
+        "2 of 3 brokers serve",
+        "3 of 3 brokers serve",
+    ]
+
+
+def test_the_whole_time_is_waited_for_in_parts() -> None:
+    waits = [BrokerNotAvailable(f"broker 2 is still starting, {n}") for n in range(3)]
+    brokers, told = Brokers(b2=waits), list[str]()
+    with pytest.raises(BrokerNotAvailable, match="still starting, 2"):
+        start(brokers, told.append)
+    name = broker_name("c", 2)
+    assert [asked for asked in brokers.asked if asked[0] == name] == [
+        (name, 5_000),
+        (name, 5_000),
+        (name, 2_000),
+    ]
+
+
+def test_a_refusal_ends_the_wait_at_once() -> None:
+    brokers, told = Brokers(b0=[InconsistentClusterId("another cluster")]), list[str]()
+    with pytest.raises(InconsistentClusterId):
+        start(brokers, told.append)
+    assert "another cluster" not in told
+
+
+def test_who_is_told_nothing_asks_once() -> None:
+    brokers = Brokers()
+    start(brokers)
+    assert brokers.asked == [(broker_name("c", n), 12_000) for n in range(3)]
