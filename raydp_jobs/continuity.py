@@ -42,6 +42,11 @@ from raylog.raydp_jobs.sink_state import SinkState, WrittenBatch, WrittenJob, di
 _SHOWN = 3
 """Differences in a message."""
 _RESET = "`reset` of the sink (docs/pipelines.md) lets any query begin"
+_GO_ON = (
+    "where the sink ended: by `starting` of each source in a pipeline's file, by "
+    "`sink.starting_offsets()` in a program (docs/pipelines.md, Restarts)"
+)
+_NEW_QUERY = f"begin a new query, with an empty checkpoint, {_GO_ON}"
 
 
 # -- which state it is ----------------------------------------------------------------------------
@@ -139,7 +144,7 @@ def is_written(state: SinkState, batch: Batch) -> bool:
         raise SourceMismatch(
             f"{mark}, which ends at {_told(batch.sources)}, comes after {written.mark}, which is "
             f"committed and ended at {_told(written.sources)}: its checkpoint is an older copy. "
-            "Restore the newest one, or begin a new query at `starting_offsets`"
+            f"Restore the newest one, or {_NEW_QUERY}"
         )
     else:
         _check_continues(state, written, batch)
@@ -170,8 +175,7 @@ def _check_same(written: WrittenBatch, batch: Batch) -> None:
     if wrong:
         raise SourceMismatch(
             f"{batch.mark} is committed with other ends than these: {_few(wrong)}. Its checkpoint "
-            "is not the one it was committed with: restore that one, or begin a new query at "
-            "`starting_offsets`"
+            f"is not the one it was committed with: restore that one, or {_NEW_QUERY}"
         )
 
 
@@ -309,8 +313,8 @@ def _refuse(batch: Batch, after: Mark | None, wrong: list[str]) -> None:
     if wrong:
         told = "the sink's last transaction" if after is None else f"{after}, the sink's last one"
         raise SourceMismatch(
-            f"{batch.mark} does not begin where {told}, ended: {_few(wrong)}. A new query starts "
-            f"from `starting_offsets`; {_RESET}"
+            f"{batch.mark} does not begin where {told}, ended: {_few(wrong)}. A new query begins "
+            f"{_GO_ON}; {_RESET}"
         )
 
 

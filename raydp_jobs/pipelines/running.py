@@ -22,6 +22,7 @@ from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.register import Displaced, HeldRun, RunTopic
 from raylog.raydp_jobs.pipelines.runs import (
     FAILED,
+    FINISHED,
     RUNNING,
     STOPPED,
     STOPPING,
@@ -172,8 +173,10 @@ class Run:
     def end(self, failure: BaseException | None) -> None:
         """Note how it ended."""
         error = None if failure is None else first_line(failure)
-        is_wished = failure is None or isinstance(failure, KeyboardInterrupt)
-        state = STOPPED if is_wished else FAILED
+        if failure is None:
+            state = STOPPED if self.control.is_stopping else FINISHED
+        else:
+            state = STOPPED if isinstance(failure, KeyboardInterrupt) else FAILED
         with suppress(Displaced):  # the pipeline's newest run is another
             self._note(replace(self.state, state=state, error=error))
         self.held.close()

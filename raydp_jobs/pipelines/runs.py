@@ -37,6 +37,8 @@ STARTING = "starting"
 RUNNING = "running"
 STOPPING = "stopping"
 STOPPED = "stopped"
+FINISHED = "finished"
+"""It has read all that there was, as its trigger says. Older builds know the word as an end."""
 FAILED = "failed"
 _LIVE = frozenset({STARTING, RUNNING, STOPPING})
 _RUN, _STOP = "run", "stop"

@@ -23,14 +23,14 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
-from pydantic_core import ErrorDetails
+
+from raylog.raydp_jobs.pipelines.mistakes import told
 
 AVAILABLE_NOW = "available-now"
 """The trigger of a pipeline that ends when it has read what there was."""
 BATCH_OFFSETS_MAX = 1_000_000
 """A batch has at most as many records of a source, unless the source says otherwise."""
 _DURATION = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
-_VALUE_SHOWN = 60
 _NOT_KAFKA = {
     "bootstrap.servers": "it is the source's field bootstrap",
     "isolation.level": "sources are read with read_committed",
@@ -314,7 +314,12 @@ Sink = Annotated[
     Annotated[ParquetSink, Tag("to files")] | Annotated[TopicSink, Tag("to a topic")],
     _tag("path", "to files", "to a topic"),
 ]
-_TAGS = frozenset({"of a topic", "of files", "to files", "to a topic"})
+_TAGS: dict[str, type[BaseModel]] = {
+    "of a topic": TopicTable,
+    "of files": FileTable,
+    "to files": ParquetSink,
+    "to a topic": TopicSink,
+}
 
 
 class PipelineSpec(_Model):
@@ -393,26 +398,10 @@ def load(path: Path) -> PipelineSpec:
     try:
         spec = PipelineSpec.model_validate(found)
     except ValidationError as failure:
-        told = "; ".join(map(_told, failure.errors(include_url=False)))
-        raise BadSpec(f"{path}: {told}") from None
+        mistakes = (told(one, PipelineSpec, _TAGS) for one in failure.errors(include_url=False))
+        raise BadSpec(f"{path}: {'; '.join(mistakes)}") from None
     resolved: PipelineSpec = _resolved(spec, path.absolute().parent)
     return resolved
-
-
-def _told(error: ErrorDetails) -> str:
-    """One mistake: field, what is expected, what was found."""
-    where = ".".join(str(part) for part in error["loc"] if part not in _TAGS)
-    text = error["msg"].removeprefix("Value error, ")
-    match error["type"]:
-        case "extra_forbidden":
-            text = "there is no such field"
-        case "missing":
-            text = "is missing"
-        case "value_error" if isinstance(error["input"], Mapping | BaseModel):
-            pass
-        case _:
-            text += f", found {repr(error['input'])[:_VALUE_SHOWN]}"
-    return f"{where}: {text}" if where else text
 
 
 def _resolved(found: Any, base: Path) -> Any:

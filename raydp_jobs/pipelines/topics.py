@@ -42,14 +42,14 @@ def check_topics(bootstrap: str, spec: PipelineSpec) -> None:
     """Raise PipelineFailed for a topic that is not there, or that is read and written to."""
     with BlockingClient(bootstrap) as client:
         for field, topic in spec.written().items():
-            _check_topic(client, field, topic, None)
+            _check_topic(client, field, topic, bootstrap)
         own = client.metadata([]).cluster_id
     for field, of in _read_fields(spec):
         if not can_be_asked(of):
             continue
         with BlockingClient(of.bootstrap or bootstrap) as client:
             for topic in [of.topic] if isinstance(of, TopicTable) else of.topics:
-                _check_topic(client, field, topic, of.bootstrap)
+                _check_topic(client, field, topic, of.bootstrap or bootstrap)
             is_own = of.bootstrap is None or client.metadata([]).cluster_id == own
         if is_own and isinstance(of, TopicSource):
             _refuse_circle(spec, field, of)
@@ -64,16 +64,13 @@ def _read_fields(spec: PipelineSpec) -> Iterator[tuple[str, TopicSource | TopicT
             yield f"tables.{name}", table
 
 
-def _check_topic(client: BlockingClient, field: str, topic: str, bootstrap: str | None) -> None:
+def _check_topic(client: BlockingClient, field: str, topic: str, bootstrap: str) -> None:
     try:
         client.describe_topic(topic)
     except UnknownTopicOrPartition as failure:
-        where, option = "", ""
-        if bootstrap is not None:
-            where, option = f" on {bootstrap}", f" --bootstrap {bootstrap}"
         raise PipelineFailed(
-            f"{field}: there is no topic {topic}{where}: create it with "
-            f"`raylog topics create {topic}{option}`"
+            f"{field}: there is no topic {topic} on {bootstrap}: create it with "
+            f"`raylog topics create {topic} --bootstrap {bootstrap}`"
         ) from failure
 
 

@@ -87,9 +87,11 @@ def run(
         sys.path.insert(0, str(file.absolute().parent))
         if verbose:
             logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+        address = _bootstrap(spec, bootstrap, folder)
+        _need_spark()
+        print_done(_batch_limits(spec))
         with Progress() as progress:
-            place = None if local else folder
-            _run(spec, _bootstrap(spec, bootstrap, folder), place, progress, verbose=verbose)
+            _run(spec, address, None if local else folder, progress, verbose=verbose)
 
 
 @app.command(name="status")
@@ -159,7 +161,6 @@ def _run(
     spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progress, *, verbose: bool
 ) -> None:
     """Run with a session of its own: on the cluster of a folder, or here."""
-    _need_spark()
     from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
     from raylog.raydp_jobs.pipelines.state import spark_log
     from raylog.raydp_jobs.pipelines.topics import check_topics
@@ -168,16 +169,23 @@ def _run(
     _listen(control)
     with noted(spec, control, bootstrap) as run, contextlib.ExitStack() as stack:
         check_topics(bootstrap, spec)
-        if verbose:
-            progress.tell("starting Spark")
-        else:
+        if not verbose:
             log = spark_log(spec.checkpoint)
-            progress.tell(f"starting Spark, whose messages go to {log}")
+            progress.tell(f"messages of Spark go to {log}")
             stack.enter_context(others_words_to(log))
-        with session_of(spec.name, spec.spark, data) as spark:
-            run.on(spark, bootstrap)
-            progress.tell("ending Spark")
-    print_done(f"{spec.name} is stopped: {run.state.rows:,} rows in this run")
+        with progress.waiting("starting Spark"):
+            spark = stack.enter_context(session_of(spec.name, spec.spark, data))
+        run.on(spark, bootstrap)
+        progress.tell("ending Spark")
+    print_done(f"{spec.name} is {run.state.state}: {run.state.rows:,} rows in this run")
+
+
+def _batch_limits(spec: PipelineSpec) -> str:
+    """How large batches may become, by default or by the file."""
+    limits = [
+        f"{source.max_offsets_per_trigger:,} of {name}" for name, source in spec.sources.items()
+    ]
+    return f"records in a batch, at most: {', '.join(limits)} (max_offsets_per_trigger)"
 
 
 def _listen(control: Control) -> None:
@@ -314,7 +322,8 @@ def described(name: str, found: FoundRun | None) -> str:
     if found.state == SILENT:
         told += f", last heard of at {_clock(run.at_ms)}"
     if run.batch_id is None:
-        return f"{told}, no batch yet"
+        goes_on = run.is_live and found.state in (run.state, SILENT)
+        return f"{told}, no batch yet" if goes_on else f"{told}, before its first batch"
     is_there = run.is_live and found.state == run.state
     when = f"at {_clock(run.batch_at_ms)}"
     if is_there and run.batch_ago_ms is not None:
@@ -364,7 +373,9 @@ def _label(spec: PipelineSpec, lag: TopicLag) -> str:
 
 
 def _need_spark() -> None:
-    """Raise CommandFailed if the extra is not installed."""
+    """Raise CommandFailed if the extra is not installed, JavaMissing without Java."""
+    from raylog.raydp_jobs.java import find_java
+
     try:
         import pyarrow  # type: ignore[import-untyped]  # noqa: F401  # it has no types
         import pyspark  # noqa: F401
@@ -372,6 +383,7 @@ def _need_spark() -> None:
         raise CommandFailed(
             f"pipelines need Spark: {missing}", "Install it: pip install 'raylog[spark]'"
         ) from missing
+    find_java()
 
 
 @contextlib.contextmanager

@@ -48,6 +48,16 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(autouse=True)
+def _java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What looks like Java 17: no test here starts Spark."""
+    java = tmp_path / "jre" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "jre"))
+
+
 @pytest.fixture
 def file(tmp_path: Path, bootstrap: str) -> Path:
     name = f"counts-{next(_numbers)}"
@@ -139,13 +149,15 @@ def test_a_file_that_makes_no_sense_is_a_mistake_of_usage(file: Path) -> None:
     assert failure.message.startswith(f"{file}: sources.rows.format: Input should be 'json'")
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_starts(file: Path) -> None:
+def test_a_topic_that_is_not_there_is_told_before_spark_starts(file: Path, bootstrap: str) -> None:
     failure = refused("pipeline", "run", file, "--local").failure
     assert failure.message == (
-        "sink.topic: there is no topic out: create it with `raylog topics create out`"
+        f"sink.topic: there is no topic out on {bootstrap}: create it with "
+        f"`raylog topics create out --bootstrap {bootstrap}`"
     )
     told = call("pipeline", "status", file)
-    assert f"{file.stem} failed, process {os.getpid()} on {socket.gethostname()}" in told
+    place = f"process {os.getpid()} on {socket.gethostname()}"
+    assert f"{file.stem} failed, {place}, before its first batch" in told
     assert "last error: sink.topic: there is no topic out" in told
 
 
@@ -165,6 +177,12 @@ def test_missing_java_is_told(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     failure = refused("pipeline", "run", file, "--local").failure
     assert "there is no java in JAVA_HOME" in failure.message
+    assert "has not run yet" in call("pipeline", "status", file), "nothing is registered"
+
+
+def test_how_large_batches_may_become_is_told_at_the_start(file: Path) -> None:
+    result = CliRunner().invoke(app, ["pipeline", "run", str(file), "--local"])
+    assert "records in a batch, at most: 1,000,000 of rows" in result.stderr
 
 
 def test_two_runs_at_once_are_refused(file: Path, run: RunState) -> None:
