@@ -13,6 +13,7 @@ import typer
 
 from raylog.cli.completion import complete_topics
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from raylog.cli.output import print_done
 
 if TYPE_CHECKING:
     from raylog.client import BlockingClient, BlockingConsumer, TopicPartition
@@ -29,14 +30,15 @@ def consume(
         str, typer.Argument(metavar="TOPIC", help="What to read.", autocompletion=complete_topics)
     ],
     start: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--from",
             "-f",
             metavar="earliest|latest|OFFSET|TIME",
-            help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS.",
+            help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS. "
+            "Default: latest.",
         ),
-    ] = "latest",
+    ] = None,
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", help="Default: all; may be repeated.")
     ] = None,
@@ -69,9 +71,14 @@ def consume(
             )
         keys = [TopicPartition(topic, index) for index in sorted(partition or view.partitions)]
         consumer = client.consumer(ConsumerSettings(read_committed=read_committed))
-        begin(consumer, keys, start)
+        begin(consumer, keys, start or "latest")
         ends = _ends(client, keys, read_committed=read_committed) if until_end else None
         formatted = _format(key_separator, as_json=as_json)
+        if start is None:
+            print_done(
+                f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
+                "Read those that are there already with: --from earliest"
+            )
         try:
             _run(consumer, formatted, ends, count)
         except KeyboardInterrupt:

@@ -118,6 +118,19 @@ def test_reading_from_an_offset_or_a_time(shell: Shell, topic: str, tmp_path: Pa
     assert "found 7" in failing(shell, "consume", topic, "-p", "7", code=2)
 
 
+def test_who_does_not_say_where_to_begin_is_told_how_to_read_what_is_there(
+    shell: Shell, topic: str
+) -> None:
+    def errors(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["consume", topic, *arguments], env=shell._environment)
+        assert (result.exit_code, result.stdout) == (0, "")
+        return result.stderr
+
+    assert f"new records of {topic} only" in errors("-e")
+    assert "--from earliest" in errors("-e")
+    assert errors("-e", "--from", "latest") == ""
+
+
 def failing(shell: Shell, *arguments: str, code: int) -> str:
     """What a failing command says, with line breaks and frames taken out."""
     result = CliRunner().invoke(app, list(arguments), env=shell._environment)
