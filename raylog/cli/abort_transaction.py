@@ -20,38 +20,48 @@ _OF_PRODUCERS = "See them with: raylog transactions describe-producers TOPIC PAR
 _PRODUCER_OPTIONS = "--producer-id, --producer-epoch and --coordinator-epoch"
 
 
+TransactionalId = Annotated[
+    str | None,
+    typer.Option(
+        "--transactional-id",
+        metavar="ID",
+        help="The open transaction of this id, prepared or not; its producers are fenced.",
+    ),
+]
+Topic = Annotated[
+    str | None,
+    typer.Option("--topic", "-t", help="Where it hangs.", autocompletion=complete_topics),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Where in the topic.")
+]
+StartOffset = Annotated[
+    int | None, typer.Option("--start-offset", min=0, help="Where it starts in there.")
+]
+ProducerId = Annotated[
+    int | None, typer.Option("--producer-id", min=0, help="Instead of the offset: whose it is.")
+]
+ProducerEpoch = Annotated[
+    int | None, typer.Option("--producer-epoch", min=0, help="With --producer-id.")
+]
+CoordinatorEpoch = Annotated[
+    int | None,
+    typer.Option(
+        "--coordinator-epoch", min=-1, help="With --producer-id; -1: it never had a marker."
+    ),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
 def abort(
-    transactional_id: Annotated[
-        str | None,
-        typer.Option(
-            "--transactional-id",
-            metavar="ID",
-            help="The open transaction of this id, prepared or not; its producers are fenced.",
-        ),
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", "-t", help="Where it hangs.", autocompletion=complete_topics),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Where in the topic.")
-    ] = None,
-    start_offset: Annotated[
-        int | None, typer.Option("--start-offset", min=0, help="Where it starts in there.")
-    ] = None,
-    producer_id: Annotated[
-        int | None, typer.Option("--producer-id", min=0, help="Instead of the offset: whose it is.")
-    ] = None,
-    producer_epoch: Annotated[
-        int | None, typer.Option("--producer-epoch", min=0, help="With --producer-id.")
-    ] = None,
-    coordinator_epoch: Annotated[
-        int | None,
-        typer.Option(
-            "--coordinator-epoch", min=-1, help="With --producer-id; -1: it never had a marker."
-        ),
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    transactional_id: TransactionalId = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    start_offset: StartOffset = None,
+    producer_id: ProducerId = None,
+    producer_epoch: ProducerEpoch = None,
+    coordinator_epoch: CoordinatorEpoch = None,
+    yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Abort a transaction that nobody ends: one that hangs, or one that was left prepared.

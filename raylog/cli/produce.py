@@ -58,40 +58,46 @@ class Line(NamedTuple):
     partition: int | None = None
 
 
+Topic = Annotated[
+    str,
+    typer.Argument(metavar="TOPIC", help="Where the records go.", autocompletion=complete_topics),
+]
+File = Annotated[
+    Path | None,
+    typer.Argument(metavar="FILE", help="Read from here instead of standard input.", exists=True),
+]
+KeySeparator = Annotated[
+    str | None, typer.Option("--key-separator", "-K", help="What ends the key on each line.")
+]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")]
+Header = Annotated[
+    list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE on every record.")
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", help="Default: by key, else in turn.")
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Lines are records as `raylog consume --json` prints.")
+]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="Empty values are null.")]
+Compression = Annotated[CodecName, typer.Option("--codec", "-z", help="Compression.")]
+Acknowledged = Annotated[
+    Acks,
+    typer.Option("--acks", "-a", help="Who must have a record before it counts as written."),
+]
+
+
 def produce(
-    topic: Annotated[
-        str,
-        typer.Argument(
-            metavar="TOPIC", help="Where the records go.", autocompletion=complete_topics
-        ),
-    ],
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="FILE", help="Read from here instead of standard input.", exists=True
-        ),
-    ] = None,
-    key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", help="What ends the key on each line.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE on every record.")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", help="Default: by key, else in turn.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Lines are records as `raylog consume --json` prints.")
-    ] = False,
-    null: Annotated[bool, typer.Option("--null", "-Z", help="Empty values are null.")] = False,
-    codec: Annotated[
-        CodecName, typer.Option("--codec", "-z", help="Compression.")
-    ] = CodecName.NONE,
-    acks: Annotated[
-        Acks,
-        typer.Option("--acks", "-a", help="Who must have a record before it counts as written."),
-    ] = Acks.ALL,
+    topic: Topic,
+    file: File = None,
+    key_separator: KeySeparator = None,
+    key: Key = None,
+    header: Header = None,
+    partition: Partition = None,
+    as_json: AsJson = False,
+    null: Null = False,
+    codec: Compression = CodecName.NONE,
+    acks: Acknowledged = Acks.ALL,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records: one a line, from standard input or a file."""

@@ -29,61 +29,68 @@ _POLL_S = 0.5
 Row = dict[str, object]
 
 
+Brokers = Annotated[
+    str | None,
+    typer.Option("--brokers", metavar="0,1,2", help="Spread them over these brokers."),
+]
+ReplicationFactor = Annotated[
+    int | None,
+    typer.Option(
+        "--replication-factor", "-r", min=1, help="Copies of each; default: as many as now."
+    ),
+]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-file",
+        exists=True,
+        dir_okay=False,
+        help="A plan in the JSON of kafka-reassign-partitions.",
+    ),
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; else the plan is shown.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan (the default).")]
+Wait = Annotated[bool, typer.Option("--wait", help="With --execute: until all have moved.")]
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        min=1,
+        metavar="BYTES",
+        help="With --execute: bytes a second that each broker may copy for the moves, in "
+        "and out; again with another number changes it. Clients are not slowed down. "
+        "--wait, --verify and --cancel remove it once nothing moves.",
+    ),
+]
+PreserveThrottles = Annotated[
+    bool,
+    typer.Option("--preserve-throttles", help="Do not remove throttles once all is done."),
+]
+Verify = Annotated[
+    bool, typer.Option("--verify", help="How far the plan is, or all moves under way.")
+]
+Cancel = Annotated[
+    bool, typer.Option("--cancel", help="Call off the plan's moves, or all under way.")
+]
+Export = Annotated[
+    Path | None,
+    typer.Option("--export", dir_okay=False, help="Write today's replicas: the way back."),
+]
+
+
 def reassign(
     topics: TopicsOrPartitions = None,
-    brokers: Annotated[
-        str | None,
-        typer.Option("--brokers", metavar="0,1,2", help="Spread them over these brokers."),
-    ] = None,
-    replication_factor: Annotated[
-        int | None,
-        typer.Option(
-            "--replication-factor", "-r", min=1, help="Copies of each; default: as many as now."
-        ),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            exists=True,
-            dir_okay=False,
-            help="A plan in the JSON of kafka-reassign-partitions.",
-        ),
-    ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; else the plan is shown.")
-    ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan (the default).")
-    ] = False,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="With --execute: until all have moved.")
-    ] = False,
-    throttle: Annotated[
-        int | None,
-        typer.Option(
-            "--throttle",
-            min=1,
-            metavar="BYTES",
-            help="With --execute: bytes a second that each broker may copy for the moves, in "
-            "and out; again with another number changes it. Clients are not slowed down. "
-            "--wait, --verify and --cancel remove it once nothing moves.",
-        ),
-    ] = None,
-    preserve_throttles: Annotated[
-        bool,
-        typer.Option("--preserve-throttles", help="Do not remove throttles once all is done."),
-    ] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="How far the plan is, or all moves under way.")
-    ] = False,
-    cancel: Annotated[
-        bool, typer.Option("--cancel", help="Call off the plan's moves, or all under way.")
-    ] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option("--export", dir_okay=False, help="Write today's replicas: the way back."),
-    ] = None,
+    brokers: Brokers = None,
+    replication_factor: ReplicationFactor = None,
+    from_file: PlanFile = None,
+    execute: Execute = False,
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    throttle: Throttle = None,
+    preserve_throttles: PreserveThrottles = False,
+    verify: Verify = False,
+    cancel: Cancel = False,
+    export: Export = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

@@ -23,63 +23,76 @@ _STDOUT = Path("-")
 _STOP_FIRST = "Stop its consumers first, or wait until their sessions end"
 
 
+Group = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_groups),
+]
+AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="All partitions with a committed offset.")
+]
+ToEarliest = Annotated[bool, typer.Option("--to-earliest", help="To the first record there is.")]
+ToLatest = Annotated[
+    bool, typer.Option("--to-latest", help="To the end: only what comes from now on.")
+]
+ToCurrent = Annotated[
+    bool, typer.Option("--to-current", help="Keep the current offsets (useful with --export).")
+]
+ToOneOffset = Annotated[
+    int | None,
+    typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this one everywhere."),
+]
+ToDatetime = Annotated[
+    str | None,
+    typer.Option(
+        "--to-datetime",
+        metavar="TIME",
+        help="To the first record not older: 2026-01-31T12:00 (local), …Z, or milliseconds.",
+    ),
+]
+ByDuration = Annotated[
+    str | None,
+    typer.Option("--by-duration", metavar="DURATION", help="That long back: PT30M, P1DT12H."),
+]
+ByCount = Annotated[
+    int | None,
+    typer.Option("--shift-by", metavar="N", help="N records on; back if negative."),
+]
+OffsetsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-file",
+        exists=True,
+        dir_okay=False,
+        help="CSV of \\[group,]topic,partition,offset, or .json.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only show what would change: the default.")
+]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it.")]
+Export = Annotated[
+    Path | None,
+    typer.Option(
+        "--export", metavar="FILE", help="Write the new offsets for --from-file; - is stdout."
+    ),
+]
+
+
 def reset_offsets(
-    group: Annotated[
-        str,
-        typer.Argument(metavar="GROUP", help="Its id.", autocompletion=complete_groups),
-    ],
+    group: Group,
     topics: TopicsOrPartitions = None,
-    all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions with a committed offset.")
-    ] = False,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first record there is.")
-    ] = False,
-    to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="To the end: only what comes from now on.")
-    ] = False,
-    to_current: Annotated[
-        bool, typer.Option("--to-current", help="To where it is; of use with --export.")
-    ] = False,
-    to_offset: Annotated[
-        int | None,
-        typer.Option("--to-offset", min=0, metavar="OFFSET", help="To this one everywhere."),
-    ] = None,
-    to_datetime: Annotated[
-        str | None,
-        typer.Option(
-            "--to-datetime",
-            metavar="TIME",
-            help="To the first record not older: 2026-01-31T12:00 (local), …Z, or milliseconds.",
-        ),
-    ] = None,
-    by_duration: Annotated[
-        str | None,
-        typer.Option("--by-duration", metavar="DURATION", help="That long back: PT30M, P1DT12H."),
-    ] = None,
-    shift_by: Annotated[
-        int | None,
-        typer.Option("--shift-by", metavar="N", help="N records on; back if negative."),
-    ] = None,
-    from_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--from-file",
-            exists=True,
-            dir_okay=False,
-            help="CSV of \\[group,]topic,partition,offset, or .json.",
-        ),
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would change: the default.")
-    ] = False,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it.")] = False,
-    export: Annotated[
-        Path | None,
-        typer.Option(
-            "--export", metavar="FILE", help="Write the new offsets for --from-file; - is stdout."
-        ),
-    ] = None,
+    all_topics: AllTopics = False,
+    to_earliest: ToEarliest = False,
+    to_latest: ToLatest = False,
+    to_current: ToCurrent = False,
+    to_offset: ToOneOffset = None,
+    to_datetime: ToDatetime = None,
+    by_duration: ByDuration = None,
+    shift_by: ByCount = None,
+    from_file: OffsetsFile = None,
+    dry_run: DryRun = False,
+    execute: Execute = False,
+    export: Export = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
