@@ -209,8 +209,8 @@ async def _ready(
     tell: Tell = lambda _: None,
 ) -> None:
     """Wait until a broker serves; `tell` why it does not yet, each time it has been asked."""
-    asked_ms = runtime.monotonic_ms()
-    deadline_ms = asked_ms + timeout_ms
+    began_ms = asked_ms = runtime.monotonic_ms()
+    deadline_ms = began_ms + timeout_ms
     while True:
         wait_ms = round(min(ask_every_ms, deadline_ms - asked_ms))
         try:
@@ -220,7 +220,7 @@ async def _ready(
             if now_ms >= deadline_ms or now_ms - asked_ms < wait_ms:
                 raise  # the time is up, or it is a refusal, for which nobody has waited
             asked_ms = now_ms
-            tell(str(not_yet))
+            tell(f"after {(now_ms - began_ms) / 1000:.0f} s {not_yet}")
         else:
             return
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,13 @@ if TYPE_CHECKING:
     from raylog.cli.local_cluster import Wanted
 
 PORT_MAX = 65_535
+_HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+"""What a client begins with: the words and an empty frame of settings (RFC 9113, 3.4)."""
+_HTTP2_FRAME_HEADER = 9
+_HTTP2_SETTINGS = 4
+"""The type of such a frame, its header's fourth byte."""
 _PROBE_S = 5.0
-"""How long a Ray's port may take to be connected to."""
+"""How long a Ray's port may take to be connected to, and then to answer."""
 CONNECT_S = 30.0
 """How long a Ray whose port is open may take to answer; on its own Ray's driver tries for minutes.
 """
@@ -91,14 +97,15 @@ def _listening_hint(error: OSError) -> str:
 
 
 def check_ray_answers(address: str) -> None:
-    """Raise CommandFailed unless somebody listens on a Ray's address, HOST:PORT."""
+    """Raise CommandFailed unless what listens on an address, HOST:PORT, may be Ray."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise CommandFailed(
             f"--ray-address: expected HOST:PORT, found {address!r}", exit_code=EXIT_USAGE
         )
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S) as probe:
+            is_ray = _is_encrypted() or _speaks_grpc(probe)
     except OSError as failure:
         raise CommandFailed(
             f"no Ray can be reached at {address}: {failure.strerror or failure}",
@@ -106,12 +113,32 @@ def check_ray_answers(address: str) -> None:
             "raylog up then starts a Ray of its own",
             EXIT_UNREACHABLE,
         ) from failure
+    if not is_ray:
+        failure = no_answer(address)
+        raise CommandFailed(failure.message, failure.hint, failure.exit_code)
+
+
+def _is_encrypted() -> bool:
+    """Whether Ray is set to speak TLS."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+
+
+def _speaks_grpc(probe: socket.socket) -> bool:
+    """Whether the other side begins as gRPC does: with HTTP/2's settings, at once."""
+    answer = b""
+    try:
+        probe.sendall(_HTTP2_PREFACE)
+        while len(answer) < _HTTP2_FRAME_HEADER and (part := probe.recv(_HTTP2_FRAME_HEADER)):
+            answer += part
+    except OSError:
+        return False
+    return len(answer) >= _HTTP2_FRAME_HEADER and answer[3] == _HTTP2_SETTINGS
 
 
 def no_answer(address: str) -> Failure:
     """What is told of a Ray that does not answer in time though its port is open."""
     return Failure(
-        f"what listens on {address} does not answer as Ray does within {CONNECT_S:g} s",
+        f"what listens on {address} does not answer as Ray does",
         "Check that it is the address of Ray's head (port 6379 by default), and that Ray is "
         "healthy: ray status",
         EXIT_UNREACHABLE,

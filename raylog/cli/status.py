@@ -142,7 +142,7 @@ def _health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[s
         lines = [f"Partitions: {count:,}, all with a leader and with all replicas in sync"]
     if health["single_replica"]:
         lines.append(
-            f"Partitions with one replica, away while their broker is: "
+            f"Partitions with a single replica, not available while its broker is down: "
             f"{health['single_replica']:,} of {count:,}. "
             f"Add replicas with: raylog topics reassign{where} -t TOPIC -r {min(3, len(bootstrap))}"
         )

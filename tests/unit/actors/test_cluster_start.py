@@ -64,7 +64,7 @@ def test_each_step_and_what_is_waited_for_is_told() -> None:
         "3 of 3 broker processes started",
         "waiting for the controller and the metadata",
         "1 of 3 brokers serve",
-        "broker 1 is still starting: no controller answers",
+        "after 5 s broker 1 is still starting: no controller answers",
         "2 of 3 brokers serve",
         "3 of 3 brokers serve",
     ]

@@ -248,7 +248,7 @@ def test_the_health_of_partitions_names_what_shows_them() -> None:
         "See them with: raylog topics describe --unavailable",
         "Partitions with a replica out of sync: 1 of 3. "
         "See them with: raylog topics describe --under-replicated",
-        "Partitions with one replica, away while their broker is: 2 of 3. "
+        "Partitions with a single replica, not available while its broker is down: 2 of 3. "
         "Add replicas with: raylog topics reassign -t TOPIC -r 2",
     ]
     assert "raylog topics describe -b 127.0.0.1:1 " in _health_lines(health, elsewhere)[0]

@@ -2,11 +2,16 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from raylog.cli.failures import CommandFailed
+from raylog.cli.start_checks import check_ray_answers
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -113,8 +118,6 @@ def test_settings_are_listed_for_those_who_do_not_know_the_key(tmp_path: Path) -
 
 
 def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = run("up", "--port", str(port), "--data", "data", cwd=tmp_path)
@@ -122,6 +125,41 @@ def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) ->
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
     assert "--port" in result.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_what_is_no_ray_is_told_apart_before_ray_is_imported(answer: bytes) -> None:
+    with Answering(answer) as address, pytest.raises(CommandFailed) as raised:
+        check_ray_answers(address)
+    assert raised.value.failure.message == f"what listens on {address} does not answer as Ray does"
+
+
+def test_what_speaks_grpc_may_be_ray() -> None:
+    with Answering(bytes([0, 0, 6, 4, 0, 0, 0, 0, 0]) + bytes(6)) as address:
+        check_ray_answers(address)
+
+
+class Answering:
+    """A server that answers one connection, whatever it asks, and ends it."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._serve)
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        return f"127.0.0.1:{self._server.getsockname()[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        self._server.close()
+
+    def _serve(self) -> None:
+        connection, _ = self._server.accept()
+        with connection:
+            connection.recv(100)
+            connection.sendall(self._answer)
 
 
 def test_shell_completion_knows_the_commands() -> None:
