@@ -29,7 +29,8 @@ def elect_leaders(
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="Where nobody leads, any live replica: what it lacks is lost."
+            "--unclean",
+            help="Where there is no leader, elect any live replica: records it lacks are lost.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,

@@ -63,11 +63,13 @@ def _client(bootstrap: str) -> BlockingClient:
 def list_groups(
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", help="Only groups in it; repeatable.", case_sensitive=False),
+        typer.Option(
+            "--state", help="Only groups in this state; repeatable.", case_sensitive=False
+        ),
     ] = None,
     kind: Annotated[
         list[Type] | None,
-        typer.Option("--type", help="Only groups of it; repeatable.", case_sensitive=False),
+        typer.Option("--type", help="Only groups of this type; repeatable.", case_sensitive=False),
     ] = None,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -101,14 +103,14 @@ def list_groups(
 def describe(
     groups: Annotated[
         list[str] | None,
-        typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Ids of groups.", autocompletion=complete_groups),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Keep showing how it changes, until Ctrl-C.")
     ] = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between two looks.")
+        float, typer.Option("--interval", "-i", min=0.1, help="Seconds between updates.")
     ] = 2.0,
     as_json: Json = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -198,7 +200,7 @@ def _looks(
 def delete(
     groups: Annotated[
         list[str],
-        typer.Argument(metavar="GROUP", help="Ids.", autocompletion=complete_groups),
+        typer.Argument(metavar="GROUP", help="Ids of groups.", autocompletion=complete_groups),
     ],
     topics: Annotated[
         list[str] | None,
@@ -206,7 +208,7 @@ def delete(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="Only forget committed offsets of this; repeatable.",
+            help="Delete only the committed offsets of this; repeatable.",
             autocompletion=complete_topics,
         ),
     ] = None,

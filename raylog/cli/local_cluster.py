@@ -21,7 +21,7 @@ from raylog.cli.cluster_record import (
     run_directory,
     secret_path,
 )
-from raylog.cli.failures import CommandFailed, last_line
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line
 from raylog.cli.output import counted
 from raylog.cli.progress import within
 from raylog.cli.shutting_down import shut_down
@@ -240,7 +240,7 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
     if wanted.ray_address is not None:
         tell(f"connecting to Ray at {wanted.ray_address}")
         with within(CONNECT_S, no_answer(wanted.ray_address)):
-            connect(wanted.ray_address)
+            _join(wanted.ray_address)
         check_nodes(wanted)
         return wanted.ray_address, None, nodes_here()
     tell("starting Ray")
@@ -251,6 +251,20 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
     ]
     connect(head.address, head.token_path)
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
+
+
+def _join(address: str) -> None:
+    """Become a driver of a Ray that runs; raises CommandFailed."""
+    from raylog.actors.runtime.ray_node import connect
+
+    try:
+        connect(address)
+    except (ConnectionError, RuntimeError) as failure:
+        raise CommandFailed(
+            f"{last_line(failure)}: it listens there and refuses",
+            "If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH",
+            EXIT_UNREACHABLE,
+        ) from failure
 
 
 def _start_brokers(

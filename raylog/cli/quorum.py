@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The brokers that vote on metadata: how they stand, one more, one less.",
+    help="Show the metadata quorum; add or remove voters.",
 )
 SILENT_MS = 10_000
 """A voter that was not heard for longer is away."""
@@ -29,7 +29,7 @@ Directory = Annotated[
     typer.Option(
         "--directory",
         metavar="ID",
-        help="The directory that is meant, as status shows it; needed only where a broker has two.",
+        help="Id of its directory, as status shows it; needed only if a broker has two.",
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -82,10 +82,10 @@ def add(
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Let a broker vote: it is brought level with the metadata log first.
+    """Make a broker a voter. It catches up with the metadata log first.
 
-    A broker that lost its directory and came back with a new one is added in
-    place of its former self, which cannot vote any more.
+    A broker that lost its directory and came back with a new one replaces its
+    own old voter, which can never vote again.
     """
     from raylog.client import BlockingClient
 
@@ -94,7 +94,7 @@ def add(
         observer = _one(quorum.observers, broker, directory)
         voter = _one(quorum.voters, broker, None)
         if observer is None and voter is not None and directory in (None, voter.directory_id):
-            print_done(f"broker {broker} votes already")
+            print_done(f"broker {broker} is a voter already")
             return
         if observer is None:
             raise CommandFailed(
@@ -109,7 +109,7 @@ def add(
             )
             client.remove_voter(broker, voter.directory_id)
         client.add_voter(broker, observer.directory_id, _addresses(listeners or []))
-        _tell(client, f"broker {broker} votes now")
+        _tell(client, f"broker {broker} is a voter now")
 
 
 @app.command()
@@ -119,10 +119,9 @@ def remove(
     yes: Yes = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Take the vote from a broker, be it there or lost; it stays a broker.
+    """Remove a voter, whether its broker runs or is lost. It remains a broker.
 
-    The last voter cannot be removed, nor one without which too few of the
-    others answer.
+    Refused for the last voter, and where too few of the other voters answer.
     """
     from raylog.client import BlockingClient
 
@@ -131,18 +130,18 @@ def remove(
         voter = _one(quorum.voters, broker, directory)
         if voter is None:
             raise CommandFailed(
-                f"broker {broker} does not vote" + (f" with {directory}" if directory else ""),
-                "See who does with: raylog quorum status",
+                f"broker {broker} is no voter" + (f" with {directory}" if directory else ""),
+                "See the voters with: raylog quorum status",
             )
         if len(quorum.voters) == 1:
             raise CommandFailed(
                 f"broker {broker} is the last voter",
-                "Let another one vote first: raylog quorum add BROKER",
+                "Add another one first: raylog quorum add BROKER",
             )
         left = _tolerance(len(quorum.voters) - 1)
-        _confirm(f"Take the vote from broker {broker}? Then {left}.", yes=yes)
+        _confirm(f"Remove the voter of broker {broker}? Then {left}.", yes=yes)
         client.remove_voter(broker, voter.directory_id)
-        _tell(client, f"broker {broker} votes no more")
+        _tell(client, f"broker {broker} is no longer a voter")
 
 
 def _one(copies: list[QuorumMember], broker: int, directory: str | None) -> QuorumMember | None:

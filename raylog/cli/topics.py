@@ -61,12 +61,12 @@ def create(
         typer.Option(
             "--assignment",
             metavar="0:1,1:2",
-            help="Brokers of each partition, the leader first; instead of the two numbers.",
+            help="Brokers of each partition, the leader first; instead of -p and -r.",
         ),
     ] = None,
     config: Pairs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="An existing topic is no failure.")
+        bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:

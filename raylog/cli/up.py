@@ -118,7 +118,7 @@ def up(
 ) -> None:
     """Start a cluster: Ray, if need be, and brokers on it. Ctrl-C stops it, unless detached.
 
-    Data that is there already is served again. See all settings with: raylog configs
+    Data that is there already is served again. List all settings with: raylog configs
     """
     from raylog.cli.broker_settings import read_settings
     from raylog.cli.local_cluster import Wanted, count_brokers, start

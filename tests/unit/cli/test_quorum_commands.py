@@ -47,20 +47,20 @@ def test_voters_are_shown_removed_and_added(shell: Shell) -> None:
     shown = shell.run("status")
     assert "3 brokers vote, 1 of them may be lost" in shown
     assert sorted(shell.voters()) == [0, 1, 2]
-    assert "broker 1 votes already" in shell.run("add", "1")
+    assert "broker 1 is a voter already" in shell.run("add", "1")
     said = shell.run("remove", "0", "--yes")
-    assert "broker 0 votes no more; 2 brokers vote, none of them may be lost" in said
+    assert "broker 0 is no longer a voter; 2 brokers vote, none of them may be lost" in said
     rows = shell.rows()
     assert rows[0]["role"] == "observer"
     assert rows[0]["directory"]
-    with pytest.raises(CommandFailed, match="broker 0 does not vote"):
+    with pytest.raises(CommandFailed, match="broker 0 is no voter"):
         shell.run("remove", "0")
     shell.run("remove", "1", "--directory", str(rows[1]["directory"]))
     with pytest.raises(CommandFailed, match="broker 2 is the last voter") as last:
         shell.run("remove", "2")
     told = explain(last.value)
     assert told is not None
-    assert told.hint == "Let another one vote first: raylog quorum add BROKER"
+    assert told.hint == "Add another one first: raylog quorum add BROKER"
     with BlockingClient(shell.bootstrap) as client:
         with pytest.raises(VoterNotFound, match="Cannot remove voter ReplicaKey"):
             client.remove_voter(2, str(rows[2]["directory"]))
@@ -82,7 +82,7 @@ def test_who_is_away_counts_as_lost() -> None:
 def test_nobody_who_is_not_there_is_added_or_removed(shell: Shell) -> None:
     with pytest.raises(CommandFailed, match="broker 7 is not known"):
         shell.run("add", "7")
-    with pytest.raises(CommandFailed, match="broker 1 does not vote with nothing"):
+    with pytest.raises(CommandFailed, match="broker 1 is no voter with nothing"):
         shell.run("remove", "1", "--directory", "nothing")
     assert "is not NAME=HOST:PORT" in shell.run("remove", "1", "--yes", code=0) + shell.run(
         "add", "1", "--listener", "wrong", code=2
