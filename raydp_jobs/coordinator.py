@@ -180,9 +180,13 @@ class Transactions:
         return False
 
     async def _read_state(self) -> SinkState:
-        """The sink's state once no transaction is about to change it; raises StateLost."""
-        state, is_registered = await self.states.read()
+        """The sink's state once no transaction is about to change it; raises StateLost.
+
+        The marks are read first: what another driver commits meanwhile is then missing in them, and
+        not in the state, as if that were lost.
+        """
         marks = await self.read_marks()
+        state, is_registered = await self.states.read()
         return state_of(state, is_registered=is_registered, marks=marks, topics=self.topics)
 
     async def read_marks(self) -> GroupMarks:

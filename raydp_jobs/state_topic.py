@@ -8,7 +8,7 @@ newest state.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from raylog.client.admin import Admin, NewTopic, Resource, ResourceType
@@ -62,6 +62,10 @@ class BadStateTopic(BatchFailed):
     """The state topic would not keep what is written to it."""
 
 
+def _wall_clock_ms() -> int:
+    return int(time.time() * 1000)
+
+
 @dataclass(slots=True)
 class StateTopic:
     """The records of one sink in the state topic."""
@@ -69,6 +73,8 @@ class StateTopic:
     core: Core
     name: str
     sink_id: str
+    clock_ms: Callable[[], int] = _wall_clock_ms
+    """Time of day."""
     _scans: dict[int, StateScan] = field(default_factory=dict)
     _positions: dict[int, int] = field(default_factory=dict)
     """By partition: up to where it is read."""
@@ -131,7 +137,7 @@ class StateTopic:
 
     async def register(self, produce_version: int) -> None:
         """Write the sink's registration, in a version of Produce that names topics: 12 at most."""
-        batch = registration(self.sink_id, int(time.time() * 1000))
+        batch = registration(self.sink_id, self.clock_ms())
         key = await self.partition()
         request = ProduceRequest(
             acks=ACKS_ALL,
@@ -166,7 +172,7 @@ class StateTopic:
             state.sequence,
             encode_state(state),
             batch_bytes_max=self._batch_bytes_max,
-            now_ms=int(time.time() * 1000),
+            now_ms=self.clock_ms(),
         )
 
     async def _create(self) -> None:

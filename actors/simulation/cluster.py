@@ -38,6 +38,8 @@ SETTINGS = {
     "broker.session.timeout.ms": "2000",
 }
 CALL_TIMEOUT_MS = 3_000
+FIRST_PORT = 9_092
+"""Of the first broker; the next ones follow."""
 
 
 class Cluster:
@@ -55,7 +57,7 @@ class Cluster:
             Path("/simulated"),
             self.runtime,
             host="127.0.0.1",
-            ports=[9092] * brokers,
+            ports=range(FIRST_PORT, FIRST_PORT + brokers),
             settings=self.settings,
             nodes=[machine.name for machine in self.machines],
         )

@@ -51,8 +51,10 @@ class Report:
         return not self.violations
 
 
-async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
-    simulation = SIMULATIONS[plan.kind](loop, seed, plan)
+async def _run(
+    loop: SimLoop, seed: int, plan: Plan, report: Report, kind: type[Simulation]
+) -> None:
+    simulation = kind(loop, seed, plan)
     try:
         await simulation.run()
     except PropertyViolated:
@@ -68,12 +70,19 @@ async def _run(loop: SimLoop, seed: int, plan: Plan, report: Report) -> None:
         report.committed, report.aborted = simulation.ended_transactions()
 
 
-def run_seed(seed: int, plan: Plan | None = None, *, quiet: bool = True) -> Report:
-    """Run one simulation; what it found is in the report."""
-    report = Report(seed)
+def run_seed(
+    seed: int,
+    plan: Plan | None = None,
+    *,
+    quiet: bool = True,
+    simulation: type[Simulation] | None = None,
+) -> Report:
+    """Run one simulation, of the plan's kind if it is not given; what it found is in the report."""
+    report, plan = Report(seed), plan or Plan()
+    kind = simulation or SIMULATIONS[plan.kind]
     with without_collector(), _log_level(quiet=quiet):
         try:
-            run_in_virtual_time(lambda loop: _run(loop, seed, plan or Plan(), report))
+            run_in_virtual_time(lambda loop: _run(loop, seed, plan, report, kind))
         except SimulationStuck as stuck:
             report.violations.append(f"{Property.SERVED_AGAIN.name}: {stuck}")
     return report

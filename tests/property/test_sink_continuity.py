@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 
 import hypothesis.strategies as st
 from hypothesis import settings
@@ -20,35 +19,10 @@ from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange
 from raylog.raydp_jobs.continuity import is_written, state_of
 from raylog.raydp_jobs.marks import Mark, group_marks, read_mark
 from raylog.raydp_jobs.sink_state import SinkState, decode_state, encode_state
+from tests.support.spark_query import Checkpoint, Ends
 
 OUT = [TopicPartition("b", 0), TopicPartition("a", 0)]
 IN = [TopicPartition("in", 0), TopicPartition("in", 1)]
-Ends = dict[TopicPartition, int]
-
-
-@dataclass(slots=True)
-class Checkpoint:
-    """Spark's."""
-
-    query_id: str
-    begin: Ends
-    offsets: list[Ends] = field(default_factory=list)
-    """Of batches, noted before they are written."""
-    done: int = 0
-    """Batches that Spark knows to be written."""
-
-    def planned(self, source: Ends) -> Batch | None:
-        """The next batch: the one that is noted and not done, or else all there is."""
-        if self.done == len(self.offsets):
-            if source == self.start():
-                return None
-            self.offsets.append(dict(source))
-        read = KafkaRange(self.start(), self.offsets[self.done], "c1")
-        return Batch(Mark(self.query_id, self.done), OUT, [read])
-
-    def start(self) -> Ends:
-        """Where the next batch begins."""
-        return self.offsets[self.done - 1] if self.done else self.begin
 
 
 class SinkAndQuery(RuleBasedStateMachine):
@@ -78,7 +52,7 @@ class SinkAndQuery(RuleBasedStateMachine):
     @rule(dies=st.booleans())
     def a_batch_is_written(self, dies: bool) -> None:
         """The driver may die between the sink's commit and Spark's."""
-        batch = self.checkpoint.planned(self.source)
+        batch = self.checkpoint.planned(self.source, OUT, "c1")
         if batch is None:
             return
         try:
@@ -95,7 +69,7 @@ class SinkAndQuery(RuleBasedStateMachine):
     @rule()
     def an_older_build_runs_for_a_while(self) -> None:
         """It skips by number, believes the group alone, and knows of no state."""
-        batch = self.checkpoint.planned(self.source)
+        batch = self.checkpoint.planned(self.source, OUT, "c1")
         if batch is None or self.was_restored or (self.is_known and not self.group):
             return
         assert isinstance(batch.mark, Mark)

@@ -204,7 +204,7 @@ class TransactionalSimulation(Simulation):
         """
         if any(machine.clock_offset_ms for machine in self.cluster.machines):
             await self._take_all_over()
-        longest_s = max(one.identity.timeout_ms for one in self.writers) / 1_000 + SERVED_AGAIN_S
+        longest_s = self._longest_timeout_ms / 1_000 + SERVED_AGAIN_S
         loop = self.world.loop
         deadline = loop.time() + longest_s
         while (left := self._undecided()) and loop.time() < deadline:
@@ -213,6 +213,11 @@ class TransactionalSimulation(Simulation):
         self.checks.hold(Property.TRANSACTIONS_END, not left, *left)
         self.world.tell(f"transactions have ended: {not left}")
         self.checks.raise_violations()
+
+    @property
+    def _longest_timeout_ms(self) -> int:
+        """How long a transaction may be open."""
+        return max(one.identity.timeout_ms for one in self.writers)
 
     async def _take_all_over(self) -> None:
         """Begin every application anew once more."""

@@ -1,0 +1,118 @@
+"""The I/O of real clients in a simulated cluster: connections are links, time is virtual."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raylog.actors.runtime.base import Link, PeerLost
+from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
+from raylog.actors.simulation.network import CLIENT
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.sockets import CLIENT_REQUEST
+from raylog.client.connection import Buffer, Connection
+from raylog.client.errors import ConnectionLost, NotConnected
+
+
+class LinkTransport:
+    """One connection: each thing that is sent is one request."""
+
+    def __init__(
+        self, link: Link, client: str, connection: Connection, progressed: Callable[[], None]
+    ) -> None:
+        self._link = link
+        self._client = client
+        self._connection = connection
+        self._progressed = progressed
+        link.on_lost(lambda: self._ended("the link broke"))
+
+    def send(self, chunks: list[Buffer]) -> None:
+        """Send a request."""
+        self._link.request(
+            CLIENT_REQUEST,
+            self._client,
+            chunks,
+            lambda _, frame: self._received(frame),
+            lambda failure: self._ended(str(failure)),
+        )
+
+    def close(self) -> None:
+        """End the connection; harmless when it has ended."""
+        self._link.close()
+
+    def _received(self, frame: memoryview) -> None:
+        while frame:
+            room = self._connection.writable()
+            taken = min(len(room), len(frame))
+            room[:taken] = frame[:taken]
+            self._connection.written(taken)
+            frame = frame[taken:]
+        self._progressed()
+
+    def _ended(self, reason: str) -> None:
+        self._connection.end(ConnectionLost(reason))
+        self._progressed()
+
+
+class SimIo:
+    """`raylog.client.io.Io` on a machine of its own."""
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        self.runtime = SimRuntime(cluster.world, machine=f"{CLIENT}-{number}")
+        self._cluster = cluster
+        self._name = f"{CLIENT}-{number}"
+        self._waiters: dict[asyncio.Future[None], None] = {}
+        """In the order in which they came: a simulation must repeat."""
+
+    def now_ms(self) -> float:
+        """Virtual time."""
+        return self.runtime.monotonic_ms()
+
+    async def connect(
+        self, host: str, port: int, connection: Connection, timeout_ms: float
+    ) -> LinkTransport:
+        """Open a link to the gateway that listens there."""
+        gateway = self._cluster.port_of(port - FIRST_PORT)
+        if gateway is None:
+            raise NotConnected(f"{host}:{port}: nobody listens there")
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                link = await self.runtime.connect(gateway.ref)
+        except (TimeoutError, PeerLost) as failure:
+            raise NotConnected(f"{host}:{port}: {failure}") from failure
+        return LinkTransport(link, self._name, connection, self._wake)
+
+    async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
+        """Wait until `ready()` or time is up."""
+        deadline_ms = self.now_ms() + timeout_ms
+        while not ready():
+            left_ms = deadline_ms - self.now_ms()
+            if left_ms <= 0:
+                break
+            await self._progress(left_ms)
+        return ready()
+
+    async def pause(self, duration_ms: float) -> None:
+        """Sleep."""
+        await self.runtime.sleep(duration_ms / 1_000)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _wake(waiter)
+
+    async def _progress(self, timeout_ms: float) -> None:
+        """Wait for the next answer on any connection."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1_000, _wake, waiter)
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        finally:
+            del self._waiters[waiter]
+            timer.cancel()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
