@@ -111,7 +111,7 @@ _NETWORK = (
         "max.incremental.fetch.session.cache.slots",
         _T.INT,
         "1000",
-        "Fetch sessions a broker remembers.",
+        "Fetch sessions a broker remembers; each of its gateways has an equal share.",
         low=0,
     ),
     ConfigKey(

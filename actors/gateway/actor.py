@@ -67,7 +67,9 @@ class GatewayActor:
         budget = descriptor_budget(open_files_max(), shared=host_of(name) != name)
         self.maps = SegmentMaps(budget.maps)
         self.fetch_sessions = FetchSessionCache(
-            self.settings.number("max.incremental.fetch.session.cache.slots"),
+            # As Kafka's cache, which consists of eight, each with its share of the slots.
+            self.settings.number("max.incremental.fetch.session.cache.slots")
+            // self.settings.number("gateway.actors"),
             lambda: runtime.random.randint(1, SESSION_ID_MAX),
             self.end_fetch_session,
         )

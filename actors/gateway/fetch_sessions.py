@@ -1,11 +1,21 @@
 """Clients' incremental fetch sessions (KIP-227), by session id.
 
-A session is made by a full fetch with epoch 0, goes on with epochs 1, 2, … (wrapping to 1), and is
-ended by epoch -1, by being the least recently used when there are too many, or by a restart.
+A session is made by a full fetch with epoch 0 and goes on with epochs 1, 2, … (wrapping to 1). It
+ends by epoch -1, by a full fetch that names it, when nothing is left in it, by a restart, or when
+another takes its slot. As in Apache Kafka a newcomer without a free slot gets, in this order
+
+- the slot of the session that was used last before all others, if that is `EVICTION_MS` ago;
+- the slot of the session with the fewest partitions among those that were used when they were older
+  than `EVICTION_MS`, if it has fewer than the newcomer;
+- none: it is served without a session, and says the next time again what it wants.
+
+Kafka prefers followers' sessions to consumers'. Here followers do not fetch from gateways, and what
+a client says of itself counts for nothing.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,11 +25,18 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FetchedPartition, Interest
 from raylog.actors.runtime.base import Link
-from raylog.wire.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from raylog.wire.errors import (
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+)
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+"""Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either."""
 _EPOCH_MAX = 2**31 - 1
+_STALE_ENTRIES = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +60,10 @@ class ClientFetchSession:
     """(high watermark, log start offset) the client was last told."""
     left_out: tuple[PartitionKey, ...] = ()
     """Partitions whose records the last answer had no room for: they come first in the next."""
+    created_ms: float = 0.0
+    used_ms: float = 0.0
+    evictable_size: int = -1
+    """How many partitions a newcomer must surpass to take its slot; -1: none may."""
 
     def next_epoch(self) -> None:
         """Move to the epoch the client's next request must carry."""
@@ -100,7 +121,7 @@ def topic_id_of(name: str, image: MetadataImage) -> TopicId:
 
 
 class FetchSessionCache:
-    """The sessions of one gateway, at most `slots` of them."""
+    """The sessions of one gateway, at most `slots` of them. Times in ms that never go back."""
 
     def __init__(
         self, slots: int, new_id: Callable[[], int], drop: Callable[[ClientFetchSession], None]
@@ -109,26 +130,57 @@ class FetchSessionCache:
         self._new_id = new_id
         self._drop = drop
         self._sessions: OrderedDict[int, ClientFetchSession] = OrderedDict()
+        """The one used last at the end."""
+        self._evictable: list[tuple[int, int]] = []
+        """A heap of (size, session id); an entry counts while the session has that size still."""
         self._link_session_id = 0
 
-    def fresh(self, *, keep: bool, by_names: bool) -> ClientFetchSession:
-        """A session for a full fetch; `keep` makes it one that the client may go on with."""
+    def fresh(self, *, keep: bool, by_names: bool, size: int, now_ms: float) -> ClientFetchSession:
+        """A session for a full fetch of `size` partitions.
+
+        `keep` makes it one that the client may go on with, if there is a slot for it.
+        """
         self._link_session_id += 1
-        session_id = self._unused_id() if keep and self._slots else 0
-        session = ClientFetchSession(session_id, self._link_session_id, by_names)
+        session_id = self._unused_id() if keep and self._has_slot(size, now_ms) else 0
+        session = ClientFetchSession(
+            session_id, self._link_session_id, by_names, created_ms=now_ms, used_ms=now_ms
+        )
         if session_id:
-            while len(self._sessions) >= self._slots:
-                self._drop(self._sessions.popitem(last=False)[1])
             self._sessions[session_id] = session
             session.next_epoch()
         return session
+
+    def _has_slot(self, size: int, now_ms: float) -> bool:
+        """Whether a newcomer may stay; makes room for it where that is fair."""
+        if len(self._sessions) < self._slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.used_ms > EVICTION_MS:
+            self.end(oldest.session_id)
+            return True
+        smallest = self._smallest_evictable()
+        if smallest is None or smallest.evictable_size >= size:
+            return False
+        self.end(smallest.session_id)
+        return True
+
+    def _smallest_evictable(self) -> ClientFetchSession | None:
+        while self._evictable:
+            size, session_id = self._evictable[0]
+            session = self._sessions.get(session_id)
+            if session is not None and session.evictable_size == size:
+                return session
+            heapq.heappop(self._evictable)
+        return None
 
     def _unused_id(self) -> int:
         while (session_id := self._new_id()) in self._sessions:
             pass
         return session_id
 
-    def resume(self, session_id: int, epoch: int) -> ClientFetchSession:
+    def resume(self, session_id: int, epoch: int, *, by_names: bool) -> ClientFetchSession:
         """The session a client goes on with; raises what tells it to start a new one."""
         session = self._sessions.get(session_id)
         if session is None:
@@ -137,9 +189,38 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpoch(
                 f"fetch session {session_id} is at epoch {session.epoch}, {epoch} was sent"
             )
+        if session.by_names != by_names:
+            raise FetchSessionTopicIdError(
+                f"fetch session {session_id} was opened with the other kind of topic names"
+            )
         session.next_epoch()
-        self._sessions.move_to_end(session_id)
         return session
+
+    def used(self, session: ClientFetchSession, now_ms: float) -> None:
+        """Note that a request has gone on with a session, and that its changes are taken in.
+
+        One without partitions ends: the client is answered without a session.
+        """
+        session_id = session.session_id
+        if self._sessions.get(session_id) is not session:
+            return
+        if not session.interests:
+            del self._sessions[session_id]
+            session.session_id = 0
+            return
+        session.used_ms = now_ms
+        self._sessions.move_to_end(session_id)
+        size = len(session.interests)
+        if now_ms - session.created_ms > EVICTION_MS and size != session.evictable_size:
+            session.evictable_size = size
+            heapq.heappush(self._evictable, (size, session_id))
+            if len(self._evictable) > 2 * len(self._sessions) + _STALE_ENTRIES:
+                self._evictable = [
+                    (one.evictable_size, one.session_id)
+                    for one in self._sessions.values()
+                    if one.evictable_size >= 0
+                ]
+                heapq.heapify(self._evictable)
 
     def end(self, session_id: int) -> None:
         """End a session if it is there."""

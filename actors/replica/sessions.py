@@ -36,7 +36,10 @@ class FetchSession:
     _found: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
     _found_bytes: int = 0
     _due: bool = False
-    """Whether the answer waits for nothing more: an error, or records that do not fit any more."""
+    """Whether the answer waits for nothing more.
+
+    There is an error, the fetcher must cut its log, or records do not fit any more.
+    """
 
     def change(self, ask: FetchAsk) -> None:
         """Take in a request's changes."""
@@ -69,7 +72,8 @@ class FetchSession:
             left_out = others > 0 and self._has_records(interest, part) and not part.length
             if not left_out:
                 del self.news[key]  # else it is the first to be looked at for the next answer
-            self._due = self._due or left_out or part.error_code != 0
+            told_at_once = part.error_code != 0 or part.diverging is not None
+            self._due = self._due or left_out or told_at_once
         return self._due or self._found_bytes >= self._min_bytes
 
     def _has_records(self, interest: Interest, part: FetchedPartition) -> bool:

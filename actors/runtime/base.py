@@ -146,6 +146,7 @@ class Runtime(Protocol):
     """The world of one actor."""
 
     random: random.Random
+    """Chance. In production nobody can guess it (the system's), in a simulation it repeats."""
     rest_s: float
     """For how many seconds work that is done `apart` must rest after each ms or two."""
 

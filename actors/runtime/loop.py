@@ -28,7 +28,7 @@ class LoopRuntime:
     rest_s = 0.000_5  # threads share the interpreter with the loop
 
     def __init__(self, instance: str, on_broken: Callable[[BaseException], None]) -> None:
-        self.random = random.Random()  # noqa: S311 - chance for jitter, not for secrets
+        self.random: random.Random = random.SystemRandom()  # nobody shall guess an id
         self.instance = instance
         self.disk: Volume = OsDisk()
         self._on_broken = on_broken

@@ -32,7 +32,7 @@ from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import Buffer, Link, Runtime, Timer
-from raylog.wire.errors import ErrorCode, FetchSessionTopicIdError, KafkaError
+from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -72,32 +72,47 @@ def _session_of(context: RequestContext, request: FetchRequest) -> ClientFetchSe
     by_names = context.version < TOPIC_IDS_SINCE
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.end(request.session_id)
-        return sessions.fresh(keep=request.session_epoch == INITIAL_EPOCH, by_names=by_names)
-    session = sessions.resume(request.session_id, request.session_epoch)
-    if session.by_names != by_names:
-        raise FetchSessionTopicIdError("the session was opened with the other kind of topic names")
-    return session
+        return sessions.fresh(
+            keep=request.session_epoch == INITIAL_EPOCH,
+            by_names=by_names,
+            size=sum(len(topic.partitions) for topic in request.topics),
+            now_ms=context.gateway.runtime.monotonic_ms(),
+        )
+    return sessions.resume(request.session_id, request.session_epoch, by_names=by_names)
 
 
 class _Fetch:
-    """One Fetch request on its way."""
+    """One Fetch request on its way.
+
+    Several replica processes are first asked what they have. Where that is too little, each is
+    asked to answer when it has its share of what is missing: when all of them together have enough,
+    at least one of them has that. The others are then told to answer with what they have, and if it
+    is still too little, each gets a share of what is missing now. So a process is asked again only
+    when records came in, and the number of rounds grows with the logarithm of `min_bytes`.
+    """
 
     __slots__ = (
+        "_asked",
         "_bytes",
+        "_bytes_at",
+        "_called_in",
         "_closer",
         "_context",
         "_deadline",
-        "_failed",
+        "_finished",
         "_full",
         "_late",
         "_left",
         "_link_changes",
         "_max_bytes",
+        "_min_bytes",
         "_once",
         "_parts",
         "_redirected",
         "_request",
         "_session",
+        "_time_over",
+        "_urgent",
         "_waiting",
     )
 
@@ -109,17 +124,27 @@ class _Fetch:
         self._session = session
         self._full = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self._max_bytes = min(request.max_bytes, context.gateway.fetch_bytes_max)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._parts: dict[PartitionKey, FetchedPartition] = {}
         self._bytes = 0
+        self._bytes_at: dict[Link, int] = {}
+        """How much each replica process had at its last answer."""
+        self._asked: dict[Link, int] = {}
+        """Bytes from which on each was asked to answer."""
         self._closer: dict[PartitionKey, int] = {}
         """Partitions that the consumer could read nearer to it, and the broker there."""
         self._late: list[_LateRecords] = []
-        self._failed = False
+        self._urgent = False
+        """Whether the client is to be told something at once: an error, or where to cut its log."""
         self._redirected: dict[PartitionKey, int] = {}
         """Those of them that it is sent to."""
         self._left: dict[Link, None] = {}
         self._once = False
         self._waiting = False
+        self._called_in = False
+        """Whether those who wait are to answer with what they have."""
+        self._time_over = False
+        self._finished = False
         self._deadline: Timer | None = None
         self._link_changes: dict[Link, tuple[list[Interest], list[PartitionKey]]] = {}
 
@@ -131,17 +156,27 @@ class _Fetch:
         self._forget()
         self._take_in()
         self._route_the_rest()
+        if not self._full:
+            gateway = self._context.gateway
+            gateway.fetch_sessions.used(self._session, gateway.runtime.monotonic_ms())
+        self._leave()
         links = list(self._session.links)
         if not links:
             self._finish()
         elif self._may_wait_at_once(links):
-            self._ask(links, wait=True, min_bytes=self._request.min_bytes)
+            self._wait()
         else:
-            self._ask(links, wait=False, min_bytes=0)
+            self._ask(dict.fromkeys(links, 0), wait=False)
+
+    def _leave(self) -> None:
+        """Have replica processes forget the session that have nothing of it any more."""
+        for link in [link for link in self._link_changes if link not in self._session.links]:
+            del self._link_changes[link]
+            link.request(FETCH_END, (self._session.link_session_id, True), (), _ignore, _ignore)
 
     def _may_wait_at_once(self, links: list[Link]) -> bool:
         """Whether one replica process alone decides when to answer."""
-        if self._failed or self._closer:
+        if self._urgent or self._closer:
             return False
         return len(links) == 1 and self._request.max_wait_ms > 0
 
@@ -217,16 +252,27 @@ class _Fetch:
     def _changes(self, link: Link) -> tuple[list[Interest], list[PartitionKey]]:
         return self._link_changes.setdefault(link, ([], []))
 
-    def _ask(self, links: list[Link], *, wait: bool, min_bytes: int) -> None:
+    def _wait(self) -> None:
+        """Ask each replica process to answer when it has its share of what is missing."""
+        if self._deadline is None:
+            self._deadline = self._context.gateway.runtime.call_later(
+                self._request.max_wait_ms, self._time_is_up
+            )
+        links = self._session.links
+        share = -(-(self._min_bytes - self._bytes) // len(links))
+        self._ask({link: self._bytes_at.get(link, 0) + share for link in links}, wait=True)
+
+    def _ask(self, asked: dict[Link, int], *, wait: bool) -> None:
         request = self._request
         self._waiting = wait
-        if wait:
-            self._deadline = self._context.gateway.runtime.call_later(
-                request.max_wait_ms, self._time_is_up
-            )
-        self._once = not self._session.session_id and len(links) == 1
-        self._left = dict.fromkeys(links)  # first: within one process answers come at once
-        for link in links:
+        self._called_in = False
+        final = wait or request.max_wait_ms <= 0
+        self._once = final and not self._session.session_id and len(asked) == 1
+        self._asked = asked
+        self._left = dict.fromkeys(asked)  # first: within one process answers come at once
+        for link, min_bytes in asked.items():
+            if self._finished:
+                return
             changed, forgotten = self._link_changes.pop(link, ([], []))
             ask = FetchAsk(
                 self._session.link_session_id,
@@ -247,6 +293,7 @@ class _Fetch:
         def answered(found: list[list[Any]], _payload: memoryview) -> None:
             parts = [FetchedPartition(*part) for part in found]
             if link in self._left:
+                self._bytes_at[link] = sum(part.length for part in parts)
                 for part in parts:
                     self._found(part)
                 self._one_answered(link)
@@ -275,8 +322,8 @@ class _Fetch:
         self._bytes += part.length - (0 if before is None else before.length)
         self._parts[key] = part
         if part.error_code:
-            self._failed = True
             self._session.unwatch(key)
+        self._urgent = self._urgent or bool(part.error_code or part.diverging)
 
     def _sent_nearer(self, key: PartitionKey, part: FetchedPartition) -> FetchedPartition:
         """The part without records if the consumer is sent elsewhere, which ends the wait.
@@ -299,31 +346,49 @@ class _Fetch:
 
     def _one_answered(self, link: Link) -> None:
         del self._left[link]
-        enough = self._has_enough()
-        if not self._left or (self._waiting and enough):
+        if self._waiting and (self._has_enough() or self._has_no_room(link)):
+            self._finish()
+        elif not self._left:
             self._all_answered()
+        elif self._waiting and not self._called_in:
+            self._called_in = True
+            self._context.gateway.runtime.call_later(0, self._call_in)
 
     def _has_enough(self) -> bool:
         """Whether the client is to be answered now."""
-        enough = self._bytes >= self._request.min_bytes
-        return enough or self._failed or bool(self._redirected)
+        enough = self._bytes >= self._min_bytes
+        return enough or self._urgent or bool(self._redirected)
+
+    def _has_no_room(self, link: Link) -> bool:
+        """Whether a process has answered of itself with less than its share: more does not fit."""
+        if self._called_in or self._time_over:
+            return False
+        return self._bytes_at.get(link, 0) < self._asked[link]
 
     def _all_answered(self) -> None:
-        enough = self._has_enough()
-        links = list(self._session.links)
-        may_wait = not self._waiting and self._request.max_wait_ms > 0 and links
-        if enough or not may_wait:
+        may_wait = self._request.max_wait_ms > 0 and not self._time_over and self._session.links
+        if self._has_enough() or not may_wait:
             self._finish()
         else:
-            self._ask(links, wait=True, min_bytes=1)
+            self._wait()
+
+    def _call_in(self) -> None:
+        """One has its share: the others answer with what they have."""
+        if self._called_in:
+            self._end_waits()
 
     def _time_is_up(self) -> None:
         """End the wait: the replicas answer with what they have."""
+        self._time_over = True
         self._deadline = self._context.gateway.runtime.call_later(REPLICA_GRACE_MS, self._finish)
+        self._end_waits()
+
+    def _end_waits(self) -> None:
         for link in tuple(self._left):
             link.request(FETCH_END, (self._session.link_session_id, False), (), _ignore, _ignore)
 
     def _finish(self) -> None:
+        self._finished = True
         if self._deadline is not None:
             self._deadline.cancel()
         self._left.clear()

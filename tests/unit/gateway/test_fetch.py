@@ -317,6 +317,99 @@ def test_all_replicas_are_asked_first_and_waited_for_together(tmp_path: Path) ->
     run(scenario)
 
 
+def test_the_bytes_of_all_replicas_count_for_min_bytes(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        cluster.send(fetch((0, 9), (1, 9), min_bytes=100))
+        cluster.even.take(FETCH).reply([part(0, 10)])
+        cluster.odd.take(FETCH).reply([part(1)])
+        waiting, other = cluster.even.take(FETCH), cluster.odd.take(FETCH)
+        assert (waiting.header.min_bytes, other.header.min_bytes) == (55, 45)
+        waiting.reply([part(0, 60)])
+        assert cluster.unanswered()
+        await world.runtime.advance(0)
+        assert cluster.odd.take(FETCH_END).header[1] is False
+        other.reply([part(1, 20)])
+        waiting, other = cluster.even.take(FETCH), cluster.odd.take(FETCH)
+        assert (waiting.header.min_bytes, other.header.min_bytes) == (70, 30)
+        assert waiting.header.changes == other.header.changes == []
+        other.reply([part(1, 40)])
+        assert records(cluster.answer()) == {0: CONTENT[10:70], 1: CONTENT[10:50]}
+
+    run(scenario)
+
+
+def test_the_time_is_up_before_all_replicas_together_have_enough(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        cluster.send(fetch((0, 9), (1, 9), min_bytes=100, max_wait_ms=500))
+        cluster.even.take(FETCH).reply([part(0)])
+        cluster.odd.take(FETCH).reply([part(1)])
+        await world.runtime.advance(300)
+        cluster.even.take(FETCH).reply([part(0, 60)])
+        await world.runtime.advance(0)
+        cluster.odd.take(FETCH).reply([part(1, 20)])
+        await world.runtime.advance(199)
+        waiting, other = cluster.even.take(FETCH), cluster.odd.take(FETCH)
+        asked = len(cluster.even.requests)
+        assert cluster.unanswered()
+        await world.runtime.advance(1)
+        waiting.reply([part(0, 60)])
+        assert cluster.unanswered()
+        other.reply([part(1, 30)])
+        assert records(cluster.answer()) == {0: CONTENT[10:70], 1: CONTENT[10:40]}
+        assert [one.kind for one in cluster.even.requests[asked:]] == [FETCH_END, FETCH_END]
+
+    run(scenario)
+
+
+def test_a_replica_without_room_for_more_ends_the_wait_for_min_bytes(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        cluster.send(fetch((0, 9), (1, 9), min_bytes=1_000, max_bytes=100))
+        cluster.even.take(FETCH).reply([part(0, 90)])
+        cluster.odd.take(FETCH).reply([part(1)])
+        waiting = cluster.even.take(FETCH)
+        assert waiting.header.min_bytes == 95  # no more than max_bytes in all
+        waiting.reply([part(0, 90)])  # its next batch is too large
+        assert records(cluster.answer()) == {0: CONTENT[10:100]}
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_consumer_that_must_cut_its_log_is_told_at_once(replicas: int, tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=replicas)
+        cluster.send(fetch((0, 9), (1, 9), min_bytes=100))
+        if replicas == 2:
+            cluster.odd.take(FETCH).reply([part(1)])
+        cluster.even.take(FETCH).reply([part(0)._replace(diverging=[3, 5])])
+        assert told(cluster.answer())[0].diverging_epoch.end_offset == 5
+
+    run(scenario)
+
+
+def test_no_replica_is_asked_for_a_client_that_is_answered(tmp_path: Path) -> None:
+    """Two of them in the gateway's own process answer at once, the first with enough."""
+
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        cluster.send(fetch((0, 9), (1, 9)))
+        cluster.even.answering = lambda _request: [part(0, 20)]
+        cluster.even.take(FETCH).reply([part(0)])
+        cluster.odd.take(FETCH).reply([part(1)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+        assert [one.kind for one in cluster.odd.requests] == [FETCH, FETCH_END]
+
+    run(scenario)
+
+
 def test_what_is_there_at_once_is_answered_at_once(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         cluster = Cluster(world, tmp_path)

@@ -120,14 +120,34 @@ def test_a_session_ends_when_the_client_says_so(tmp_path: Path) -> None:
     run(scenario)
 
 
-def test_the_least_recently_used_session_makes_room(tmp_path: Path) -> None:
+def test_a_newcomer_is_served_without_a_session_while_all_slots_are_in_use(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        first = await opened(cluster, part(0, 20))
+        cluster.send(fetch((0, 9), (1, 9), session=(0, 0)))
+        cluster.even.take(FETCH).reply([part(0, 20), part(1)])
+        newcomer = cluster.answer()
+        assert (newcomer.error_code, newcomer.session_id) == (0, 0)
+        assert records(newcomer) == {0: CONTENT[10:30]}
+        assert len(world.gateway.fetch_sessions) == 1
+        cluster.send(fetch((0, 9), session=(first, 1), max_wait_ms=0))
+        cluster.even.take(FETCH).reply([])
+        assert cluster.answer().error_code == 0
+
+    run(scenario, max_incremental_fetch_session_cache_slots="1")
+
+
+def test_a_session_that_nobody_used_for_two_minutes_makes_room(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         cluster = Cluster(world, tmp_path)
         await cluster.serve()
         first = await opened(cluster, part(0, 20))
+        await world.runtime.advance(120_001)
         second = await opened(cluster, part(0, 20))
         assert cluster.even.take(FETCH_END).header[1] is True
-        assert len(world.gateway.fetch_sessions) == 1
         cluster.send(fetch(session=(first, 1)))
         assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         cluster.send(fetch((0, 9), session=(second, 1), max_wait_ms=0))
@@ -135,6 +155,61 @@ def test_the_least_recently_used_session_makes_room(tmp_path: Path) -> None:
         assert cluster.answer().error_code == 0
 
     run(scenario, max_incremental_fetch_session_cache_slots="1")
+
+
+def test_the_gateways_of_a_broker_share_the_slots(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        for _ in range(5):
+            cluster.send(fetch((0, 9), session=(0, 0)))
+            cluster.even.take(FETCH).reply([part(0, 20)])
+            cluster.answer()
+        assert len(world.gateway.fetch_sessions) == 3
+
+    run(scenario, max_incremental_fetch_session_cache_slots="7", gateway_actors="2")
+
+
+def test_a_session_without_partitions_ends(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch(session=(session, 1), forgotten=(0,)))
+        answer = cluster.answer()
+        assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
+        assert cluster.even.take(FETCH_END).header[1] is True
+        cluster.send(fetch((0, 9), session=(session, 2)))
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario)
+
+
+def test_a_replica_process_with_nothing_left_of_a_session_forgets_it(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch(session=(session, 1), forgotten=(1,)))
+        assert cluster.odd.take(FETCH_END).header[1] is True
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+
+    run(scenario)
+
+
+def test_a_request_with_the_wrong_kind_of_names_leaves_the_epoch_as_it_is(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch(session=(session, 1)), 12)
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        cluster.send(fetch((0, 9), session=(session, 1), max_wait_ms=0))
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert cluster.answer().error_code == 0
+
+    run(scenario)
 
 
 def test_without_room_for_sessions_every_fetch_is_full(tmp_path: Path) -> None:
