@@ -224,7 +224,7 @@ def _read_cases(directory: Path, config: LogConfig) -> Iterator[Case]:
 
     yield Case("slice 1 MiB, in sequence", onward)
     yield Case("slice 1 MiB, anywhere", lambda: log.read(rng.randrange(end), 1 << 20, end))
-    yield Case("offset for a time", lambda: log.offset_for_timestamp(NOW_MS + rng.randrange(64)))
+    yield Case("offset for a time", lambda: log.begin_lookup(NOW_MS + rng.randrange(64)).run())
 
 
 def measured_ns(case: Case, seconds: float) -> float:

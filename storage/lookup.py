@@ -1,11 +1,14 @@
 """Lookups by timestamp (KIP-79, KIP-734)."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from raylog.storage.disk import Disk
 from raylog.storage.files import SegmentFiles
 from raylog.storage.segment import Segment
-from raylog.wire.errors import CorruptMessage, InvalidRecord, MessageTooLarge
+from raylog.wire.errors import CorruptMessage, DecodeError, InvalidRecord, MessageTooLarge
 from raylog.wire.records import NO_TIMESTAMP, BatchHeader, Record, check_crc, iter_records
 
 
@@ -15,6 +18,49 @@ class TimestampOffset(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
+
+
+@dataclass(slots=True)
+class LookupJob:
+    """Look for the first record at or after `timestamp`; None: for the one with the largest.
+
+    It reads by descriptors and indexes of its own, so that the log is used and changed meanwhile.
+    `found` is the outcome, None if there is no such record. `looked_at` is the segment in which
+    `damage` or `failure` was met.
+    """
+
+    disk: Disk
+    directory: str
+    segments: tuple[Segment, ...]
+    start_offset: int
+    timestamp: int | None
+    found: TimestampOffset | None = None
+    looked_at: Segment | None = None
+    damage: str | None = None
+    failure: OSError | None = None
+
+    def run(self) -> None:
+        """Blocking. Call once."""
+        files = SegmentFiles(self.disk, self.directory)
+        copies = self._copies(files)
+        try:
+            if self.timestamp is None:
+                self.found = first_with_max_timestamp(files, copies, self.start_offset)
+            else:
+                self.found = first_at_or_after(files, copies, self.start_offset, self.timestamp)
+        except OSError as failure:
+            self.failure = failure
+        except (CorruptMessage, DecodeError) as damage:
+            self.damage = str(damage)
+
+    def _copies(self, files: SegmentFiles) -> Iterator[Segment]:
+        """The segments, without the descriptors that the log may close at any time."""
+        for segment in self.segments:
+            self.looked_at = segment
+            own = copy(segment)
+            own.fd = -1
+            yield own
+            files.release_index(own)
 
 
 def first_at_or_after(
@@ -35,7 +81,7 @@ def first_at_or_after(
 
 
 def first_with_max_timestamp(
-    files: SegmentFiles, segments: Sequence[Segment], start_offset: int
+    files: SegmentFiles, segments: Iterable[Segment], start_offset: int
 ) -> TimestampOffset | None:
     """The first of the records from `start_offset` on that have the largest timestamp."""
     best: TimestampOffset | None = None

@@ -1,16 +1,18 @@
 """The log as readers see it: slices of whole batches, lookups by time, transactions."""
 
+from copy import copy
+
 from raylog.storage.checking import CheckJob, Unchecked
 from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk
 from raylog.storage.epochs import LeaderEpochs
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import AbortedTransaction
-from raylog.storage.lookup import TimestampOffset, first_at_or_after, first_with_max_timestamp
+from raylog.storage.lookup import LookupJob
 from raylog.storage.reader import Slice, SliceReader, segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import CorruptMessage, DecodeError, OffsetOutOfRange
+from raylog.wire.errors import CorruptMessage, OffsetOutOfRange
 
 
 class ReadableLog(LogWriter):
@@ -87,28 +89,32 @@ class ReadableLog(LogWriter):
                     self._refuse("read", failure)
         raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
 
-    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record that is not older than `timestamp`, in ms; None if all are.
+    def begin_lookup(self, timestamp: int | None) -> LookupJob:
+        """A job that finds the first record not older than `timestamp`, in ms (KIP-79).
 
-        The caller hides what lies at or above the high watermark. Looks into batches: may block.
+        None: the first one with the largest timestamp (KIP-734). For an executor and then
+        `end_lookup`. The caller hides what lies at or above the high watermark.
         """
         self._require_online()
-        try:
-            return first_at_or_after(self._files, self._segments, self._start, timestamp)
-        except OSError as failure:
-            self._refuse("read", failure)
-        except (CorruptMessage, DecodeError) as damage:
-            self._condemn(self._segments[0], str(damage))
+        growing = [copy(each) for each in self._segments[-1:]]
+        segments = (*self._segments[:-1], *growing)
+        return LookupJob(self._disk, self.directory, segments, self._start, timestamp)
 
-    def max_timestamp_offset(self) -> TimestampOffset | None:
-        """The first record with the largest timestamp (KIP-734); None if there is no record."""
+    def end_lookup(self, job: LookupJob) -> bool:
+        """Take a lookup back; False if the log has lost meanwhile what it looked at: look again.
+
+        KAFKA_STORAGE_ERROR if the disk failed, or the log is damaged, which is offline then.
+        """
         self._require_online()
-        try:
-            return first_with_max_timestamp(self._files, self._segments, self._start)
-        except OSError as failure:
-            self._refuse("read", failure)
-        except (CorruptMessage, DecodeError) as damage:
-            self._condemn(self._segments[0], str(damage))
+        looked_at = None if job.looked_at is None else job.looked_at.name
+        segment = next((each for each in self._segments if each.name == looked_at), None)
+        if job.failure is not None or job.damage is not None:
+            if segment is None:
+                return False
+            if job.failure is not None:
+                self._refuse("read", job.failure)
+            self._condemn(segment, job.damage or "")
+        return job.found is None or job.found.offset >= self._start
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""

@@ -28,6 +28,7 @@ from raylog.actors.replica.config import CleanerSettings, ReplicationSettings, p
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.following import Following
 from raylog.actors.replica.leading import Proposal
+from raylog.actors.replica.lookups import Lookup, Lookups
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.marking import MarkerCodes, marker_batch
 from raylog.actors.replica.opening import close_logs, open_logs
@@ -113,6 +114,7 @@ class ReplicaActor:
         self._alterations = Alterations(runtime, cluster_id, broker_id)
         self._files = PartitionFiles(runtime)
         self._transactions = TransactionCoordinators(runtime, self._broker)
+        self._lookups = Lookups(runtime, self._partitions, self._refusal)
         self._verifying = Verifying(self._transactions, self._produce_verified)
         self._handlers: dict[str, Callable[[LinkRequest], None]] = {
             api.PRODUCE: self._produce,
@@ -361,7 +363,11 @@ class ReplicaActor:
     def _offset_for(self, request: LinkRequest) -> None:
         topic_id, index, epoch, timestamp, isolation = request.header
         partition = self.partition(topic_id, index)
-        request.reply(partition.offset_for(epoch, timestamp, isolation))
+        known = partition.offset_for(epoch, timestamp, isolation)
+        if known is not None:
+            request.reply(known)
+        else:
+            self._lookups.add(Lookup(partition, epoch, timestamp, isolation, request))
 
     def _epoch_end(self, request: LinkRequest) -> None:
         topic_id, index, epoch, asked = request.header

@@ -48,6 +48,7 @@ from raylog.actors.transaction.api import Marker
 from raylog.storage.config import NEVER
 from raylog.storage.jobs import FlushJob
 from raylog.storage.log import Log, Slice
+from raylog.storage.lookup import LookupJob
 from raylog.storage.producers import Duplicate, marker_in
 from raylog.wire.errors import (
     ErrorCode,
@@ -379,7 +380,7 @@ class Partition:
         offset = interest.offset
         stable = self.last_stable_offset
         committed = isolation == READ_COMMITTED
-        limit = stable if committed else self.machine.high_watermark
+        limit = self._readable_end(isolation)
         figures = (*self.key, 0, self.machine.high_watermark, stable, log.log_start_offset)
         if interest.last_fetched_epoch >= 0:
             epoch, end = log.epochs.end_offset_for(interest.last_fetched_epoch, log.log_end_offset)
@@ -418,31 +419,41 @@ class Partition:
 
     def offset_for(
         self, current_epoch: int, timestamp: int, isolation: int
-    ) -> tuple[int, int, int]:
-        """(offset, timestamp, leader epoch) for a timestamp in ms or one of the special ones.
+    ) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) for one of the timestamps with a special meaning.
 
-        (-1, -1, -1) where no record is that young (KIP-79). Blocking: looks into the log's files.
+        (-1, -1, -1) where there is none. None for times, and for the largest timestamp: they are
+        looked up in the log's files (`begin_lookup`).
         """
         self.machine.require_leader(current_epoch)
         log = self.log
         epoch = self.machine.leader_epoch
-        limit = self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
         if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             first = log.epochs.epoch_for(log.log_start_offset)
             return log.log_start_offset, -1, epoch if first is None else first
         if timestamp == LATEST_TIMESTAMP:
             self._require_epoch_start()
-            return limit, -1, epoch
+            return self._readable_end(isolation), -1, epoch
         if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             return -1, -1, -1
-        if timestamp == MAX_TIMESTAMP:
-            found = log.max_timestamp_offset()
-        else:
-            found = log.offset_for_timestamp(timestamp)
-        if found is None or found[0] >= limit:
+        return None
+
+    def begin_lookup(self, timestamp: int) -> LookupJob:
+        """A job for a thread that looks for a record by its time (KIP-79)."""
+        return self.log.begin_lookup(None if timestamp == MAX_TIMESTAMP else timestamp)
+
+    def found_by(self, job: LookupJob, current_epoch: int, isolation: int) -> tuple[int, int, int]:
+        """What a lookup found, as `offset_for`; (-1, -1, -1) where no record is that young."""
+        self.machine.require_leader(current_epoch)
+        found = job.found
+        if found is None or found.offset >= self._readable_end(isolation):
             self._require_epoch_start()
             return -1, -1, -1
         return found
+
+    def _readable_end(self, isolation: int) -> int:
+        """Exclusive end of what a reader sees."""
+        return self.last_stable_offset if isolation == READ_COMMITTED else self.high_watermark
 
     def _require_epoch_start(self) -> None:
         """A new leader does not know yet how far consumers have read before it (KIP-207)."""

@@ -24,7 +24,7 @@ from raylog.wire.records import (
     read_header,
 )
 from tests.support.disk import FaultyDisk
-from tests.support.logs import checkpoint, clean, flush
+from tests.support.logs import checkpoint, clean, flush, looked_up
 
 DIRECTORY = Path("/p")
 RETENTION_MS = 1_000
@@ -363,9 +363,9 @@ class CleanedLog(RuleBasedStateMachine):
         newest = max((record.timestamp for record in records), default=0)
         for timestamp in (newest, newest - 300):
             first = next((r for r in records if r.timestamp >= timestamp), None)
-            found = self.log.offset_for_timestamp(timestamp)
+            found = looked_up(self.log, timestamp)
             assert (found and found.offset) == (first and first.offset)
-        newest_found = self.log.max_timestamp_offset()
+        newest_found = looked_up(self.log, None)
         assert (newest_found and newest_found.timestamp) == (newest if records else None)
 
     def _all(self) -> list[list[Record]]:

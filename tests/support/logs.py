@@ -5,6 +5,7 @@ from pathlib import Path
 
 from raylog.storage.clean_job import CleanJob
 from raylog.storage.log import AppendInfo, Log, LogConfig
+from raylog.storage.lookup import TimestampOffset
 from raylog.storage.segment_work import Pause
 from raylog.wire.compression import Codec
 from raylog.wire.records import (
@@ -163,3 +164,11 @@ def contents(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
             found += [(r.offset, r.key, r.value) for r in records if r.offset >= offset]
         offset = piece.next_offset
     return found
+
+
+def looked_up(log: Log, timestamp: int | None) -> TimestampOffset | None:
+    """The first record not older than a time in ms; None: the first with the largest time."""
+    job = log.begin_lookup(timestamp)
+    job.run()
+    assert log.end_lookup(job), "nothing is cleaned meanwhile"
+    return job.found

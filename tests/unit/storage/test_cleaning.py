@@ -22,6 +22,7 @@ from tests.support.logs import (
     contents,
     flush,
     keyed,
+    looked_up,
     marker,
     open_log,
 )
@@ -84,7 +85,7 @@ def test_a_batch_keeps_its_offsets_and_its_newest_time(disk: FaultyDisk) -> None
     assert (after.base_offset, after.last_offset) == (0, 2)
     assert after.record_count == 2
     assert after.max_timestamp == before.max_timestamp - 1
-    found = log.max_timestamp_offset()
+    found = looked_up(log, None)
     assert found is not None
     assert (found.offset, found.timestamp) == (1, NOW_MS + 1)
 

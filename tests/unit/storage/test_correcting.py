@@ -31,6 +31,7 @@ from tests.support.logs import (
     contents,
     flush,
     keyed,
+    looked_up,
     marker,
     open_log,
 )
@@ -142,7 +143,7 @@ def test_what_a_client_claimed_is_corrected(disk: FaultyDisk, claimed: int, *, c
         False,
         True,
     ]
-    found = log.offset_for_timestamp(RIGHT)
+    found = looked_up(log, RIGHT)
     assert found is not None
     assert found.offset == 1
     assert not correct(log)

@@ -16,6 +16,7 @@ from tests.support.logs import (
     batch,
     checkpoint,
     flush,
+    looked_up,
     open_log,
 )
 
@@ -108,8 +109,8 @@ def test_a_failure_to_read_takes_the_log_offline(disk: FaultyDisk) -> None:
     uses: list[Callable[[Log], object]] = [
         lambda log: log.read(4, 100, 6),
         lambda log: log.load(found),
-        lambda log: log.offset_for_timestamp(NOW_MS),
-        lambda log: log.max_timestamp_offset(),
+        lambda log: looked_up(log, NOW_MS),
+        lambda log: looked_up(log, None),
     ]
     append(log := open_log(disk, index_interval_bytes=100_000), batch(3))
     append(log, batch(3))

@@ -11,7 +11,7 @@ from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRan
 from raylog.wire.records import encode_like, iter_batches, read_header
 from tests.support.batches import raw_batch, raw_record
 from tests.support.disk import FaultyDisk
-from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, open_log
+from tests.support.logs import DIRECTORY, NOW_MS, append, batch, flush, looked_up, open_log
 
 FIRST = "00000000000000000000.log"
 
@@ -245,21 +245,21 @@ def test_descriptors_stay_few_without_flushes(disk: FaultyDisk) -> None:
 
 def test_lookups_by_time(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=800, index_interval_bytes=1)
-    assert log.offset_for_timestamp(0) is None
-    assert log.max_timestamp_offset() is None
+    assert looked_up(log, 0) is None
+    assert looked_up(log, None) is None
     for ms in (10, 30, 20, 50, 40, 50):
         append(log, batch(2, timestamp=NOW_MS + ms), epoch=3)
-    assert log.offset_for_timestamp(0) == (0, NOW_MS + 10, 3)
-    assert log.offset_for_timestamp(NOW_MS + 11) == (1, NOW_MS + 11, 3)
-    assert log.offset_for_timestamp(NOW_MS + 25) == (2, NOW_MS + 30, 3)
-    assert log.offset_for_timestamp(NOW_MS + 51) == (7, NOW_MS + 51, 3)
-    assert log.offset_for_timestamp(NOW_MS + 52) is None
-    assert log.max_timestamp_offset() == (7, NOW_MS + 51, 3)
+    assert looked_up(log, 0) == (0, NOW_MS + 10, 3)
+    assert looked_up(log, NOW_MS + 11) == (1, NOW_MS + 11, 3)
+    assert looked_up(log, NOW_MS + 25) == (2, NOW_MS + 30, 3)
+    assert looked_up(log, NOW_MS + 51) == (7, NOW_MS + 51, 3)
+    assert looked_up(log, NOW_MS + 52) is None
+    assert looked_up(log, None) == (7, NOW_MS + 51, 3)
     log.delete_records_to(8)
-    assert log.offset_for_timestamp(0) == (8, NOW_MS + 40, 3)
-    assert log.max_timestamp_offset() == (11, NOW_MS + 51, 3)
+    assert looked_up(log, 0) == (8, NOW_MS + 40, 3)
+    assert looked_up(log, None) == (11, NOW_MS + 51, 3)
     log.delete_records_to(12)
-    assert log.max_timestamp_offset() is None
+    assert looked_up(log, None) is None
 
 
 def test_the_largest_time_is_a_records_not_an_empty_batchs(disk: FaultyDisk) -> None:
@@ -268,7 +268,7 @@ def test_the_largest_time_is_a_records_not_an_empty_batchs(disk: FaultyDisk) -> 
     append(log, batch())
     emptied = encode_like(read_header(batch(timestamp=NOW_MS + 90)), [])
     append(log, bytearray(emptied))
-    assert log.max_timestamp_offset() == (1, NOW_MS + 1, 0)
+    assert looked_up(log, None) == (1, NOW_MS + 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ def test_lookups_pass_over_what_older_builds_let_in(
     append(log, batch(timestamp=NOW_MS + 5))
     end = log.log_end_offset
     first = (0, NOW_MS, 0) if readable else (end - 1, NOW_MS + 5, 0)
-    assert log.offset_for_timestamp(0) == first
-    assert log.offset_for_timestamp(NOW_MS + 1) == (end - 1, NOW_MS + 5, 0)
-    assert log.max_timestamp_offset() == (end - 1, NOW_MS + 5, 0)
+    assert looked_up(log, 0) == first
+    assert looked_up(log, NOW_MS + 1) == (end - 1, NOW_MS + 5, 0)
+    assert looked_up(log, None) == (end - 1, NOW_MS + 5, 0)
     assert not log.offline
 
 
@@ -299,7 +299,7 @@ def test_lookups_notice_what_the_disk_has_changed(disk: FaultyDisk) -> None:
     append(log, batch())
     disk.corrupt(f"{DIRECTORY}/{log.segments[0]}", 70, b"\xff")
     with pytest.raises(KafkaStorageError):
-        log.max_timestamp_offset()
+        looked_up(log, None)
     assert log.offline
 
 
@@ -307,9 +307,9 @@ def test_a_time_before_the_times_is_nobodys(disk: FaultyDisk) -> None:
     """As Apache Kafka answers."""
     log = open_log(disk)
     append(log, bytearray(raw_batch(raw_record(), base_timestamp=-1000, max_timestamp=-1)))
-    assert log.max_timestamp_offset() is None
+    assert looked_up(log, None) is None
     append(log, bytearray(raw_batch(raw_record(), base_timestamp=-1, max_timestamp=-1)))
-    assert log.max_timestamp_offset() == (1, -1, 0)
+    assert looked_up(log, None) == (1, -1, 0)
 
 
 def test_producers_are_encoded_by_the_checkpoint_and_not_by_the_append_that_rolls(
