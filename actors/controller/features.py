@@ -9,7 +9,7 @@ from raylog.actors.controller.api import (
     UpdateFeatures,
 )
 from raylog.actors.controller.decision import Decision
-from raylog.actors.metadata.features import SUPPORTED
+from raylog.actors.metadata.features import SUPPORTED, level_of
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import FeatureChanged, Record
 from raylog.wire.errors import InvalidUpdateVersion, KafkaError
@@ -34,7 +34,7 @@ class FeatureControl:
         changes = [
             update
             for update in asked.updates
-            if self._image.features.get(update.name, 0) != update.level
+            if level_of(update.name, self._image.features) != update.level
         ]
         if asked.validate_only or any(outcome.error for outcome in outcomes):
             return Decision([], outcomes)
@@ -56,11 +56,11 @@ class FeatureControl:
         feature = SUPPORTED.get(update.name)
         if feature is None:
             raise InvalidUpdateVersion(f"{begin} The controller does not support this feature.")
-        if update.level != 0 and not feature.low <= update.level <= feature.high:
+        if not feature.low <= update.level <= feature.high:
             raise InvalidUpdateVersion(
                 f"{begin} Only versions {feature.low}-{feature.high} are supported."
             )
-        current = self._image.features.get(update.name, 0)
+        current = level_of(update.name, self._image.features)
         upgrades = update.upgrade_type is FeatureUpgradeType.UPGRADE
         if update.level < current and upgrades:
             raise InvalidUpdateVersion(

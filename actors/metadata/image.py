@@ -148,6 +148,7 @@ class MetadataImage:
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     """(resource type, resource name) to settings; a resource without any is absent."""
     features: dict[str, int] = field(default_factory=dict)
+    """Levels that somebody has set; 0: not in use."""
     features_epoch: int = -1
     """Rises with every change of a feature."""
     next_producer_id: int = 0
@@ -385,10 +386,7 @@ def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
 
 
 def _feature_changed(image: MetadataImage, record: FeatureChanged) -> None:
-    if record.level == 0:
-        image.features.pop(record.name, None)
-    else:
-        image.features[record.name] = record.level
+    image.features[record.name] = record.level
     image.features_epoch = record.epoch
 
 

@@ -225,7 +225,7 @@ class ControllerHistory(RuleBasedStateMachine):
 
     @invariant()
     def replicas_in_sync_and_eligible_ones_are_disjoint_parts_of_the_assigned(self) -> None:
-        uses_elr = ELIGIBLE_LEADERS in self.world.image.features
+        uses_elr = self.world.image.features[ELIGIBLE_LEADERS] > 0
         for _, _, state in self.states():
             replicas, isr, elr = set(state.replicas), set(state.isr), set(state.elr)
             assert replicas

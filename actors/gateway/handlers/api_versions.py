@@ -6,7 +6,7 @@ v3 adds the client's software name, v4 allows features whose lowest version is 0
 from __future__ import annotations
 
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.metadata.features import SUPPORTED
+from raylog.actors.metadata.features import SUPPORTED, finalized
 from raylog.wire.api import ApiKey
 from raylog.wire.messages.api_versions import (
     ApiVersion,
@@ -45,6 +45,6 @@ def api_versions(
         finalized_features_epoch=image.features_epoch,
         finalized_features=[
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
-            for name, level in image.features.items()
+            for name, level in finalized(image.features).items()
         ],
     )

@@ -13,6 +13,8 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
+from raylog.actors.metadata.features import finalized
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import (
     ClusterNamed,
     FeatureChanged,
@@ -40,6 +42,8 @@ def test_a_new_cluster_begins_with_its_name_its_voters_and_its_features() -> Non
         FeatureChanged(NAME, 30, 0),
         FeatureChanged("eligible.leader.replicas.version", 1, 1),
         FeatureChanged("transaction.version", 2, 2),
+        FeatureChanged("group.version", 1, 3),
+        FeatureChanged("kraft.version", 1, 4),
     ]
     machine.replay(first)
     assert machine.took_over(4, ((0, "d"),), 0) == [
@@ -61,10 +65,10 @@ def test_metadata_that_an_older_build_made_is_given_an_id_once() -> None:
 def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:
     world = Controlled()
     down = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 29, SAFE)]))
-    assert down == Decision([FeatureChanged(NAME, 29, 3)], [FeatureOutcome(NAME)])
+    assert down == Decision([FeatureChanged(NAME, 29, 5)], [FeatureOutcome(NAME)])
     world.carry(down)
     up = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
-    assert up == Decision([FeatureChanged(NAME, 30, 4)], [FeatureOutcome(NAME)])
+    assert up == Decision([FeatureChanged(NAME, 30, 6)], [FeatureOutcome(NAME)])
     world.carry(up)
     again = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 30)]))
     assert again == Decision([], [FeatureOutcome(NAME)])
@@ -72,10 +76,32 @@ def test_a_level_goes_down_if_that_is_said_and_up_again() -> None:
 
 def test_a_feature_can_be_removed() -> None:
     world = Controlled()
-    decision = world.machine.features.update(UpdateFeatures([FeatureUpdate(NAME, 0, SAFE)]))
+    removal = FeatureUpdate("eligible.leader.replicas.version", 0, SAFE)
+    decision = world.machine.features.update(UpdateFeatures([removal]))
     world.carry(decision)
-    others = {"eligible.leader.replicas.version": 1, "transaction.version": 2}
-    assert (world.image.features, world.image.features_epoch) == (others, 3)
+    others = {
+        NAME: 30,
+        "transaction.version": 2,
+        "group.version": 1,
+        "kraft.version": 1,
+    }
+    assert (finalized(world.image.features), world.image.features_epoch) == (others, 5)
+
+
+def test_a_feature_that_an_older_build_had_without_knowing_it_stays_in_use() -> None:
+    machine = ControllerMachine("c", BrokerSettings(), random.Random(1))
+    machine.replay([LeaderChanged(3), ClusterNamed("c"), FeatureChanged(NAME, 30, 0)])
+    assert finalized(machine.image.features) == {NAME: 30, "group.version": 1, "kraft.version": 1}
+    same = machine.features.update(UpdateFeatures([FeatureUpdate("group.version", 1)]))
+    assert same == Decision([], [FeatureOutcome("group.version")])
+    down = machine.features.update(UpdateFeatures([FeatureUpdate("group.version", 0, SAFE)]))
+    assert down.records == [FeatureChanged("group.version", 0, 1)]
+    machine.replay(down.records)
+    assert finalized(machine.image.features) == {NAME: 30, "kraft.version": 1}
+    snapshot = machine.image.snapshot()
+    restored = MetadataImage()
+    restored.apply_update(-1, snapshot.offset, snapshot)
+    assert finalized(restored.features) == {NAME: 30, "kraft.version": 1}
 
 
 @pytest.mark.parametrize(
@@ -84,6 +110,8 @@ def test_a_feature_can_be_removed() -> None:
         (FeatureUpdate("other", 1), "does not support this feature"),
         (FeatureUpdate(NAME, 31), "Only versions 7-30 are supported"),
         (FeatureUpdate(NAME, 6, SAFE), "Only versions 7-30 are supported"),
+        (FeatureUpdate(NAME, 0, SAFE), "Only versions 7-30 are supported"),
+        (FeatureUpdate("kraft.version", 0, SAFE), "Only versions 1-1 are supported"),
         (FeatureUpdate(NAME, 29), "Can't downgrade the version"),
     ],
 )

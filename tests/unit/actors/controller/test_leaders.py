@@ -247,7 +247,7 @@ def test_without_the_feature_the_last_one_in_sync_stays_so() -> None:
     down = FeatureUpdate(ELIGIBLE_LEADERS, 0, FeatureUpgradeType.SAFE_DOWNGRADE)
     decision = world.machine.update_features(UpdateFeatures([down]))
     assert decision.records == [
-        FeatureChanged(ELIGIBLE_LEADERS, 0, 3),
+        FeatureChanged(ELIGIBLE_LEADERS, 0, 5),
         PartitionChanged(topic_id, 0, elr=(), last_known_elr=()),
         PartitionChanged(leaderless, 0, isr=(1,), elr=(), last_known_elr=()),
     ]

@@ -104,7 +104,7 @@ def test_records_add_up() -> None:
         },
         topic_ids={"t": T},
         configs={(2, "t"): {"retention.ms": "5"}},
-        features={"f": 2},
+        features={"f": 2, "g": 0},
         features_epoch=2,
         next_producer_id=1000,
     )
