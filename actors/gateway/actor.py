@@ -25,6 +25,7 @@ from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
+from raylog.actors.gateway.topic_changes import MissingTopics
 from raylog.actors.gateway.topic_metadata import TopicMetadata
 from raylog.actors.names import host_of
 from raylog.actors.ports import RouteUpdate
@@ -78,6 +79,7 @@ class GatewayActor:
         self.fetch_bytes_max = self.settings.number("fetch.max.bytes")
         self.selects_replicas = self.settings.raw(SELECTOR_KEY) in RACK_AWARE
         self.topic_metadata = TopicMetadata()
+        self.missing_topics = MissingTopics(self)
         self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id, self.cluster)
         self.coordinators = CoordinatorLinks(runtime)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from raylog.actors.controller.api import (
@@ -14,6 +14,7 @@ from raylog.actors.controller.api import (
     TopicOutcome,
 )
 from raylog.actors.controller.internal_topics import internal_topic
+from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.interceptor_trials import refused_topics
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.waiting import until
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
 
 log = logging.getLogger(__name__)
+AUTO_CREATE_TIMEOUT_MS = 30_000
+"""For topics that somebody asked for: a name that is not made by then is tried again."""
 SEEN_TIMEOUT_MS = 5_000
 """A committed change that this gateway does not see by then is answered all the same."""
 
@@ -36,16 +39,37 @@ async def create_topics(
     return await _made(gateway, "create_topics", asked, timeout_ms) + refused
 
 
-async def create_missing(gateway: GatewayActor, names: list[str], timeout_ms: int) -> None:
-    """Create topics of these names with the defaults, unless somebody else does; wait for them."""
-    await _create_missing(gateway, [NewTopic(name) for name in names], timeout_ms)
+class MissingTopics:
+    """Topics that are made because clients asked for their metadata."""
+
+    def __init__(self, gateway: GatewayActor) -> None:
+        self._gateway = gateway
+        self._coming: set[str] = set()
+
+    def create(self, names: Iterable[str]) -> None:
+        """Have topics made with the defaults, unless they are on their way."""
+        fresh = [name for name in names if name not in self._coming]
+        if fresh:
+            self._coming.update(fresh)
+            self._gateway.runtime.start(self._create(fresh), "topics that clients asked for")
+
+    async def _create(self, names: list[str]) -> None:
+        try:
+            topics = [_new_topic(self._gateway, name) for name in names]
+            await _create_missing(self._gateway, topics, AUTO_CREATE_TIMEOUT_MS)
+        finally:
+            self._coming.difference_update(names)
 
 
 async def create_internal(gateway: GatewayActor, name: str, timeout_ms: int) -> None:
     """Create a topic in which coordinators keep their state, unless somebody else does."""
-    brokers = len(gateway.cluster.image.brokers)
-    topic = internal_topic(name, gateway.settings, brokers)
-    await _create_missing(gateway, [topic], timeout_ms)
+    await _create_missing(gateway, [_new_topic(gateway, name)], timeout_ms)
+
+
+def _new_topic(gateway: GatewayActor, name: str) -> NewTopic:
+    if name not in INTERNAL_TOPICS:
+        return NewTopic(name)
+    return internal_topic(name, gateway.settings, len(gateway.cluster.image.brokers))
 
 
 async def _create_missing(gateway: GatewayActor, topics: list[NewTopic], timeout_ms: int) -> None:

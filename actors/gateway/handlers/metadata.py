@@ -3,16 +3,15 @@
 v1 racks and the controller (any live broker: each passes requests on), v2 the cluster id (KIP-78),
 v4 may forbid the creation of topics, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320),
 v8 authorized operations (KIP-430), v10 topic ids and v12 topics by id (KIP-516).
-A topic that is created on the way is waited for, shortly; Kafka has the client ask again.
+A topic that does not exist and may be created is answered UNKNOWN_TOPIC_OR_PARTITION, at once as in
+Kafka: the client asks again. Topics that are made already are not asked for a second time.
 Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is never needed here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from raylog.actors.controller.topics import check_name
 from raylog.actors.gateway.answers import attempt
@@ -24,7 +23,6 @@ from raylog.actors.gateway.cluster_facts import (
     unfenced_brokers,
 )
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.topic_changes import create_missing
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, InvalidRequest, ReplicaNotAvailable
@@ -41,20 +39,13 @@ from raylog.wire.uuids import ZERO_UUID
 
 TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
-AUTO_CREATE_TIMEOUT_MS = 2_000
 
 
-def metadata(
-    context: RequestContext, request: MetadataRequest
-) -> MetadataResponse | Coroutine[Any, Any, MetadataResponse]:
-    """Answer from this gateway's image of the cluster, at once unless a topic is to be created."""
+def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """Answer from this gateway's image of the cluster; have missing topics created."""
     missing = _to_create(context, request)
     if missing:
-        return _create_and_answer(context, request, missing)
-    return _answer(context, request)
-
-
-def _answer(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        context.gateway.missing_topics.create(missing)
     return attempt(partial(_described, context, request), partial(_failed, request))
 
 
@@ -78,7 +69,7 @@ def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
         return []
     known = gateway.cluster.image.topic_ids
     missing = {one.name for one in request.topics if one.name and one.topic_id == ZERO_UUID}
-    names = [name for name in missing if name not in known and name not in INTERNAL_TOPICS]
+    names = [name for name in missing if name not in known]
     if not names or not gateway.settings.flag(AUTO_CREATE_KEY):
         return []
     return sorted(name for name in names if _name_error(name) is ErrorCode.NONE)
@@ -90,13 +81,6 @@ def _name_error(name: str) -> ErrorCode:
         return ErrorCode.NONE
 
     return attempt(checked, lambda code, _message: ErrorCode(code))
-
-
-async def _create_and_answer(
-    context: RequestContext, request: MetadataRequest, names: list[str]
-) -> MetadataResponse:
-    await create_missing(context.gateway, names, AUTO_CREATE_TIMEOUT_MS)
-    return _answer(context, request)
 
 
 # ---- describing ----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from raylog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from raylog.wire.schema import INT32_MIN
-from tests.support.gateway_world import World, run, settle, topic_id
+from tests.support.gateway_world import World, never, run, topic_id
 
 VERSIONS = range(14)
 ALL_TOPIC_OPERATIONS = 3576  # as Apache Kafka answers without an authorizer
@@ -240,66 +240,86 @@ def creating(world: World) -> None:
     ]
 
 
-def test_a_missing_topic_is_created_and_told_once_it_is_served() -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_missing_topic_is_answered_as_unknown_while_it_is_made(version: int) -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1)
         creating(world)
         client = world.client()
-        client.send(by_name("new", "bad name"), 13)
-        await settle()
-        assert client.received() == []
-        await world.topic("new")
-        await settle()
-        assert client.received() == []
-        await world.route("replica", (topic_id("new"), 0))
-        await settle()
-        (answer,) = client.received()
-        assert errors(answer) == {"bad name": ErrorCode.INVALID_TOPIC_EXCEPTION, "new": 0}
+        answer = await client.ask(by_name("new", "bad name"), version)
+        assert errors(answer) == {
+            "bad name": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        }
+        (new,) = [one for one in answer.topics if one.name == "new"]
+        assert (new.topic_id, new.is_internal, new.partitions) == (bytes(16), False, [])
         ((method, asked),) = world.controller.asked
         assert method == "create_topics"
         assert [one.name for one in asked.topics] == ["new"]
+        await world.topic("new")
+        await world.route("replica", (topic_id("new"), 0))
+        assert errors(await client.ask(by_name("new"), version)) == {"new": 0}
+        assert len(world.controller.asked) == 1
 
     run(scenario)
 
 
-def test_a_creation_that_takes_too_long_is_answered_as_unknown() -> None:
+def test_internal_topics_are_made_with_their_own_settings() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        creating(world)
+        answer = await world.client().ask(by_name("__transaction_state", "new"), 13)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors(answer) == {"__transaction_state": unknown, "new": unknown}
+        assert [one.is_internal for one in answer.topics] == [True, False]
+        ((_, asked),) = world.controller.asked
+        made = {one.name: one for one in asked.topics}
+        assert made["__transaction_state"].configs["cleanup.policy"] == "compact"
+        assert not made["new"].configs
+
+    run(scenario)
+
+
+def test_a_topic_that_is_being_made_is_not_asked_for_again() -> None:
     async def scenario(world: World) -> None:
         creating(world)
         client = world.client()
-        client.send(by_name("new"), 13)
-        await world.runtime.advance(10_000)
-        (answer,) = client.received()
-        assert errors(answer) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        for names in (["new"], ["new"], ["new", "other"], ["other", "new"]):
+            await client.ask(by_name(*names), 13)
+        asked = [[one.name for one in topics.topics] for _, topics in world.controller.asked]
+        assert asked == [["new"], ["other"]]
+        await world.runtime.advance(60_000)  # nobody saw them: they may be gone again
+        await client.ask(by_name("new"), 13)
+        assert len(world.controller.asked) == 3
 
     run(scenario)
 
 
-def test_a_topic_that_somebody_else_creates_at_the_same_time_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.TOPIC_ALREADY_EXISTS]
+)
+def test_a_refused_creation_is_tried_again_when_somebody_asks_again(refusal: ErrorCode) -> None:
     async def scenario(world: World) -> None:
-        await world.brokers(1)
         world.controller.script["create_topics"] = lambda asked: [
-            TopicOutcome("new", error=ErrorCode.TOPIC_ALREADY_EXISTS, message="exists")
+            TopicOutcome("new", error=refusal, message="not now")
         ]
         client = world.client()
-        client.send(by_name("new"), 13)
-        await settle()
-        assert client.received() == []
-        await world.topic("new", id_of="theirs")
-        await world.route("replica", (topic_id("theirs"), 0))
-        await settle()
-        (answer,) = client.received()
-        assert errors(answer) == {"new": 0}
+        for _ in range(2):
+            answer = await client.ask(by_name("new"), 13)
+            assert errors(answer) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            await world.runtime.advance(10_000)
+        assert len(world.controller.asked) == 2
 
     run(scenario)
 
 
-def test_a_refused_creation_is_answered_as_unknown() -> None:
+def test_a_controller_that_does_not_answer_keeps_nobody_from_trying_again() -> None:
     async def scenario(world: World) -> None:
-        world.controller.script["create_topics"] = lambda asked: [
-            TopicOutcome("new", error=ErrorCode.INVALID_REPLICATION_FACTOR, message="too few")
-        ]
-        answer = await world.client().ask(by_name("new"), 13)
-        assert errors(answer) == {"new": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        world.controller.script["create_topics"] = never
+        client = world.client()
+        await client.ask(by_name("new"), 13)
+        await client.ask(by_name("new"), 13)
+        assert len(world.controller.asked) == 2
 
     run(scenario)
 
@@ -309,7 +329,6 @@ def test_a_refused_creation_is_answered_as_unknown() -> None:
     [
         ({"auto_create_topics_enable": "false"}, by_name("new")),
         ({}, by_name("new", allow_auto_topic_creation=False)),
-        ({}, by_name("__transaction_state")),
         ({}, by_id(b"n" * 16)),
         ({}, MetadataRequest(topics=None)),
     ],
