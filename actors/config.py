@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
 from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
+from raylog.actors.config_client_metrics import CLIENT_METRICS_KEYS
 from raylog.actors.config_keys import INT_MAX, INTERCEPTOR_OPTION_PREFIX, interceptor_option
 from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
 from raylog.actors.config_keys import ConfigKey as ConfigKey
@@ -37,6 +38,8 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
     GROUP = 8
 
 
@@ -54,6 +57,7 @@ KEYS_OF: dict[ResourceType, dict[str, ConfigKey]] = {
     ResourceType.TOPIC: TOPIC_KEYS,
     ResourceType.BROKER: BROKER_KEYS,
     ResourceType.GROUP: GROUP_KEYS,
+    ResourceType.CLIENT_METRICS: CLIENT_METRICS_KEYS,
 }
 
 
@@ -374,6 +378,24 @@ def describe_group(
             )
         )
     return described
+
+
+def describe_client_metrics(
+    configs: Configs, names: Iterable[str] | None = None
+) -> list[DescribedConfig]:
+    """A metrics subscription's settings as DescribeConfigs answers them; it need not exist."""
+    return [
+        DescribedConfig(
+            key.name,
+            configs.get(key.name, key.default),
+            ConfigSource.CLIENT_METRICS if key.name in configs else ConfigSource.DEFAULT,
+            key.type,
+            False,
+            key.documentation,
+            (),
+        )
+        for key in _asked(CLIENT_METRICS_KEYS, names)
+    ]
 
 
 def _asked(keys: Mapping[str, ConfigKey], names: Iterable[str] | None) -> list[ConfigKey]:

@@ -41,9 +41,14 @@ class ApiKey(IntEnum):
     DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -124,9 +129,14 @@ VERSIONS: dict[ApiKey, ApiVersionRange] = {
     ApiKey.DELETE_ACLS: ApiVersionRange(1, 3, 2),
     ApiKey.DESCRIBE_CONFIGS: ApiVersionRange(1, 4, 4),
     ApiKey.ALTER_CONFIGS: ApiVersionRange(0, 2, 2),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: ApiVersionRange(1, 2, 2),
     ApiKey.DESCRIBE_LOG_DIRS: ApiVersionRange(1, 5, 2),
     ApiKey.SASL_AUTHENTICATE: ApiVersionRange(0, 2, 2),
     ApiKey.CREATE_PARTITIONS: ApiVersionRange(0, 3, 2),
+    ApiKey.CREATE_DELEGATION_TOKEN: ApiVersionRange(1, 3, 2),
+    ApiKey.RENEW_DELEGATION_TOKEN: ApiVersionRange(1, 2, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: ApiVersionRange(1, 2, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: ApiVersionRange(1, 3, 2),
     ApiKey.DELETE_GROUPS: ApiVersionRange(0, 2, 2),
     ApiKey.ELECT_LEADERS: ApiVersionRange(0, 2, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: ApiVersionRange(0, 1, 1),

@@ -17,6 +17,7 @@ from raylog.actors.config import (
     node_id_of,
     split_list,
 )
+from raylog.actors.config_client_metrics import check_client_metrics
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -107,8 +108,12 @@ class ConfigControl:
                 if not name:
                     raise InvalidRequest("Default group resources are not allowed.")
                 return ResourceType.GROUP
+            case ResourceType.CLIENT_METRICS:
+                if not name:
+                    raise InvalidRequest("Subscription name can't be empty")
+                return ResourceType.CLIENT_METRICS
             case other:
-                raise InvalidRequest(f"Settings of resource type {other} cannot be changed.")
+                raise InvalidRequest(f"Unknown resource type {int(other)}")
 
     def _check_broker(self, name: str) -> None:
         if not name:
@@ -120,6 +125,8 @@ class ConfigControl:
             raise BrokerIdNotRegistered(f"No node with id {name} found.")
 
     def _apply(self, kind: ResourceType, op: ConfigOp, configs: dict[str, str]) -> None:
+        if kind is ResourceType.CLIENT_METRICS and op.name not in KEYS_OF[kind]:
+            raise InvalidRequest(f"Unknown client metrics configuration: {op.name}")
         key = find_key(KEYS_OF[kind], op.name)
         if op.op is AlterOp.DELETE:
             configs.pop(op.name, None)
@@ -129,7 +136,8 @@ class ConfigControl:
         if op.op is AlterOp.SET:
             configs[op.name] = op.value
             return
-        if key.type is not ConfigType.LIST:
+        # Apache Kafka does not know that those of metrics subscriptions are lists.
+        if key.type is not ConfigType.LIST or kind is ResourceType.CLIENT_METRICS:
             raise InvalidConfig(
                 f"Can't {op.op.name} to key {op.name} because its type is not LIST."
             )
@@ -159,6 +167,9 @@ class ConfigControl:
             case ResourceType.GROUP:
                 check(kind, configs)
                 self._check_group(configs)
+            case ResourceType.CLIENT_METRICS:
+                check(kind, configs)
+                check_client_metrics(configs)
             case _:
                 try:
                     check(kind, configs)

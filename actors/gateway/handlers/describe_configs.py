@@ -1,8 +1,8 @@
 """DescribeConfigs 1-4: settings of topics, brokers and groups (KIP-133).
 
 v1 synonyms (KIP-226), v3 types and documentation (KIP-569), v4 is flexible.
-Left out: loggers (KIP-412) and clients' metrics subscriptions (KIP-714), which have no settings
-here.
+Loggers (KIP-412) are those of this process; subscriptions to clients' metrics (KIP-714) have
+settings and no effect.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from functools import partial
 
 from raylog.actors.config import (
     BrokerConfigs,
+    ConfigSource,
     DescribedConfig,
     ResourceType,
     describe_broker,
+    describe_client_metrics,
     describe_dynamic_default,
     describe_group,
     describe_topic,
     node_id_of,
 )
 from raylog.actors.controller.topics import check_name
+from raylog.actors.gateway import broker_loggers
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.metadata.configs import broker_configs
@@ -32,6 +35,12 @@ from raylog.wire.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
+"""What Apache Kafka says of a resource type that it does not know."""
 
 
 def describe_configs(
@@ -60,12 +69,31 @@ def _failed(
 def _result(
     context: RequestContext, request: DescribeConfigsRequest, asked: DescribeConfigsResource
 ) -> DescribeConfigsResult:
+    if asked.resource_type == ResourceType.BROKER_LOGGER:
+        configs = _loggers(asked, context.gateway.broker_id)
+    else:
+        configs = [_config(config, request) for config in _described(context, asked)]
     return DescribeConfigsResult(
         resource_type=asked.resource_type,
         resource_name=asked.resource_name,
         error_message="",
-        configs=[_config(config, request) for config in _described(context, asked)],
+        configs=configs,
     )
+
+
+def _loggers(asked: DescribeConfigsResource, broker_id: int) -> list[DescribeConfigsResourceResult]:
+    broker_loggers.check_described(asked.resource_name, broker_id)
+    names = asked.configuration_keys
+    return [
+        DescribeConfigsResourceResult(
+            name=name,
+            value=level,
+            config_source=int(ConfigSource.BROKER_LOGGER),
+            documentation="",
+        )
+        for name, level in broker_loggers.levels()
+        if not names or name in names
+    ]
 
 
 def _described(context: RequestContext, asked: DescribeConfigsResource) -> list[DescribedConfig]:
@@ -85,8 +113,13 @@ def _described(context: RequestContext, asked: DescribeConfigsResource) -> list[
             if not name:
                 raise InvalidRequest("Group name must not be empty")
             return describe_group(image.configs_of(ResourceType.GROUP, name), layers, keys)
-        case other:
-            raise InvalidRequest(f"resource type {other} has no settings here")
+        case ResourceType.CLIENT_METRICS:
+            if not name:
+                raise InvalidRequest("Client metrics subscription name must not be empty")
+            configs = image.configs_of(ResourceType.CLIENT_METRICS, name)
+            return describe_client_metrics(configs, keys)
+        case _:
+            raise InvalidRequest(_MALFORMED)
 
 
 def _described_broker(

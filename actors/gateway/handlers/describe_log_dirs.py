@@ -6,6 +6,8 @@ Left out: cordons and moves between directories, since a broker has one director
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from raylog.actors.failures import error_code_of
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.names import broker_name
@@ -20,6 +22,9 @@ from raylog.wire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
+if TYPE_CHECKING:
+    from raylog.actors.gateway.actor import GatewayActor
+
 TIMEOUT_MS = 30_000
 
 
@@ -27,15 +32,20 @@ async def describe_log_dirs(
     context: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Ask the broker for its directory, tell the partitions that were asked for."""
-    gateway = context.gateway
-    directories: list[LogDirStatus] = await gateway.runtime.call(
+    directories = await log_dirs(context.gateway)
+    return DescribeLogDirsResponse(
+        results=[_result(directory, request.topics) for directory in directories]
+    )
+
+
+async def log_dirs(gateway: GatewayActor) -> list[LogDirStatus]:
+    """The directories of this gateway's broker, and what is in them."""
+    found: list[LogDirStatus] = await gateway.runtime.call(
         broker_name(gateway.cluster_id, gateway.broker_id),
         "describe_log_dirs",
         timeout_ms=TIMEOUT_MS,
     )
-    return DescribeLogDirsResponse(
-        results=[_result(directory, request.topics) for directory in directories]
-    )
+    return found
 
 
 def _result(

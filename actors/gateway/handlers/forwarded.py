@@ -19,6 +19,7 @@ from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import absent
 from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group import api as group_api
+from raylog.actors.metadata.features import GROUP_VERSION, level_of
 from raylog.actors.names import GROUP, TRANSACTION
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.transaction import api as transaction_api
@@ -26,7 +27,7 @@ from raylog.actors.transaction import describing
 from raylog.actors.transaction import failures as transaction_failures
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
-from raylog.wire.errors import CorruptMessage, InvalidRequest, KafkaError
+from raylog.wire.errors import CorruptMessage, InvalidRequest, KafkaError, UnsupportedVersion
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -39,6 +40,9 @@ from raylog.wire.messages.list_transactions import (
     ListTransactionsResponse,
 )
 from raylog.wire.messages.registry import request_class
+
+_CONSUMER_PROTOCOL = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
+"""What is served only where `group.version` is 1 (KIP-848)."""
 
 
 class _Way(NamedTuple):
@@ -57,7 +61,13 @@ _WAYS = {
 
 def forwarded(context: RequestContext, body: memoryview) -> None:
     """Pass a request on to the coordinator that its API is for."""
-    forward(context, FORWARDED[ApiKey(context.header.api_key)], body)
+    api_key = ApiKey(context.header.api_key)
+    features = context.gateway.cluster.image.features
+    if api_key in _CONSUMER_PROTOCOL and not level_of(GROUP_VERSION, features):
+        off = UnsupportedVersion(f"the feature {GROUP_VERSION} has level 0")
+        context.reply(group_api.failed(_decoded(context, body), context.version, off))
+        return
+    forward(context, FORWARDED[api_key], body)
 
 
 def forward(context: RequestContext, role: str, body: Buffer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -11,6 +12,7 @@ from raylog.actors.controller.api import (
     ConfigOp,
     ConfigOutcome,
 )
+from raylog.actors.gateway import broker_loggers
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.config_changes import alter
 from raylog.actors.gateway.context import RequestContext
@@ -32,13 +34,23 @@ async def incremental_alter_configs(
     """Have the controller change them; each resource succeeds or fails on its own."""
     asked = AlterConfigs([], request.validate_only)
     outcomes: list[ConfigOutcome] = []
+    broker_id = context.gateway.broker_id
     for resource in request.resources:
-        attempt(partial(_take, resource, asked.alterations), partial(_refuse, resource, outcomes))
-    outcomes.extend(await alter(context.gateway, asked))
+        attempt(
+            partial(_take, resource, asked.alterations, broker_id),
+            partial(_refuse, resource, outcomes),
+        )
+    if asked.alterations:
+        outcomes.extend(await alter(context.gateway, asked))
     return IncrementalAlterConfigsResponse(responses=[_response(one) for one in outcomes])
 
 
-def _take(resource: AlterConfigsResource, alterations: list[ConfigAlteration]) -> None:
+def _take(
+    resource: AlterConfigsResource, alterations: list[ConfigAlteration], broker_id: int
+) -> None:
+    if resource.resource_type == ResourceType.BROKER_LOGGER:
+        changes = [(one.name, one.config_operation, one.value) for one in resource.configs]
+        broker_loggers.refuse(resource.resource_name, broker_id, changes)
     ops = [ConfigOp(one.name, _operation(one), one.value) for one in resource.configs]
     alterations.append(ConfigAlteration(resource.resource_type, resource.resource_name, ops))
 

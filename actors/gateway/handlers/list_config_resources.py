@@ -1,7 +1,7 @@
 """ListConfigResources 0-1: what has settings.
 
 v0 lists clients' metrics subscriptions only (KIP-714), v1 resources of any type (KIP-1142).
-Left out: loggers and metrics subscriptions, of which there are none here.
+A broker's loggers are one resource, named as the broker is.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _names(image: MetadataImage, kind: int) -> Iterable[str]:
     match kind:
         case ResourceType.TOPIC:
             return sorted(image.topic_ids)
-        case ResourceType.BROKER:
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
-        case ResourceType.GROUP:
-            return sorted(name for of, name in image.configs if of == ResourceType.GROUP)
+        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+            return sorted(name for of, name in image.configs if of == kind)
         case _:
             return ()

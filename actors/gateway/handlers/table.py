@@ -46,8 +46,43 @@ _HANDLERS = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "describe_topic_partitions",
     ApiKey.ADD_RAFT_VOTER: "add_raft_voter",
     ApiKey.REMOVE_RAFT_VOTER: "remove_raft_voter",
+    ApiKey.ALTER_REPLICA_LOG_DIRS: "alter_replica_log_dirs",
 }
 """API key -> module beside this one; its function carries the module's name."""
+
+_SEVERAL = {
+    "security": (
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ),
+    "client_quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
+    "scram_credentials": (
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    ),
+    "share_groups": (
+        ApiKey.SHARE_GROUP_HEARTBEAT,
+        ApiKey.SHARE_GROUP_DESCRIBE,
+        ApiKey.SHARE_FETCH,
+        ApiKey.SHARE_ACKNOWLEDGE,
+        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+    ),
+}
+"""Modules with several APIs, which are not served but answered; functions carry the APIs' names."""
+_HANDLERS |= {
+    api_key: f"{module}.{api_key.name.lower()}"
+    for module, api_keys in _SEVERAL.items()
+    for api_key in api_keys
+}
 
 FORWARDED = dict.fromkeys(
     (
@@ -90,8 +125,8 @@ def served_versions(*, two_phase_commit: bool = False) -> dict[int, range]:
 @cache
 def handler_of(api_key: ApiKey) -> Callable[..., Any]:
     """The handler of a served API."""
-    name = _HANDLERS[api_key]
+    module, _, function = _HANDLERS[api_key].partition(".")
     handler: Callable[..., Any] = getattr(
-        import_module(f"raylog.actors.gateway.handlers.{name}"), name
+        import_module(f"raylog.actors.gateway.handlers.{module}"), function or module
     )
     return handler

@@ -37,6 +37,87 @@ from raylog.wire.messages.update_features import FeatureUpdateKey, UpdateFeature
 from raylog.wire.schema import INT32_MIN
 from tests.support.gateway_world import CLUSTER, World, never, run, topic_id
 
+KAFKA = {
+    0: (0, 13),
+    1: (4, 18),
+    2: (1, 11),
+    3: (0, 13),
+    8: (2, 10),
+    9: (1, 10),
+    10: (0, 6),
+    11: (0, 9),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 6),
+    16: (0, 5),
+    17: (0, 1),
+    18: (0, 4),
+    19: (2, 7),
+    20: (1, 6),
+    21: (0, 2),
+    22: (0, 5),
+    23: (2, 4),
+    24: (0, 5),
+    25: (0, 4),
+    26: (0, 5),
+    27: (1, 2),
+    28: (0, 5),
+    29: (1, 3),
+    30: (1, 3),
+    31: (1, 3),
+    32: (1, 4),
+    33: (0, 2),
+    34: (1, 2),
+    35: (1, 5),
+    36: (0, 2),
+    37: (0, 3),
+    38: (1, 3),
+    39: (1, 2),
+    40: (1, 2),
+    41: (1, 3),
+    42: (0, 2),
+    43: (0, 2),
+    44: (0, 1),
+    45: (0, 1),
+    46: (0, 0),
+    47: (0, 0),
+    48: (0, 1),
+    49: (0, 1),
+    50: (0, 0),
+    51: (0, 0),
+    55: (0, 2),
+    57: (0, 2),
+    60: (0, 2),
+    61: (0, 0),
+    64: (0, 0),
+    65: (0, 0),
+    66: (0, 2),
+    68: (0, 1),
+    69: (0, 1),
+    74: (0, 1),
+    75: (0, 0),
+    76: (1, 1),
+    77: (1, 1),
+    78: (1, 2),
+    79: (1, 2),
+    80: (0, 1),
+    81: (0, 0),
+    83: (0, 0),
+    84: (0, 0),
+    85: (0, 1),
+    86: (0, 0),
+    87: (0, 1),
+    88: (0, 0),
+    89: (0, 0),
+    90: (0, 1),
+    91: (0, 0),
+    92: (0, 0),
+}
+"""What Apache Kafka 4.3.1 announces to clients: API key to lowest and highest version."""
+OTHERS = set(range(83, 90))
+"""Between share coordinators and brokers (83 to 87), and groups of Kafka Streams (88 and 89)."""
+
 # ---- DescribeCluster -------------------------------------------------------------------------
 
 
@@ -322,6 +403,15 @@ def test_an_unknown_upgrade_type_and_a_late_controller() -> None:
         sound = FeatureUpdateKey(feature="f", max_version_level=1)
         answer = await client.ask(UpdateFeaturesRequest(feature_updates=[sound]), 1)
         assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+def test_apis_are_announced_as_by_apache_kafka() -> None:
+    async def scenario(world: World) -> None:
+        answer = await world.client().ask(ApiVersionsRequest(), 4)
+        announced = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        assert announced == {key: KAFKA[key] for key in KAFKA if key not in OTHERS}
 
     run(scenario)
 

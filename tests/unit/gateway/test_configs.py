@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -43,6 +44,51 @@ async def described(world: World, request: Any, version: int = 4) -> DescribeCon
     (result,) = (await world.client().ask(request, version)).results
     assert isinstance(result, DescribeConfigsResult)
     return result
+
+
+def test_a_brokers_loggers_and_their_levels() -> None:
+    async def scenario(world: World) -> None:
+        name = "raylog.actors.gateway.connection"
+        logging.getLogger(name).setLevel(logging.WARNING)
+        try:
+            whole = await described(world, describe(LOGGER, "1"))
+            one = await described(world, describe(LOGGER, "1", [name]))
+        finally:
+            logging.getLogger(name).setLevel(logging.NOTSET)
+        levels = {config.name: config.value for config in whole.configs}
+        assert levels["root"] in {"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"}
+        assert one.configs == [
+            DescribeConfigsResourceResult(
+                name=name, value="WARN", config_source=6, documentation=""
+            )
+        ]
+        assert name in levels
+
+    run(scenario)
+
+
+def test_levels_of_loggers_cannot_be_changed_and_the_answer_says_so() -> None:
+    async def scenario(world: World) -> None:
+        config = incremental.AlterableConfig(name="root", config_operation=0, value="INFO")
+        resource = incremental.AlterConfigsResource(
+            resource_type=LOGGER, resource_name="1", configs=[config]
+        )
+        request = incremental.IncrementalAlterConfigsRequest(resources=[resource])
+        ((answer,),) = [(await world.client().ask(request, 1)).responses]
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert "cannot be changed" in answer.error_message
+
+    run(scenario)
+
+
+def test_a_subscription_to_clients_metrics() -> None:
+    async def scenario(world: World) -> None:
+        await world.apply(ConfigChanged(METRICS, "m", "interval.ms", "5000"))
+        result = await described(world, describe(METRICS, "m"))
+        told = {one.name: (one.value, one.config_source) for one in result.configs}
+        assert told == {"interval.ms": ("5000", 7), "match": ("", 5), "metrics": ("", 5)}
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("version", range(1, 5))
@@ -130,9 +176,9 @@ def test_a_groups_settings() -> None:
         (BROKER, "2", ErrorCode.INVALID_REQUEST, "expected 1"),
         (BROKER, "x", ErrorCode.INVALID_REQUEST, "must be an integer"),
         (GROUP, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
-        (LOGGER, "1", ErrorCode.INVALID_REQUEST, "no settings"),
-        (METRICS, "m", ErrorCode.INVALID_REQUEST, "no settings"),
-        (3, "x", ErrorCode.INVALID_REQUEST, "no settings"),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST, "expected 1 but received 2"),
+        (METRICS, "", ErrorCode.INVALID_REQUEST, "must not be empty"),
+        (3, "x", ErrorCode.INVALID_REQUEST, "malformed"),
     ],
 )
 def test_resources_that_cannot_be_described(
@@ -245,11 +291,22 @@ def test_a_controller_that_does_not_answer_times_out_every_resource() -> None:
 @pytest.mark.parametrize(
     ("version", "types", "expected"),
     [
-        (0, [], []),
+        (0, [], [(METRICS, "m")]),
         (1, [TOPIC], [(TOPIC, "a"), (TOPIC, "b")]),
         (1, [GROUP, BROKER], [(BROKER, "1"), (GROUP, "g")]),
-        (1, [], [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "1"), (GROUP, "g")]),
-        (1, [LOGGER, METRICS], []),
+        (
+            1,
+            [],
+            [
+                (TOPIC, "a"),
+                (TOPIC, "b"),
+                (BROKER, "1"),
+                (LOGGER, "1"),
+                (METRICS, "m"),
+                (GROUP, "g"),
+            ],
+        ),
+        (1, [LOGGER, METRICS], [(LOGGER, "1"), (METRICS, "m")]),
     ],
 )
 def test_list_config_resources(
@@ -259,7 +316,10 @@ def test_list_config_resources(
         await world.brokers(1)
         await world.topic("b")
         await world.topic("a")
-        await world.apply(ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000"))
+        await world.apply(
+            ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000"),
+            ConfigChanged(METRICS, "m", "interval.ms", "5000"),
+        )
         request = ListConfigResourcesRequest(resource_types=types)
         answer = await world.client().ask(request, version)
         assert answer.config_resources == [

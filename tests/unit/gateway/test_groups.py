@@ -9,12 +9,15 @@ import pytest
 from raylog.actors.controller.api import TopicOutcome
 from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group.api import GROUP_REQUEST
+from raylog.actors.metadata.records import FeatureChanged
 from raylog.actors.names import GROUP, OFFSETS_TOPIC
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.api import ApiKey, supported_versions
 from raylog.wire.codec import decode
 from raylog.wire.errors import CorruptMessage, ErrorCode
 from raylog.wire.frame import encode_response
+from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raylog.wire.messages.list_groups import ListGroupsRequest
@@ -151,6 +154,26 @@ def test_requests_go_to_the_coordinator_as_they_came_and_answers_back() -> None:
         request.reply(None, b"".join(frame))
         (answer,) = client.received()
         assert answer.error_code == 27
+
+    run(scenario)
+
+
+def test_without_the_feature_consumers_of_kip_848_are_refused() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        await world.apply(FeatureChanged("group.version", 0, 1))
+        client = world.client()
+        beaten = await client.ask(ConsumerGroupHeartbeatRequest(group_id="g"), 1)
+        assert beaten.error_code == ErrorCode.UNSUPPORTED_VERSION
+        described = await client.ask(ConsumerGroupDescribeRequest(group_ids=["g", "h"]), 1)
+        assert [(one.group_id, one.error_code) for one in described.groups] == [
+            ("g", ErrorCode.UNSUPPORTED_VERSION),
+            ("h", ErrorCode.UNSUPPORTED_VERSION),
+        ]
+        assert link.requests == []
+        await world.apply(FeatureChanged("group.version", 1, 2))
+        client.send(ConsumerGroupHeartbeatRequest(group_id="g"), 1)
+        assert len(link.requests) == 1
 
     run(scenario)
 

@@ -104,7 +104,7 @@ def test_what_older_builds_stored_is_read_in_any_spelling_and_never_refused() ->
     assert stored(ResourceType.BROKER, "log.preallocate", " False") == "false"
     assert stored(ResourceType.TOPIC, "preallocate", "maybe") == "maybe"
     assert stored(ResourceType.TOPIC, "of.a.later.build", " x ") == " x "
-    assert stored(ResourceType.CLIENT_METRICS, "interval.ms", " 1 ") == " 1 "
+    assert stored(ResourceType.BROKER_LOGGER, "root", " 1 ") == " 1 "
     assert stored(99, "preallocate", "TRUE") == "TRUE"
 
 

@@ -208,7 +208,7 @@ def test_dynamic_settings_of_brokers_are_set(world: Controlled, name: str) -> No
             "0",
             ConfigOp("x", SET, "y"),
             ErrorCode.INVALID_REQUEST,
-            "resource type 8 cannot be changed",
+            "Unknown resource type 8",
         ),
     ],
 )
@@ -231,3 +231,12 @@ def test_topic_defaults_follow_the_clusters_dynamic_settings(world: Controlled) 
     world.machine.replay(records)
     refused, outcome = alter(world, TOPIC, "t", ConfigOp("min.compaction.lag.ms", SET, "6"))
     assert (refused, outcome.error) == ([], ErrorCode.INVALID_CONFIG)
+
+
+def test_subscriptions_to_clients_metrics_are_kept(world: Controlled) -> None:
+    kind = ResourceType.CLIENT_METRICS
+    records, _ = alter(world, kind, "m", ConfigOp("match", SET, "client_id=a.*, client_id=b"))
+    assert records == [ConfigChanged(kind, "m", "match", "client_id=a.*,client_id=b")]
+    for wrong in ("client_id=" + "(" * 10_000, "client_id=" + "a{1000}" * 1_000, "client_id=(?=a)"):
+        records, outcome = alter(world, kind, "m", ConfigOp("match", SET, wrong))
+        assert (records, outcome.error) == ([], ErrorCode.INVALID_CONFIG)

@@ -1,0 +1,61 @@
+"""Settings of clients' metrics subscriptions (KIP-714), which are kept and have no effect.
+
+As in Apache Kafka without a reporter that takes clients' metrics: clients are not asked for any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from raylog.actors.config_keys import ConfigKey, ConfigType
+from raylog.actors.config_values import split_list
+from raylog.wire.errors import InvalidConfig, InvalidRequest
+
+_INTERVAL, _MATCH, _METRICS = "interval.ms", "match", "metrics"
+_INTERVAL_MS_MIN = 100
+_INTERVAL_MS_MAX = 3_600_000
+_SELECTORS = {
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+}
+
+CLIENT_METRICS_KEYS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        ConfigKey(_INTERVAL, ConfigType.INT, "300000", "How often clients push their metrics, ms."),
+        ConfigKey(
+            _MATCH, ConfigType.LIST, "", "Which clients: selector=regular expression, all of them."
+        ),
+        ConfigKey(_METRICS, ConfigType.LIST, "", "Prefixes of the metrics that clients push."),
+    )
+}
+
+
+def check_client_metrics(configs: Mapping[str, str]) -> None:
+    """Raise InvalidRequest or InvalidConfig unless a subscription may have these settings."""
+    interval = configs.get(_INTERVAL)
+    if interval is not None and not _INTERVAL_MS_MIN <= int(interval) <= _INTERVAL_MS_MAX:
+        raise InvalidRequest(
+            f"Invalid value {interval} for {_INTERVAL}, interval must be between "
+            f"{_INTERVAL_MS_MIN} and {_INTERVAL_MS_MAX} (1 hour)"
+        )
+    for pattern in split_list(configs.get(_MATCH, "")):
+        selector, _, expression = pattern.partition("=")
+        if selector.strip() not in _SELECTORS or not _is_expression(expression.strip()):
+            raise InvalidConfig(f"Illegal client matching pattern: {pattern}")
+
+
+def _is_expression(text: str) -> bool:
+    import re2  # takes longer to import than all this, and is hardly ever needed
+
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        re2.compile(text, options)
+    except re2.error:
+        return False
+    return bool(text) and "=" not in text

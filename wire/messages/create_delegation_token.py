@@ -1,0 +1,44 @@
+"""CreateDelegationToken, API key 38: a shared secret in place of the owner's (KIP-48).
+
+v2 is flexible.
+v3 may name another owner than who asks (KIP-373).
+"""
+
+from raylog.wire.api import ApiKey
+from raylog.wire.schema import BYTES, INT16, INT32, INT64, STRING, array, message, struct, wire
+
+
+@struct
+class CreatableRenewers:
+    """Who may renew the token."""
+
+    principal_type: str = wire(STRING)
+    principal_name: str = wire(STRING)
+
+
+@message(ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+")
+class CreateDelegationTokenRequest:
+    """What token to make."""
+
+    # None or empty: who asks (KIP-373)
+    owner_principal_type: str | None = wire(STRING, "3+", nullable="3+")
+    owner_principal_name: str | None = wire(STRING, "3+", nullable="3+")
+    renewers: list[CreatableRenewers] = wire(array(CreatableRenewers))
+    max_lifetime_ms: int = wire(INT64)  # -1: as the broker has it
+
+
+@message(ApiKey.CREATE_DELEGATION_TOKEN, versions="1-3", flexible="2+")
+class CreateDelegationTokenResponse:
+    """The token."""
+
+    error_code: int = wire(INT16)
+    principal_type: str = wire(STRING)
+    principal_name: str = wire(STRING)
+    token_requester_principal_type: str = wire(STRING, "3+")
+    token_requester_principal_name: str = wire(STRING, "3+")
+    issue_timestamp_ms: int = wire(INT64)
+    expiry_timestamp_ms: int = wire(INT64)
+    max_timestamp_ms: int = wire(INT64)
+    token_id: str = wire(STRING)
+    hmac: bytes = wire(BYTES)
+    throttle_time_ms: int = wire(INT32)

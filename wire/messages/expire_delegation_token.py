@@ -1,0 +1,24 @@
+"""ExpireDelegationToken, API key 40: change when a token expires (KIP-48).
+
+v2 is flexible.
+"""
+
+from raylog.wire.api import ApiKey
+from raylog.wire.schema import BYTES, INT16, INT32, INT64, message, wire
+
+
+@message(ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+")
+class ExpireDelegationTokenRequest:
+    """Which token."""
+
+    hmac: bytes = wire(BYTES)
+    expiry_time_period_ms: int = wire(INT64)
+
+
+@message(ApiKey.EXPIRE_DELEGATION_TOKEN, versions="1-2", flexible="2+")
+class ExpireDelegationTokenResponse:
+    """When it expires now."""
+
+    error_code: int = wire(INT16)
+    expiry_timestamp_ms: int = wire(INT64)
+    throttle_time_ms: int = wire(INT32)

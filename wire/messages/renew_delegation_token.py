@@ -1,0 +1,24 @@
+"""RenewDelegationToken, API key 39: have a token live longer (KIP-48).
+
+v2 is flexible.
+"""
+
+from raylog.wire.api import ApiKey
+from raylog.wire.schema import BYTES, INT16, INT32, INT64, message, wire
+
+
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+")
+class RenewDelegationTokenRequest:
+    """Which token."""
+
+    hmac: bytes = wire(BYTES)
+    renew_period_ms: int = wire(INT64)
+
+
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions="1-2", flexible="2+")
+class RenewDelegationTokenResponse:
+    """When it expires now."""
+
+    error_code: int = wire(INT16)
+    expiry_timestamp_ms: int = wire(INT64)
+    throttle_time_ms: int = wire(INT32)
