@@ -46,6 +46,17 @@ OVERRIDES: dict[str, st.SearchStrategy[Any]] = {
     "transaction_start_time_ms": st.integers(-1, 2**41),
     "session_lifetime_ms": st.integers(0, 2**41),
     "retention_time_ms": st.integers(-1, 2**41),
+    **dict.fromkeys(
+        (
+            "issue_timestamp_ms",
+            "expiry_timestamp_ms",
+            "max_timestamp_ms",
+            "max_lifetime_ms",
+            "renew_period_ms",
+            "expiry_time_period_ms",
+        ),
+        st.integers(0, 2**41),
+    ),
     "error_code": st.sampled_from([int(code) for code in ErrorCode]),
     "partition_error_code": st.sampled_from([int(code) for code in ErrorCode]),
 }
