@@ -1,6 +1,8 @@
 """The log as readers see it: slices of whole batches, lookups by time, transactions."""
 
+import errno
 from copy import copy
+from dataclasses import dataclass
 
 from raylog.storage.checking import CheckJob, Unchecked
 from raylog.storage.config import LogConfig
@@ -11,8 +13,37 @@ from raylog.storage.index import AbortedTransaction
 from raylog.storage.lookup import LookupJob
 from raylog.storage.reader import Slice, SliceReader, segment_index
 from raylog.storage.recovery import Recovered
+from raylog.storage.segment import Segment
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import CorruptMessage, OffsetOutOfRange
+from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+
+RECENT_BYTES = 16 * 1024 * 1024
+"""As much at the end of a log is taken to be in memory."""
+
+
+@dataclass(slots=True)
+class LoadJob:
+    """Read the bytes of a slice, by a descriptor of its own."""
+
+    disk: Disk
+    files: SegmentFiles
+    segment: Segment
+    found: Slice
+    data: bytes = b""
+    failure: OSError | None = None
+
+    def run(self) -> None:
+        """Blocking. Call once."""
+        try:
+            self._read()
+        except OSError as failure:
+            self.failure = failure
+
+    def _read(self) -> None:
+        with self.files.opened(self.segment) as fd:
+            self.data = self.disk.pread(fd, self.found.length, self.found.position)
+        if len(self.data) != self.found.length:
+            raise OSError(errno.EIO, "ends within a slice", self.segment.name)
 
 
 class ReadableLog(LogWriter):
@@ -78,15 +109,41 @@ class ReadableLog(LogWriter):
             self._condemn(job.segment, job.damage)
         self._unchecked.remove(job.segment.name, job.found.position, job.end)
 
+    def is_recent(self, found: Slice) -> bool:
+        """Whether a slice just read was written lately, and so is in memory in all likelihood."""
+        last = self._segments[-1]
+        behind = last.size - found.position
+        return found.segment_id == last.name and last.fd >= 0 and behind <= RECENT_BYTES
+
     def load(self, found: Slice) -> bytes:
-        """The bytes of a slice just read, for readers that cannot map files."""
+        """The bytes of a slice just read, for readers that cannot map files. Blocking if cold."""
+        try:
+            return self._files.bytes_at(self._segment_of(found), found.position, found.length)
+        except OSError as failure:
+            self._refuse("read", failure)
+
+    def begin_load(self, found: Slice) -> LoadJob:
+        """The same as a job for an executor, and then `end_load`."""
+        self._require_online()
+        return LoadJob(self._disk, self._files, self._segment_of(found), found)
+
+    def end_load(self, job: LoadJob) -> bytes:
+        """The bytes. KAFKA_STORAGE_ERROR if the disk failed, and the log is offline then.
+
+        Or if the segment was cut, cleaned or expired meanwhile, and its file is gone.
+        """
+        self._require_online()
+        if job.failure is None:
+            return job.data
+        if job.segment in self._segments:
+            self._refuse("read", job.failure)
+        raise KafkaStorageError(f"segment {job.found.segment_id} is gone meanwhile")
+
+    def _segment_of(self, found: Slice) -> Segment:
         index = segment_index(self._segments, found.first_offset)
         for segment in self._segments[index : index + 2]:
             if segment.name == found.segment_id:
-                try:
-                    return self._files.bytes_at(segment, found.position, found.length)
-                except OSError as failure:
-                    self._refuse("read", failure)
+                return segment
         raise OffsetOutOfRange(f"segment {found.segment_id} is gone")
 
     def begin_lookup(self, timestamp: int | None) -> LookupJob:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import ReplicaInterest, ReplicateAsk, ReplicatedPart
@@ -18,6 +18,7 @@ from raylog.actors.replica.machine import FollowerFetched
 from raylog.actors.runtime.base import Buffer, LinkRequest, Runtime, Timer
 from raylog.actors.runtime.deadlines import Deadlines, Due
 from raylog.storage.log import Slice
+from raylog.storage.readable import LoadJob
 from raylog.wire.errors import (
     ErrorCode,
     FencedLeaderEpoch,
@@ -61,11 +62,15 @@ class FollowerSession:
 
     def answer(self, parts: list[ReplicatedPart], payload: list[Buffer]) -> None:
         """Answer the request that waits."""
+        self.take().reply(parts, payload)
+
+    def take(self) -> LinkRequest:
+        """The request that waits, to be answered by who takes it."""
         assert self.parked is not None, "a request is answered once"
         assert self._due is not None, "a parked request has a deadline"
         parked, self.parked = self.parked, None
         self._due.discard(self)
-        parked.reply(parts, payload)
+        return parked
 
     def timed_out(self) -> None:
         """There was too little to say: the follower hears at least that somebody is there."""
@@ -75,6 +80,16 @@ class FollowerSession:
         """Nobody waits any more."""
         if self.parked is not None and self._due is not None:
             self._due.discard(self)
+
+
+class ColdRecords(NamedTuple):
+    """Records that a thread reads."""
+
+    partition: Partition
+    job: LoadJob
+
+
+Records = Buffer | ColdRecords
 
 
 class Serving:
@@ -255,18 +270,47 @@ class Serving:
         self._loaded.clear()
 
     def _send(
-        self, session: FollowerSession, parts: list[ReplicatedPart], payload: list[Buffer]
+        self, session: FollowerSession, parts: list[ReplicatedPart], payload: list[Records]
     ) -> None:
         for part in parts:
             key = (part.topic_id, part.partition)
             session.answered.add(key)
             session.figures.pop(key, None)
-        session.answer(parts + self._figures(session), payload)
+        parts = parts + self._figures(session)
+        cold = [one for one in payload if isinstance(one, ColdRecords)]
+        if cold:
+            loading = self._send_loaded(session.take(), parts, payload, cold)
+            self._runtime.start(loading, "cold records")
+        else:
+            session.answer(parts, [one for one in payload if not isinstance(one, ColdRecords)])
 
-    def _gather(self, session: FollowerSession) -> tuple[list[ReplicatedPart], list[Buffer]]:
+    async def _send_loaded(
+        self,
+        request: LinkRequest,
+        parts: list[ReplicatedPart],
+        payload: list[Records],
+        cold: list[ColdRecords],
+    ) -> None:
+        """Answer with records of which a thread reads those that may not be in memory."""
+        await self._runtime.run_blocking(_load_all, [one.job for one in cold])
+        told: list[ReplicatedPart] = []
+        loaded: list[Buffer] = []
+        records = iter(payload)
+        for part in parts:
+            if part.length:
+                try:
+                    loaded.append(_loaded(next(records)))
+                except KafkaError as failure:
+                    part = _failed(part, failure)
+            told.append(part)
+        for one in cold:
+            one.partition.give_up_if_offline()
+        request.reply(told, loaded)
+
+    def _gather(self, session: FollowerSession) -> tuple[list[ReplicatedPart], list[Records]]:
         """What there is to be told of partitions with news, as far as there is room for it."""
         parts: list[ReplicatedPart] = []
-        payload: list[Buffer] = []
+        payload: list[Records] = []
         room = session.max_bytes
         for key in tuple(session.news):
             if room <= 0:
@@ -302,7 +346,7 @@ class Serving:
         session: FollowerSession,
         interest: ReplicaInterest,
         room: int,
-        payload: list[Buffer],
+        payload: list[Records],
     ) -> ReplicatedPart | None:
         """What a follower is to be told now of one partition, its records behind `payload`.
 
@@ -347,8 +391,13 @@ class Serving:
             session.news[key] = None
             self._look_at(session)
 
-    def _load(self, partition: Partition, found: Slice) -> bytes:
-        """The records of a slice: read once for all followers that are told of it together."""
+    def _load(self, partition: Partition, found: Slice) -> Records:
+        """The records of a slice: read once for all followers that are told of it together.
+
+        What was not written lately may have to come from the disk: a thread reads that.
+        """
+        if not partition.log.is_recent(found):
+            return ColdRecords(partition, partition.log.begin_load(found))
         name = (partition.key, found)
         data = self._loaded.get(name)
         if data is None:
@@ -396,6 +445,22 @@ def _figures(partition: Partition, length: int = 0) -> ReplicatedPart:
         length,
         log.claims.end if log.claims is not None else 0,
     )
+
+
+def _load_all(jobs: list[LoadJob]) -> None:
+    for job in jobs:
+        job.run()
+
+
+def _loaded(records: Records) -> Buffer:
+    """KafkaError where a thread could not read them."""
+    if isinstance(records, ColdRecords):
+        return records.partition.log.end_load(records.job)
+    return records
+
+
+def _failed(part: ReplicatedPart, failure: KafkaError) -> ReplicatedPart:
+    return ReplicatedPart(part.topic_id, part.partition, part.leader_epoch, int(failure.code))
 
 
 def _refusal(interest: ReplicaInterest, failure: KafkaError) -> ReplicatedPart:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,6 +121,25 @@ class Node:
     @property
     def incarnation(self) -> str:
         return f"{self.broker_id}@{self.number}"
+
+
+class Threads:
+    """The executor of a process: what it is given runs when the test says so."""
+
+    def __init__(self, node: Node) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        node.runtime.run_blocking = self._take  # type: ignore[method-assign]  # a fake
+
+    async def _take(self, function: Callable[..., Any], *args: Any) -> Any:
+        go = asyncio.get_running_loop().create_future()
+        self.waiting.append(lambda: go.set_result(None))
+        await go
+        return function(*args)
+
+    async def run_one(self) -> None:
+        """Let the oldest run to its end."""
+        self.waiting.popleft()()
+        await settle()
 
 
 class ReplicaWorld:

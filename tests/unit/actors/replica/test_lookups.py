@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,28 +17,9 @@ from raylog.actors.replica.lookups import LOOKUPS_AT_ONCE
 from raylog.wire.errors import NotLeaderOrFollower
 from tests.support.gateway_world import settle
 from tests.support.logs import NOW_MS, batch
-from tests.support.replica_world import Node, ReplicaWorld, run_world
+from tests.support.replica_world import ReplicaWorld, Threads, run_world
 
 SMALL = {"internal.segment.bytes": "1024", "file.delete.delay.ms": "0", "retention.ms": "-1"}
-
-
-class Threads:
-    """The executor of a process: what it is given runs when the test says so."""
-
-    def __init__(self, node: Node) -> None:
-        self.waiting: deque[Callable[[], None]] = deque()
-        node.runtime.run_blocking = self._take  # type: ignore[method-assign]  # a fake
-
-    async def _take(self, function: Callable[..., Any], *args: Any) -> Any:
-        go = asyncio.get_running_loop().create_future()
-        self.waiting.append(lambda: go.set_result(None))
-        await go
-        return function(*args)
-
-    async def run_one(self) -> None:
-        """Let the oldest run to its end."""
-        self.waiting.popleft()()
-        await settle()
 
 
 async def written(world: ReplicaWorld, batches: int = 6) -> None:
