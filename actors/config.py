@@ -61,6 +61,14 @@ KEYS_OF: dict[ResourceType, dict[str, ConfigKey]] = {
 }
 
 
+_INSTEAD = {
+    "log.retention.ms": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.hours",),
+    "log.roll.jitter.ms": ("log.roll.jitter.hours",),
+}
+"""Broker keys that stand for one that is not set, by precedence."""
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
     """One place that gives, or would give, a key its value."""
@@ -319,9 +327,7 @@ def describe_broker(
     """A broker's settings as DescribeConfigs answers them."""
     described = []
     for key in _asked(BROKER_KEYS, names):
-        synonyms = list(broker.layers(key.name))
-        if key.default is not None:
-            synonyms.append(ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT))
+        synonyms = list(_broker_synonyms(key, broker))
         value = synonyms[0].value if synonyms else None
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
         described.append(
@@ -336,6 +342,19 @@ def describe_broker(
             )
         )
     return described
+
+
+def _broker_synonyms(key: ConfigKey, broker: BrokerConfigs) -> Iterator[ConfigSynonym]:
+    """Where a broker key is set, and its default; as in Kafka other keys only behind one set."""
+    own = list(broker.layers(key.name))
+    yield from own
+    if key.default is not None:
+        yield ConfigSynonym(key.name, key.default, ConfigSource.DEFAULT)
+    for name in _INSTEAD.get(key.name, ()) if own else ():
+        yield from broker.layers(name)
+        default = BROKER_KEYS[name].default
+        if default is not None:
+            yield ConfigSynonym(name, default, ConfigSource.DEFAULT)
 
 
 def describe_dynamic_default(configs: Configs) -> list[DescribedConfig]:

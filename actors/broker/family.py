@@ -432,6 +432,11 @@ class Family:
         self._starting[name] = GATEWAY
         self._runtime.start(self._run_gateway(name, home, restarts), f"start {name}")
 
+    @property
+    def _facts(self) -> dict[str, str]:
+        """Settings that clients are told as given at the start; nobody needs to give them."""
+        return {"broker.id": str(self._machine.broker_id), "log.dirs": str(self._data.path)}
+
     async def _run_gateway(self, name: str, home: str | None, restarts: int) -> None:
         args = {
             "name": name,
@@ -439,7 +444,7 @@ class Family:
             "broker_id": self._machine.broker_id,
             "host": self._listening.host,
             "port": self._listening.port,
-            "settings": self._settings.given,
+            "settings": self._settings.given | self._facts,
         }
         await self._runtime.sleep(self._gateway_starts.wait_ms(self._runtime.monotonic_ms()) / 1000)
         try:

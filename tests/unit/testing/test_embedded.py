@@ -10,6 +10,8 @@ import pytest
 from raylog.client import EARLIEST, BlockingClient, NewTopic, TopicPartition
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InvalidConfig
+from raylog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from tests.support.wire_client import WireClient
 
 
 def write(bootstrap: str, topic: str, count: int) -> None:
@@ -128,3 +130,24 @@ def test_no_more_is_imported_than_needed(code: str, absent: tuple[str, ...]) -> 
         [sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60
     )
     assert not set(result.stdout.split()) & set(absent)
+
+
+def test_a_broker_tells_who_it_is_and_where_its_logs_are(tmp_path: Path) -> None:
+    """As Apache Kafka does, where both are given at the start."""
+    with EmbeddedBroker(data=tmp_path, settings={"num.partitions": "3"}) as broker:
+        host, _, port = broker.bootstrap.rpartition(":")
+        with WireClient(host, int(port)) as client:
+            keys = ["broker.id", "log.dirs", "num.partitions", "message.max.bytes"]
+            resource = DescribeConfigsResource(
+                resource_type=4, resource_name="0", configuration_keys=keys
+            )
+            answer = client.ask(DescribeConfigsRequest(resources=[resource]), 4)
+    told = {one.name: (one.value, one.config_source) for one in answer.results[0].configs}
+    value, source = told.pop("log.dirs")
+    assert value.startswith(str(tmp_path))
+    assert source == 4
+    assert told == {
+        "broker.id": ("0", 4),
+        "num.partitions": ("3", 4),
+        "message.max.bytes": ("1048588", 5),
+    }

@@ -186,6 +186,21 @@ def test_all_topic_keys_are_described_but_internal_ones() -> None:
     assert names == [name for name in TOPIC_KEYS if name != "internal.segment.bytes"]
 
 
+def test_what_stands_for_a_broker_key_is_told_behind_it() -> None:
+    """As Apache Kafka tells it: only where the key itself is set."""
+    broker = BrokerConfigs(
+        BrokerSettings({"log.retention.hours": "5"}), dynamic={"log.retention.ms": "7200000"}
+    )
+    (described,) = describe_broker(broker, ["log.retention.ms"])
+    assert [(one.name, one.value, int(one.source)) for one in described.synonyms] == [
+        ("log.retention.ms", "7200000", 2),
+        ("log.retention.hours", "5", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+    (unset,) = describe_broker(BrokerConfigs(broker.settings), ["log.retention.ms"])
+    assert (unset.value, int(unset.source), unset.synonyms) == (None, 5, ())
+
+
 def test_a_broker_is_described_by_layer() -> None:
     broker = BrokerConfigs(
         BrokerSettings({"max.connections": "10"}),
