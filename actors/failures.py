@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
-from raylog.wire.errors import DecodeError, ErrorCode, KafkaError
+from raylog.wire.errors import DecodeError, ErrorCode, KafkaError, error_text
 
 log = logging.getLogger(__name__)
 FORESEEN = (KafkaError, DecodeError, PeerLost, PeerTimeout, ActorGone)
@@ -30,4 +30,4 @@ def error_code_of(failure: Exception) -> ErrorCode:
 
 def message_of(failure: Exception) -> str | None:
     """The text beside the code, where an answer has room for one."""
-    return str(failure) or None
+    return error_text(str(failure)) or None

@@ -9,6 +9,14 @@ from typing import ClassVar
 
 from raylog.wire.error_codes import ErrorCode as ErrorCode
 
+ERROR_TEXT_MAX = 1_000
+"""Characters of an error's text, which may quote what a client sent and travels in a STRING."""
+
+
+def error_text(text: str) -> str:
+    """A text that fits where errors are told, on the wire and in logs: cut if it is too long."""
+    return text if len(text) <= ERROR_TEXT_MAX else f"{text[: ERROR_TEXT_MAX - 3]}..."
+
 
 class DecodeError(Exception):
     """Bytes that are no message of the expected kind. Decoders raise this and nothing else."""
@@ -19,7 +27,10 @@ class EncodeError(Exception):
 
 
 class KafkaError(Exception):
-    """A failure that the protocol has a code for; the message says what was expected and found."""
+    """A failure that the protocol has a code for; the message says what was expected and found.
+
+    A message longer than ERROR_TEXT_MAX is cut: what it quotes may be as long as a client likes.
+    """
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     record_errors: Sequence[tuple[int, str]] = ()  # (position in the batch, why) (KIP-467)
@@ -32,7 +43,7 @@ class KafkaError(Exception):
             _CLASSES[code] = cls
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(message)
+        super().__init__(error_text(message))
 
     @property
     def message(self) -> str:

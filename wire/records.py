@@ -34,6 +34,7 @@ from raylog.wire.errors import (
     KafkaError,
     UnsupportedCompressionType,
     UnsupportedForMessageFormat,
+    error_text,
 )
 from raylog.wire.record import RECORD_BYTES_MIN, decode_records, encode_records
 from raylog.wire.record import Record as Record
@@ -398,7 +399,7 @@ def refusal_of(kind: type[KafkaError], refused: Sequence[tuple[int, str]]) -> Ka
     shown = "; ".join(f"record {position}: {why}" for position, why in refused[:_REFUSED_SHOWN])
     more = len(refused) - _REFUSED_SHOWN
     failure = kind(f"{shown}; and {more} more" if more > 0 else shown)
-    failure.record_errors = tuple(refused)
+    failure.record_errors = tuple((position, error_text(why)) for position, why in refused)
     return failure
 
 

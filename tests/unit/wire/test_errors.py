@@ -4,14 +4,26 @@ import pickle
 
 import pytest
 
+from raylog.actors.failures import message_of
+from raylog.actors.runtime.base import PeerLost
+from raylog.wire.codec import encode
+from raylog.wire.codegen.primitives import STRING_BYTES_MAX
 from raylog.wire.errors import (
+    ERROR_TEXT_MAX,
     CorruptMessage,
     ErrorCode,
+    InvalidRecord,
     KafkaError,
     NotLeaderOrFollower,
     UnknownServerError,
     error_of,
+    error_text,
 )
+from raylog.wire.messages.consumer_group_describe import (
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+)
+from raylog.wire.records import refusal_of
 
 FAILURES = [code for code in ErrorCode if code is not ErrorCode.NONE]
 
@@ -48,3 +60,22 @@ def test_retriable() -> None:
     assert not ErrorCode.MESSAGE_TOO_LARGE.retriable
     assert not ErrorCode.NONE.retriable
     assert issubclass(NotLeaderOrFollower, KafkaError)
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{GRINNING FACE}"])
+def test_a_text_that_quotes_what_a_client_sent_is_cut(letter: str) -> None:
+    """Texts of errors travel as STRING, of at most 32,767 bytes, and stand in logs."""
+    said = letter * STRING_BYTES_MAX
+    error = error_of(ErrorCode.INVALID_REQUEST, f"the group {said}")
+    assert str(error).startswith(f"the group {letter}")
+    assert str(error).endswith("...")
+    assert len(str(error)) == ERROR_TEXT_MAX
+    assert message_of(PeerLost(said)) == error_text(said)
+    told = DescribedGroup(group_id="g", error_code=42, error_message=str(error))
+    assert encode(ConsumerGroupDescribeResponse(groups=[told]), 1)
+
+
+def test_reasons_of_refused_records_are_cut() -> None:
+    error = refusal_of(InvalidRecord, [(0, "x" * STRING_BYTES_MAX)])
+    [(_, why)] = error.record_errors
+    assert why == error_text("x" * STRING_BYTES_MAX)
