@@ -20,7 +20,7 @@ from typing import Any
 
 import msgpack
 
-from raylog.wire.errors import DecodeError
+from raylog.wire.errors import DecodeError, EncodeError
 
 LINK_VERSION = 2
 FRAME_BYTES_MAX = 256 << 20
@@ -39,14 +39,20 @@ Frame = tuple[list[Any], memoryview]
 
 
 def frame(head: list[Any], payload: Sequence[Buffer] = ()) -> list[Buffer]:
-    """The buffers of one frame, ready for `writelines`; the payload is not copied."""
-    packed: bytes = _pack(head)
+    """The buffers of one frame, ready for `writelines`; the payload is not copied.
+
+    Raises EncodeError for a head that msgpack cannot write, and a frame that is too long.
+    """
+    try:
+        packed: bytes = _pack(head)
+    except (TypeError, ValueError, OverflowError) as failure:
+        raise EncodeError(f"a link head that cannot be written: {failure}") from failure
     size = len(packed)
     total = 4 + size
     for part in payload:
         total += len(part)
     if total > FRAME_BYTES_MAX:
-        raise ValueError(f"a link frame of {total} bytes: at most {FRAME_BYTES_MAX} are allowed")
+        raise EncodeError(f"a link frame of {total} bytes: at most {FRAME_BYTES_MAX} are allowed")
     return [_LENGTHS.pack(total, size) + packed, *payload]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,11 +13,13 @@ from raylog.actors.runtime.base import (
     Buffer,
     FailureHandler,
     Link,
+    LinkRequest,
     PeerLost,
     ReplyHandler,
 )
-from raylog.wire.errors import KafkaError
+from raylog.wire.errors import KafkaError, UnknownServerError
 
+log = logging.getLogger(__name__)
 LINK_NUMBERS = itertools.count(1)
 """Tell the links to the actors of one process apart, whatever kind they are of."""
 
@@ -42,6 +45,23 @@ def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> a
 
     link.request(kind, header, payload, answered, failed)
     return future
+
+
+def hand_over(actor: Actor, request: LinkRequest) -> None:
+    """Let an actor take one request. What it raises is that request's answer; the link goes on.
+
+    What nobody foresaw is logged and told as UNKNOWN_SERVER_ERROR. A broken invariant alone is
+    raised: it ends the actor.
+    """
+    try:
+        actor.link_received(request)
+    except KafkaError as failure:
+        request.fail(failure)
+    except AssertionError:
+        raise
+    except Exception:
+        log.exception("a request over a link failed: %s", request.kind)
+        request.fail(UnknownServerError(f"{request.kind} failed; the log has the cause"))
 
 
 class InprocRequest:
@@ -111,10 +131,7 @@ class InprocLink:
             return
         request = InprocRequest(self, kind, header, joined(payload), answered, failed)
         self._waiting[request] = None
-        try:
-            self._actor.link_received(request)
-        except KafkaError as failure:
-            request.fail(failure)
+        hand_over(self._actor, request)
 
     def ask(
         self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()

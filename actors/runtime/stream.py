@@ -30,8 +30,15 @@ from raylog.actors.runtime.handshake import (
     SERVING,
     Handshake,
 )
-from raylog.actors.runtime.links import LINK_NUMBERS, ask_over
-from raylog.wire.errors import DecodeError, ErrorCode, KafkaError, error_of
+from raylog.actors.runtime.links import LINK_NUMBERS, ask_over, hand_over
+from raylog.wire.errors import (
+    DecodeError,
+    EncodeError,
+    ErrorCode,
+    KafkaError,
+    UnknownServerError,
+    error_of,
+)
 
 log = logging.getLogger(__name__)
 UNSENT_BYTES_MAX = 64 << 20
@@ -124,7 +131,7 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
 
 
 class StreamRequest:
-    """A link request that came in over a socket."""
+    """A link request that came in over a socket. It is answered once; the rest is passed over."""
 
     __slots__ = ("_id", "_link", "header", "kind", "payload", "peer")
 
@@ -142,15 +149,26 @@ class StreamRequest:
         self.header = header
         self.payload = payload
         self._id = number
-        self._link = link
+        self._link: _FrameProtocol | None = link
 
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Answer the requester; passed over when it is gone."""
-        self._link.send(frame([self._id, _ANSWER, header], payload))
+        if self._link is None:
+            return
+        try:
+            answer = frame([self._id, _ANSWER, header], payload)
+        except EncodeError:
+            log.exception("the answer to %s cannot be written", self.kind)
+            self.fail(UnknownServerError(f"the answer to {self.kind} cannot be written"))
+            return
+        link, self._link = self._link, None
+        link.send(answer)
 
     def fail(self, failure: KafkaError) -> None:
         """Answer with an error."""
-        self._link.send(frame([self._id, int(failure.code), str(failure)]))
+        link, self._link = self._link, None
+        if link is not None:
+            link.send(frame([self._id, int(failure.code), str(failure)]))
 
 
 class ServingLink(_FrameProtocol):
@@ -169,10 +187,7 @@ class ServingLink(_FrameProtocol):
     def took(self, head: list[Any], payload: memoryview) -> None:
         """Hand one request to the actor."""
         request = StreamRequest(self._number, self, head[0], head[1], head[2], payload)
-        try:
-            self._actor.link_received(request)
-        except KafkaError as failure:
-            request.fail(failure)
+        hand_over(self._actor, request)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer."""
@@ -224,8 +239,14 @@ class StreamLink(_FrameProtocol):
             failed(PeerLost(f"the peer has not taken {self.unsent_bytes} bytes"))
             return
         number = next(self._ids)
+        try:
+            asked = frame([number, kind, header], payload)
+        except EncodeError as failure:
+            log.exception("a request cannot be written: %s", kind)
+            failed(UnknownServerError(str(failure)))
+            return
         self._waiting[number] = (answered, failed)
-        self.send(frame([number, kind, header], payload))
+        self.send(asked)
 
     def ask(
         self, kind: str, header: Any = None, payload: Sequence[Buffer] = ()

@@ -16,7 +16,7 @@ from raylog.actors.runtime.frames import (
     frame,
     take_frames,
 )
-from raylog.wire.errors import DecodeError
+from raylog.wire.errors import DecodeError, EncodeError
 
 
 def received(buffer: ReceiveBuffer, data: bytes, needed: int = 4) -> None:
@@ -99,5 +99,5 @@ def test_a_promise_of_much_is_given_room_only_as_bytes_arrive() -> None:
 
 
 def test_a_frame_over_the_limit_is_not_sent() -> None:
-    with pytest.raises(ValueError, match="at most"):
+    with pytest.raises(EncodeError, match="at most"):
         frame([1, "k", None], [memoryview(bytes(1)).cast("B")] * 0 + [bytes(FRAME_BYTES_MAX)])

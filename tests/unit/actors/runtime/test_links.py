@@ -17,7 +17,7 @@ from raylog.actors.runtime.frames import frame
 from raylog.actors.runtime.handshake import CONNECTING, Handshake
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.stream import ServingLink, StreamLink, connect_link, serve_links
-from raylog.wire.errors import NotLeaderOrFollower
+from raylog.wire.errors import NotLeaderOrFollower, UnknownServerError
 
 SECRET = b"s" * 32
 
@@ -43,6 +43,14 @@ class Echo:
                 raise NotLeaderOrFollower("no")
             case "hold":
                 self.held.append(request)
+            case "hold and fail":
+                self.held.append(request)
+                raise ValueError("not foreseen")
+            case "answer and fail":
+                request.reply("answered")
+                raise ValueError("not foreseen")
+            case "write":
+                request.reply(1 << 70)
 
     def link_lost(self, peer: int) -> None:
         self.lost.append(peer)
@@ -139,6 +147,43 @@ def test_requests_arrive_in_order_and_may_be_answered_out_of_order(opener: Opene
         assert echo.seen == ["hold", "echo"]
         echo.held[0].reply("late")
         assert await held == "late"
+
+    run(case, opener)
+
+
+@pytest.mark.parametrize("kind", ["hold and fail", "answer and fail"])
+def test_a_request_that_fails_unforeseen_is_answered_and_the_link_goes_on(
+    opener: Opener, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def case(link: Link, echo: Echo) -> None:
+        waiting = asyncio.ensure_future(link.ask("hold"))
+        if kind == "answer and fail":
+            assert await link.ask(kind) == "answered"
+        else:
+            with pytest.raises(UnknownServerError, match=kind):
+                await link.ask(kind)
+            echo.held[1].reply("too late")
+        assert await link.ask("echo", 5) == 5
+        echo.held[0].reply("in time")
+        assert await waiting == "in time"
+        assert link.is_open
+        [failure] = [one.exc_info[1] for one in caplog.records if one.exc_info is not None]
+        assert isinstance(failure, ValueError)
+
+    run(case, opener)
+
+
+@pytest.mark.parametrize("opener", [unix_link, tcp_link])
+def test_what_cannot_be_written_fails_alone(opener: Opener) -> None:
+    async def case(link: Link, echo: Echo) -> None:
+        with pytest.raises(UnknownServerError, match="cannot be written"):
+            await link.ask("write")
+        with pytest.raises(UnknownServerError, match="cannot be written"):
+            await link.ask("echo", 1 << 70)
+        with pytest.raises(UnknownServerError, match="at most"):
+            await link.ask("echo", None, [memoryview(bytearray(1 << 20))] * 257)
+        assert await link.ask("echo", 5) == 5
+        assert echo.seen == ["write", "echo"]
 
     run(case, opener)
 
