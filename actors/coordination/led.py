@@ -8,15 +8,17 @@ from typing import Any, Generic, TypeVar
 from raylog.actors.coordination.hosting import Host
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.reopening import Reopening
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import Link, Runtime
-from raylog.wire.errors import CoordinatorLoadInProgress, NotCoordinator
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+)
 
 HostT = TypeVar("HostT", bound=Host[Any, Any])
 MOVED = "leadership has moved"
-REOPEN_MS = 50
-REOPEN_MS_MAX = 1_000
-"""First and longest wait before a link that broke is opened again."""
 
 
 class LedShards(Generic[HostT]):
@@ -37,11 +39,11 @@ class LedShards(Generic[HostT]):
         self._broker_id = broker_id
         self._topic = topic
         self._open_host = open_host
-        self._runtime = runtime
         self._links = ReplicaLinks(runtime, self._link_lost)
         self._hosts: dict[int, HostT] = {}
         self._wanted: dict[int, Route] = {}
-        self._reopening: set[int] = set()
+        self._reopening = Reopening(runtime, self._open_wanted, _nothing)
+        """By partition."""
 
     def __iter__(self) -> Iterator[HostT]:
         return iter(tuple(self._hosts.values()))
@@ -50,6 +52,14 @@ class LedShards(Generic[HostT]):
     def partitions(self) -> list[int]:
         """Which have a shard."""
         return sorted(self._hosts)
+
+    def check_complete(self) -> None:
+        """Raise COORDINATOR_NOT_AVAILABLE if the metadata gives this broker more shards."""
+        topic = self._image.topic(self._topic)
+        states = () if topic is None else topic.partitions
+        for index, state in enumerate(states):
+            if state.leader == self._broker_id and index not in self._hosts:
+                raise CoordinatorNotAvailable(f"{self._topic}-{index} is not open yet")
 
     def get(self, partition: int) -> HostT | None:
         """The shard of a partition, if it is here."""
@@ -81,7 +91,11 @@ class LedShards(Generic[HostT]):
         for route in update.added:
             self._wanted[route.partition] = route
             if not await self._open(route):
-                self._reopen(route)
+                self._reopening.again(route.partition)
+
+    async def _open_wanted(self, index: int) -> bool:
+        route = self._wanted.get(index)
+        return route is None or await self._open(route)
 
     async def _open(self, route: Route) -> bool:
         """Open a route's shard; whether it is there, or not wanted any more."""
@@ -104,30 +118,14 @@ class LedShards(Generic[HostT]):
     def _link_lost(self, link: Link) -> None:
         for host in self:
             if host.link is link:
-                self._reopen(host.route)
-
-    def _reopen(self, route: Route) -> None:
-        if route.partition not in self._reopening:
-            self._reopening.add(route.partition)
-            self._runtime.start(self._keep_trying(route.partition), f"reach {route.replica_name}")
-
-    async def _keep_trying(self, index: int) -> None:
-        delay_ms = REOPEN_MS
-        try:
-            while True:
-                await self._runtime.sleep(delay_ms / 1000)
-                route = self._wanted.get(index)
-                if route is None or await self._open(route):
-                    return
-                delay_ms = min(2 * delay_ms, REOPEN_MS_MAX)
-        finally:
-            self._reopening.discard(index)
+                self._reopening.again(host.route.partition)
 
     def _close(self, partition: int, why: str) -> None:
         self._hosts.pop(partition).close(why)
 
     def close(self, why: str) -> None:
         """Close all, and the links."""
+        self._reopening.close()
         self._wanted.clear()
         for partition in tuple(self._hosts):
             self._close(partition, why)
@@ -147,3 +145,7 @@ class LedShards(Generic[HostT]):
         raise NotCoordinator(
             f"broker {partition.leader} leads {self._topic}-{index}, which has {key!r}"
         )
+
+
+def _nothing() -> None:
+    """Nobody waits for a shard to be open."""

@@ -13,6 +13,7 @@ from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.metadata.records import ConfigChanged, Record
 from raylog.actors.metadata.snapshots import MetadataCopy
 from raylog.actors.ports import PartitionKey, Route, RouteUpdate, TopicId
+from raylog.actors.reopening import Reopening
 from raylog.actors.replica.links import ReplicaLinks
 from raylog.actors.runtime.base import Link, Runtime
 from raylog.wire.errors import (
@@ -21,10 +22,6 @@ from raylog.wire.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-
-REOPEN_MS = 50
-"""After a link broke; it doubles up to the next."""
-REOPEN_MS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,9 +56,8 @@ class ClusterView:
         """The Broker's routes, open or not."""
         self._routes: dict[PartitionKey, OpenRoute] = {}
         self._links = ReplicaLinks(runtime, self._lost)
-        self._reopening: set[str] = set()
-        """Addresses of processes to which links are opened again."""
-        self._closed = False
+        self._reopening = Reopening(runtime, self._open, self._tell)
+        """By address of the process."""
         self._changed: list[Callable[[], None]] = []
 
     async def apply_metadata(
@@ -92,7 +88,7 @@ class ClusterView:
             self._routes.pop(key, None)
         for address in dict.fromkeys(one.replica_address for one in update.added):
             if not await self._open(address):
-                self._reopen(address)
+                self._reopening.again(address)
         self._tell()
         return gone
 
@@ -118,25 +114,7 @@ class ClusterView:
         for key in lost:
             del self._routes[key]
         for address in {self._told[key].replica_address for key in lost if key in self._told}:
-            self._reopen(address)
-
-    def _reopen(self, address: str) -> None:
-        """Try until the link is open again, or the Broker knows of another process."""
-        if address not in self._reopening and not self._closed:
-            self._reopening.add(address)
-            self._runtime.start(self._keep_trying(address), f"reach {address}")
-
-    async def _keep_trying(self, address: str) -> None:
-        delay_ms = REOPEN_MS
-        try:
-            while not self._closed:
-                await self._runtime.sleep(delay_ms / 1000)
-                if await self._open(address):
-                    break
-                delay_ms = min(2 * delay_ms, REOPEN_MS_MAX)
-        finally:
-            self._reopening.discard(address)
-        self._tell()
+            self._reopening.again(address)
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Run `callback` after each change; returns what takes it off again."""
@@ -215,7 +193,7 @@ class ClusterView:
 
     def close(self) -> None:
         """Close all links."""
-        self._closed = True
+        self._reopening.close()
         self._links.close()
 
 

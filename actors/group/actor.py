@@ -214,7 +214,12 @@ class GroupCoordinatorActor:
         return group_partition(self._image, group_id)[0]
 
     def _list(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
-        """Ask every shard; one that is loading fails the answer, as in Kafka."""
+        """Ask every shard; one that is loading, or not open, fails the answer, as in Kafka."""
+        try:
+            self._shards.check_complete()
+        except KafkaError as failure:
+            reply(failed(asked.request, asked.version, failure))
+            return
         hosts = list(self._shards)
         whole = ListGroupsResponse()
         left = len(hosts)

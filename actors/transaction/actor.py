@@ -197,9 +197,10 @@ class TransactionCoordinatorActor:
             self._ask(transactional_id, part, together.part(place))
 
     def _list(self, asked: Asked[ListTransactionsRequest], reply: Reply) -> None:
-        """Ask every shard; one that is loading fails the answer, as in Kafka."""
+        """Ask every shard; one that is loading, or not open, fails the answer, as in Kafka."""
         try:
             filter_of(asked.request)
+            self._shards.check_complete()
         except KafkaError as failure:
             reply(failed(asked.request, asked.version, failure))
             return

@@ -142,6 +142,8 @@ class FakeRuntime:
         return await getattr(self.peers[peer], method)(*args)
 
     async def connect(self, address: str) -> FakeLink:
+        if address not in self.links:
+            raise PeerLost(f"nobody answers at {address}")
         return self.links[address]
 
 

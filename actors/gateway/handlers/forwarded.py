@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.gateway.coordinators import absent
+from raylog.actors.gateway.coordinators import absent, check_none_led
 from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group import api as group_api
 from raylog.actors.metadata.features import GROUP_VERSION, level_of
@@ -27,7 +27,14 @@ from raylog.actors.transaction import describing
 from raylog.actors.transaction import failures as transaction_failures
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_from
-from raylog.wire.errors import CorruptMessage, InvalidRequest, KafkaError, UnsupportedVersion
+from raylog.wire.errors import (
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+    UnsupportedVersion,
+)
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -87,7 +94,7 @@ def forward(context: RequestContext, role: str, body: Buffer) -> None:
         else:
             request = _decoded(context, body)
             failed = _WAYS[role].failed
-            context.reply(failed(request, context.version, coordinator_error(failure)))
+            context.reply(failed(request, context.version, _shown(request, failure)))
 
     head = RequestHead(
         int(header.api_key),
@@ -99,13 +106,23 @@ def forward(context: RequestContext, role: str, body: Buffer) -> None:
     link.request(_WAYS[role].kind, head, (body,), answered, lost)
 
 
+def _shown(request: Any, failure: Exception) -> KafkaError:
+    """What a client is told of a coordinator that fails.
+
+    Who lists everything is not told NOT_COORDINATOR: it would look nowhere else.
+    """
+    shown = coordinator_error(failure)
+    lists = isinstance(request, ListGroupsRequest | ListTransactionsRequest)
+    if lists and isinstance(shown, NotCoordinator):
+        return CoordinatorNotAvailable(str(failure))
+    return shown
+
+
 def _absent(context: RequestContext, role: str, request: Any) -> Any:
     """The answer while the coordinator is not running: it is not needed here, or not yet."""
     match request:
-        case ListGroupsRequest():
-            return ListGroupsResponse()
-        case ListTransactionsRequest():
-            return _none_listed(request, context.version)
+        case ListGroupsRequest() | ListTransactionsRequest():
+            return _none_listed(context, role, request)
         case DescribeTransactionsRequest():
             return DescribeTransactionsResponse(
                 transaction_states=[
@@ -128,12 +145,19 @@ def _why(context: RequestContext, role: str, key: str) -> KafkaError:
     return absent(cluster.image, cluster.broker_id, role, key)
 
 
-def _none_listed(request: ListTransactionsRequest, version: int) -> Any:
+def _none_listed(
+    context: RequestContext, role: str, request: ListGroupsRequest | ListTransactionsRequest
+) -> Any:
     """A broker that coordinates nothing lists nothing, but still checks what it is asked."""
+    cluster = context.gateway.cluster
     try:
-        describing.filter_of(request)
+        if isinstance(request, ListTransactionsRequest):
+            describing.filter_of(request)
+        check_none_led(cluster.image, cluster.broker_id, role)
     except KafkaError as failure:
-        return transaction_failures.failed(request, version, failure)
+        return _WAYS[role].failed(request, context.version, failure)
+    if isinstance(request, ListGroupsRequest):
+        return ListGroupsResponse()
     return ListTransactionsResponse(unknown_state_filters=describing.unknown_states(request))
 
 

@@ -10,7 +10,7 @@ from raylog.actors.controller.api import TopicOutcome
 from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group.api import GROUP_REQUEST
 from raylog.actors.metadata.records import FeatureChanged
-from raylog.actors.names import GROUP, OFFSETS_TOPIC
+from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.api import ApiKey, supported_versions
 from raylog.wire.codec import decode
@@ -21,6 +21,7 @@ from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from raylog.wire.messages.list_groups import ListGroupsRequest
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
@@ -225,7 +226,73 @@ def test_without_a_coordinator_clients_wait_or_look_elsewhere(role_moves: bool) 
         await world.gateway.apply_coordinator(GROUP, None)
         assert await code() == expected
         listed = await client.ask(ListGroupsRequest(), 5)
-        assert (listed.error_code, listed.groups) == (0, [])
+        unreachable = ErrorCode.COORDINATOR_NOT_AVAILABLE if role_moves else ErrorCode.NONE
+        assert (listed.error_code, listed.groups) == (unreachable, [])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("role", [GROUP, TRANSACTION])
+def test_a_link_that_broke_is_opened_again(role: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        link = world.link(COORDINATOR)
+        await world.gateway.apply_coordinator(role, COORDINATOR)
+        assert world.gateway.coordinators.link(role) is link
+        link.lose()
+        del world.runtime.links[COORDINATOR]
+        assert world.gateway.coordinators.link(role) is None
+        await world.runtime.advance(5_000)
+        assert world.gateway.coordinators.link(role) is None
+        again = world.link(COORDINATOR)
+        assert again is not link
+        await world.runtime.advance(1_000)
+        assert world.gateway.coordinators.link(role) is again
+        again.lose()
+        await world.gateway.apply_coordinator(role, None)
+        await world.runtime.advance(5_000)
+        assert world.gateway.coordinators.link(role) is None, "nobody is to be reached"
+        assert not world.runtime.pending_timers()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("role", [GROUP, TRANSACTION])
+def test_a_coordinator_that_could_not_be_reached_is_tried_again(role: str) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.gateway.apply_coordinator(role, COORDINATOR)
+        assert world.gateway.coordinators.link(role) is None
+        link = world.link(COORDINATOR)
+        await world.runtime.advance(1_000)
+        assert world.gateway.coordinators.link(role) is link
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "topic", "role"),
+    [
+        (ListGroupsRequest(), 5, OFFSETS_TOPIC, GROUP),
+        (ListTransactionsRequest(), 2, TRANSACTIONS_TOPIC, TRANSACTION),
+    ],
+)
+def test_who_lists_learns_that_a_coordinator_cannot_be_reached(
+    request_: object, version: int, topic: str, role: str
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        client = world.client()
+        assert (await client.ask(request_, version)).error_code == ErrorCode.NONE
+        await world.topic(topic, 2, leader=HERE)
+        answer = await client.ask(request_, version)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        link = world.link(COORDINATOR)
+        await world.gateway.apply_coordinator(role, COORDINATOR)
+        client.send(request_, version)
+        link.take().fail(PeerLost("gone"))
+        (answer,) = client.received()
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(scenario)
 

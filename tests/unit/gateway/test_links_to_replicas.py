@@ -7,14 +7,10 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.gateway.cluster import (
-    REOPEN_MS,
-    REOPEN_MS_MAX,
-    ClusterView,
-    LeaderStarting,
-)
+from raylog.actors.gateway.cluster import ClusterView, LeaderStarting
 from raylog.actors.metadata.records import PartitionCreated, TopicCreated
 from raylog.actors.ports import Route, RouteUpdate
+from raylog.actors.reopening import REOPEN_MS, REOPEN_MS_MAX
 from raylog.actors.runtime.base import PeerLost
 from tests.support.gateway_world import FakeLink, FakeRuntime, settle, topic_id
 from tests.support.metadata import snapshot_of

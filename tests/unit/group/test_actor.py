@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from raylog.actors.coordination.appending import APPEND_RECORDS_MAX
-from raylog.actors.coordination.led import REOPEN_MS_MAX
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.group.hosting import SWEEP_GROUPS
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
+from raylog.actors.reopening import REOPEN_MS_MAX
 from raylog.actors.replica import api
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.wire.api import ApiKey
