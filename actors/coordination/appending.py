@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from raylog.actors.coordination import records
+from raylog.actors.coordination.records import Blobs
 from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import PRODUCE, UNTIL_COMMITTED, ProducePart, produced
@@ -44,6 +45,7 @@ from raylog.wire.errors import (
     RequestTimedOut,
     TransactionAbortable,
     TransactionCoordinatorFenced,
+    UnknownServerError,
 )
 
 log = logging.getLogger(__name__)
@@ -83,6 +85,8 @@ class _Append:
     """Records that go into one batch, or a batch as it is, and who waits for it."""
 
     records: list[LogRecord] = field(default_factory=list)
+    blobs: list[Blobs] = field(default_factory=list)
+    """The records as they are written."""
     changes: list[Change] = field(default_factory=list)
     batch: bytearray | None = None
     outcome: Outcome | None = None
@@ -143,9 +147,11 @@ class Appender:
     def add(self, step: Step, stands_alone: Callable[[LogRecord], bool] | None = None) -> None:
         """Append a step's records together.
 
-        A full batch may part them before one that stands alone.
+        A full batch may part them before one that stands alone. Raises EncodeError, and has done
+        nothing then, if one of them cannot be written.
         """
         found, changes = step.records, step.changes
+        blobs = [records.encode(record) for record in found]
         queue = self._queue
         start = 0
         while start < len(found):
@@ -156,6 +162,7 @@ class Appender:
             while end < len(found) and not (stands_alone and stands_alone(found[end])):
                 end += 1
             last.records.extend(found[start:end])
+            last.blobs.extend(blobs[start:end])
             last.changes.extend(changes[start : end if end < len(found) else None])
             start = end
 
@@ -235,9 +242,18 @@ class Appender:
         append = self._in_flight = self._queue.popleft()
         if append.is_late:
             self._limit(append)  # what kept it is over
+        try:
+            self._send(append)
+        except AssertionError:
+            raise
+        except Exception as failure:
+            log.exception("%s: an append cannot be sent", self)
+            self._failed(append, UnknownServerError(str(failure)))
+
+    def _send(self, append: _Append) -> None:
         batch = append.batch
         if batch is None:
-            batch = bytearray(records.encode_all(append.records, self._runtime.now_ms()))
+            batch = bytearray(records.batch_of(append.blobs, self._runtime.now_ms()))
         route = self._route
         part = ProducePart(route.topic_id, route.partition, route.leader_epoch, len(batch))
         self._link.request(

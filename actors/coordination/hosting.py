@@ -1,10 +1,11 @@
 """Shell of one shard: loads it from its partition's log, appends to it, answers.
 
 An answer that waits for records leaves when the append that holds the newest of them is below the
-high watermark. If the log refuses that append, its requests fail, the shard goes back to the state
-before it, and everybody else goes on (`appending.py`). Who waits for longer than the time limit is
-told so, and the state stays: the append is in the log and may yet count. Only where it cannot be
-known whether it is there, everyone who waits fails, and the shard is read from the log again.
+high watermark. If the log refuses that append, or its records cannot be written at all, its
+requests fail, the shard goes back to the state before it, and everybody else goes on
+(`appending.py`). Who waits for longer than the time limit is told so, and the state stays: the
+append is in the log and may yet count. Only where it cannot be known whether it is there, everyone
+who waits fails, and the shard is read from the log again.
 
 Events that nobody will bring again, such as a session that ended, are repeated after a while if
 the log refuses what they wrote.
@@ -28,6 +29,7 @@ from raylog.wire.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     DecodeError,
+    EncodeError,
     KafkaError,
     NotCoordinator,
     UnknownServerError,
@@ -87,6 +89,8 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._state = "loading"
         self._failures = 0
         """Appends that failed, or were refused, in a row."""
+        self._is_undoing = False
+        """Whether a step that cannot be written is being taken back."""
         self._tokens = itertools.count(1)
         self._waiting: dict[int, tuple[Asked[Any], Reply]] = {}
         self._appends = self._appender()
@@ -167,12 +171,14 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._run(lambda step: self._shard.handle(step, asked))
 
     def _run(self, event: Callable[[StepT], None]) -> StepT | None:
-        """Let the shard handle an event and carry out what comes of it; None if that broke."""
+        """Let the shard handle an event and carry out what comes of it.
+
+        None if that broke: nothing of it is left, or the shard is loaded again.
+        """
         step = self._new_step(self._shard)
         if not self._handled(step, event):
             return None
-        self._carry_out(step)
-        return step
+        return step if self._carry_out(step) else None
 
     def _insist(
         self, event: Callable[[StepT], None], done: Callable[[], None] | None = None
@@ -187,11 +193,13 @@ class Host(ABC, Generic[ShardT, StepT]):
             if self.is_active and self._shard is shard:
                 self._insist(event, done)
 
-        def refused(_: KafkaError) -> None:
+        def refused(_: KafkaError | None = None) -> None:
             self._runtime.call_later(self._repeat_delay_ms(), repeat)
 
         step = self._run(event)
-        if step is not None and (step.records or done):
+        if step is None:
+            refused()
+        elif step.records or done:
             self._appends.when_durable(done, refused)
 
     def _repeat_delay_ms(self) -> float:
@@ -214,15 +222,43 @@ class Host(ABC, Generic[ShardT, StepT]):
             return False
         return True
 
-    def _carry_out(self, step: StepT) -> None:
-        if step.records:
-            self._append(step)
+    def _carry_out(self, step: StepT) -> bool:
+        """Append a step's records and answer; False if the records cannot be written."""
+        if step.records and not self._appended(step):
+            return False
         for answer in step.answers:
             if answer.durable:
                 self._appends.answer_durably(answer)
             else:
                 self.answer(answer)
         self._stepped(step)
+        return True
+
+    def _appended(self, step: StepT) -> bool:
+        """Whether a step's records wait for the log; if one cannot be written, the step is undone.
+
+        Nothing behind it has been decided yet, so it goes as an append that the log refuses.
+        """
+        try:
+            self._append(step)
+        except EncodeError as failure:
+            log.exception("%s: a step cannot be written", self)
+            refusal = UnknownServerError(str(failure))
+        else:
+            return True
+        if self._is_undoing:
+            self._fail(refusal)  # what puts the shard right cannot be written either
+            return False
+        for change in reversed(step.changes):
+            change.revert()
+        for answer in step.answers:
+            self._fail_one(answer.token, refusal)
+        self._is_undoing = True
+        try:
+            self.append_reverted(step.records, refusal)
+        finally:
+            self._is_undoing = False
+        return False
 
     def _fail_one(self, token: int, failure: KafkaError) -> None:
         asked, reply = self._waiting.pop(token)

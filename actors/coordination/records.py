@@ -11,6 +11,8 @@ from raylog.wire.record import Record
 from raylog.wire.records import encode_batch
 from raylog.wire.schema import layout_of
 
+Blobs = tuple[bytes, bytes | None]
+"""Key and value of one record."""
 _newest: dict[type, int] = {}
 
 
@@ -24,20 +26,20 @@ def newest_version(value_class: type) -> int:
     return newest
 
 
-def encode(record: LogRecord, now_ms: int) -> Record:
-    """A record as it goes into a batch."""
+def encode(record: LogRecord) -> Blobs:
+    """Key and value of a record; raises EncodeError."""
     value = record.value
     if value is None:
-        encoded = None
-    else:
-        version = record.value_version
-        encoded = encode_value(value, newest_version(type(value)) if version is None else version)
-    return Record(0, now_ms, encode_key(record.key), encoded, [])
+        return encode_key(record.key), None
+    version = record.value_version
+    if version is None:
+        version = newest_version(type(value))
+    return encode_key(record.key), encode_value(value, version)
 
 
-def encode_all(records: Sequence[LogRecord], now_ms: int) -> bytes:
-    """One batch of all records."""
-    return encode_batch([encode(record, now_ms) for record in records])
+def batch_of(blobs: Sequence[Blobs], now_ms: int) -> bytes:
+    """One batch of encoded records."""
+    return encode_batch([Record(0, now_ms, key, value, []) for key, value in blobs])
 
 
 def decode(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from raylog.wire.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
     DecodeError,
+    EncodeError,
     FencedLeaderEpoch,
     InvalidFetchSize,
     KafkaError,
@@ -30,6 +32,8 @@ from raylog.wire.errors import (
 )
 from raylog.wire.frame import encode_response
 from raylog.wire.messages.registry import request_class
+
+log = logging.getLogger(__name__)
 
 
 class RequestHead(NamedTuple):
@@ -58,8 +62,13 @@ def take_request(request: LinkRequest) -> tuple[Asked[Any], Callable[[Any], None
         return None
 
     def reply(response: Any) -> None:
-        frame = encode_response(api_key, head.version, head.correlation_id, response)
-        request.reply(None, frame)
+        try:
+            frame = encode_response(api_key, head.version, head.correlation_id, response)
+        except EncodeError as failure:
+            log.exception("the answer to %s v%d cannot be written", api_key.name, head.version)
+            request.fail(UnknownServerError(str(failure)))
+        else:
+            request.reply(None, frame)
 
     return Asked(0, message, head.version, head.client_id or "", head.client_host), reply
 

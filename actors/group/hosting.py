@@ -7,6 +7,7 @@ go into the log in the same order, and change the shard when they are below the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -25,12 +26,20 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import Link, Runtime, Timer
 from raylog.actors.transaction.api import Marker
-from raylog.wire.errors import ErrorCode, KafkaError, NotCoordinator
+from raylog.wire.errors import (
+    EncodeError,
+    ErrorCode,
+    InvalidRecord,
+    KafkaError,
+    NotCoordinator,
+    UnknownServerError,
+)
 from raylog.wire.internal.offsets import OffsetCommitKey
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
+log = logging.getLogger(__name__)
 SWEEP_GROUPS = 500
 """Groups looked at in one go for offsets that are to go."""
 Look = Callable[[Shard, Step, list[str]], None]
@@ -103,10 +112,10 @@ class ShardHost(Host[Shard, Step]):
         request = asked.request
         return not isinstance(request, OffsetFetchRequest) or request.require_stable
 
-    def _carry_out(self, step: Step) -> None:
+    def _carry_out(self, step: Step) -> bool:
         """Timers come before the answers: what these bring about may set them anew."""
         self._timers.apply(step.timers)
-        super()._carry_out(step)
+        return super()._carry_out(step)
 
     def _stepped(self, step: Step) -> None:
         self._told()
@@ -169,13 +178,15 @@ class ShardHost(Host[Shard, Step]):
         if self._state != "active":
             return
 
-        def refused(_: KafkaError) -> None:
+        def refused(_: KafkaError | None = None) -> None:
             at_ms = self._runtime.monotonic_ms() + self._repeat_delay_ms()
             self._timers.ensure((group_id, key), at_ms)
 
         step = self._run(lambda step: self._shard.timer(step, group_id, key))
         if step is not None and step.records:
             self._appends.when_durable(None, refused)
+        elif step is None and self.is_active:
+            refused()
 
     def _expire(self) -> None:
         self._expiry = self._runtime.call_later(
@@ -223,6 +234,13 @@ class ShardHost(Host[Shard, Step]):
             return
         numbers = range(first, shard.offsets.pending.next_number)
         (answer,) = step.answers
+        try:
+            batch = batch_of(step.records, producer_of(asked.request), step.now_ms)
+        except (EncodeError, InvalidRecord) as failure:
+            log.exception("%s: offsets of a transaction cannot be written", self)
+            shard.offsets.revert_pending(numbers)
+            self._fail_one(asked.token, UnknownServerError(str(failure)))
+            return
 
         def appended(refusal: KafkaError | None) -> None:
             if refusal is None:
@@ -236,7 +254,6 @@ class ShardHost(Host[Shard, Step]):
             else:
                 self.refuse(answer, refusal)
 
-        batch = batch_of(step.records, producer_of(asked.request), step.now_ms)
         self._appends.add_batch(batch, appended, partial(self.refuse, answer))
 
     def end_transaction(self, marker: Marker, marked: Marked) -> None:
@@ -248,6 +265,12 @@ class ShardHost(Host[Shard, Step]):
         if not shard.may_end(marker):
             marked(ErrorCode.INVALID_PRODUCER_EPOCH)
             return
+        batch = encode_end_txn_marker(
+            EndTxnMarker(marker.committed, marker.coordinator_epoch),
+            producer_id=producer_id,
+            producer_epoch=marker.producer_epoch,
+            timestamp_ms=self._runtime.now_ms(),
+        )
         self._verifying.ended(marker)
         before = shard.offsets.pending.close(producer_id)
         token = next(self._tokens)
@@ -258,12 +281,6 @@ class ShardHost(Host[Shard, Step]):
                 shard.offsets.end_transaction(producer_id, before, committed=marker.committed)
             self._markers.pop(token)(ErrorCode.NONE if refusal is None else refusal.code)
 
-        batch = encode_end_txn_marker(
-            EndTxnMarker(marker.committed, marker.coordinator_epoch),
-            producer_id=producer_id,
-            producer_epoch=marker.producer_epoch,
-            timestamp_ms=self._runtime.now_ms(),
-        )
         self._appends.add_batch(bytearray(batch), appended)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from raylog.actors.config_keys import LONG_MAX
 from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.existing import ExistingTopics
 from raylog.actors.group.offset_store import NO_EXPIRY, Topics
@@ -157,10 +158,15 @@ def _append(
         leader_epoch=-1 if expires else asked.committed_leader_epoch,
         metadata=asked.committed_metadata or "",
         commit_timestamp=step.now_ms,
-        expire_timestamp=step.now_ms + request.retention_time_ms if expires else NO_EXPIRY,
+        expire_timestamp=_sum(step.now_ms, request.retention_time_ms) if expires else NO_EXPIRY,
         topic_id=ZERO_UUID if expires else step.image.topic_ids[topic],
     )
     step.append(key, value, _WITH_EXPIRY if expires else _WITH_TOPIC_ID)
+
+
+def _sum(now_ms: int, delay_ms: int) -> int:
+    """A time as far ahead as an int64 can say."""
+    return min(now_ms + delay_ms, LONG_MAX)
 
 
 def _merged(

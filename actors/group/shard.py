@@ -329,7 +329,7 @@ class Shard:
     def _join(self, step: Step, asked: Asked[JoinGroupRequest]) -> None:
         request = asked.request
         group_id = _required(request.group_id)
-        check_join(request, self._settings)
+        check_join(request, self._settings, asked.client_id)
         group = self.groups.get(group_id)
         if group is None or (isinstance(group, ConsumerGroup) and group.is_empty()):
             if request.member_id:

@@ -24,6 +24,7 @@ from raylog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from raylog.wire.record import Record
 from raylog.wire.records import encode_batch
 
 ADDS_PARTITIONS_SINCE = 5
@@ -124,10 +125,10 @@ def _answer(request: TxnOffsetCommitRequest, codes: Codes) -> TxnOffsetCommitRes
 
 
 def batch_of(found: Sequence[LogRecord], producer: Producer, now_ms: int) -> bytearray:
-    """The producer's transactional batch of these records."""
+    """The producer's transactional batch of these records; raises EncodeError."""
     return bytearray(
         encode_batch(
-            [records.encode(record, now_ms) for record in found],
+            [Record(0, now_ms, *records.encode(record), []) for record in found],
             producer_id=producer.producer_id,
             producer_epoch=producer.epoch,
             is_transactional=True,

@@ -242,18 +242,25 @@ class CoordinatorWorld:
         await self.actor.apply_routes(RouteUpdate([route]))
         await settle()
 
-    def send(self, request: Any, version: int) -> Asking:
+    def send(self, request: Any, version: int, *, client_id: str = "client") -> Asking:
         """A client's request."""
         api_key = layout_of(type(request)).api_key
         assert api_key is not None
-        return self.send_bytes(api_key, version, encode(request, version))
+        body = encode(request, version)
+        return self.send_bytes(api_key, version, body, client_id=client_id)
 
     def send_bytes(
-        self, api_key: ApiKey, version: int, body: bytes, *, kind: str = GROUP_REQUEST
+        self,
+        api_key: ApiKey,
+        version: int,
+        body: bytes,
+        *,
+        kind: str = GROUP_REQUEST,
+        client_id: str = "client",
     ) -> Asking:
         """A request's body, as it is."""
         asking = Asking(api_key, version)
-        head = RequestHead(int(api_key), version, 7, "client", "/127.0.0.1")
+        head = RequestHead(int(api_key), version, 7, client_id, "/127.0.0.1")
         payload = memoryview(bytearray(body))
         link: Any = _GatewayLink()
         self.actor.link_received(

@@ -122,8 +122,7 @@ class ShardWorld:
         self.shard = Shard(self.settings, Assigning())
         self.timers.clear()
         for record in self.log:
-            written = records.encode(record, self.now_ms)
-            found = records.decode(OFFSETS_TOPIC, written.key, written.value)
+            found = records.decode(OFFSETS_TOPIC, *records.encode(record))
             assert found is not None
             self.shard.replay(found).commit()
         self.run(self.shard.loaded)

@@ -194,8 +194,7 @@ class Game:
 
     def _keep(self, step: TransactionStep) -> None:
         for record in step.records:
-            written = records.encode(record, self.now_ms)
-            found = records.decode(TRANSACTIONS_TOPIC, written.key, written.value)
+            found = records.decode(TRANSACTIONS_TOPIC, *records.encode(record))
             assert found is not None
             self.log.append(found)
 

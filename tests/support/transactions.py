@@ -171,8 +171,7 @@ class TransactionWorld:
         self.markers.clear()
         self.shard = TransactionShard(self.settings, self.producer_ids)
         for record in self.log:
-            written = records.encode(record, self.now_ms)
-            found = records.decode(TRANSACTIONS_TOPIC, written.key, written.value)
+            found = records.decode(TRANSACTIONS_TOPIC, *records.encode(record))
             assert found is not None
             self.shard.replay(found).commit()
         self.run(self.shard.loaded)

@@ -1,20 +1,35 @@
 """Checks of requests that come before the group is looked up."""
 
 from raylog.actors.group.settings import GroupSettings
-from raylog.wire.errors import InconsistentGroupProtocol, InvalidSessionTimeout
+from raylog.wire.codegen.primitives import STRING_BYTES_MAX
+from raylog.wire.errors import (
+    InconsistentGroupProtocol,
+    InvalidRequest,
+    InvalidSessionTimeout,
+)
 from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.sync_group import SyncGroupRequest
 
 _SYNC_NAMES_PROTOCOL = 5
+NAME_BYTES_MAX = STRING_BYTES_MAX - len("-") - 36
+"""Of what a member id begins with; a UUID follows."""
 
 
-def check_join(request: JoinGroupRequest, settings: GroupSettings) -> None:
-    """Refuse a session timeout outside the broker's limits, which are inclusive."""
+def check_join(request: JoinGroupRequest, settings: GroupSettings, client_id: str = "") -> None:
+    """Refuse a session timeout outside the broker's limits, which are inclusive.
+
+    So is a name from which no member id can be made that fits where member ids are told and stored.
+    Kafka fails with UNKNOWN_SERVER_ERROR then.
+    """
     least, most = settings.session_timeout_min_ms, settings.session_timeout_max_ms
     if not least <= request.session_timeout_ms <= most:
         raise InvalidSessionTimeout(
             f"session timeout of {request.session_timeout_ms} ms is not within {least} to {most}"
         )
+    if not request.member_id:
+        name = client_id if request.group_instance_id is None else request.group_instance_id
+        if len(name.encode()) > NAME_BYTES_MAX:
+            raise InvalidRequest(f"a client or instance id has more than {NAME_BYTES_MAX} bytes")
 
 
 def check_sync(request: SyncGroupRequest, version: int) -> None:
