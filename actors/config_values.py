@@ -29,12 +29,16 @@ _INTEGER = re.compile(r"[+-]?\d{1,4000}")
 """Python reads no more digits than 4,300."""
 _BMP_MAX = "\uffff"
 """Java reads digits one UTF-16 unit at a time, so those beyond are none to it."""
-_DECIMAL = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII)
-_HEXADECIMAL = re.compile(
-    r"([+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?", re.ASCII
+_DECIMAL = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)[fFdD]?", re.ASCII
 )
+_HEXADECIMAL = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]+(?:\.[0-9a-fA-F]*)?|\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?",
+    re.ASCII,
+)
+"""No part begins where the one before it could go on: that would take quadratic time."""
 _UNWRITTEN = re.compile(r"([+-]?)(NaN|Infinity)[fFdD]?")
-_COMMA = re.compile(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*")
+_AROUND_ITEMS = " \t\n\x0b\f\r"
 _REPLICA = re.compile("([0-9]+:[0-9]+)?")
 _SHOWN_MAX = 100
 _RANGES = {
@@ -144,7 +148,7 @@ def _from_hexadecimal(text: str) -> float:
 
 
 def _items(text: str) -> tuple[str, ...]:
-    return tuple(_COMMA.split(text)) if text else ()
+    return tuple(item.strip(_AROUND_ITEMS) for item in text.split(",")) if text else ()
 
 
 def _check_items(key: ConfigKey, items: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from raylog.actors.config import (
     GROUP_KEYS,
@@ -141,13 +142,10 @@ class ConfigControl:
             raise InvalidConfig(
                 f"Can't {op.op.name} to key {op.name} because its type is not LIST."
             )
-        items = list(split_list(configs.get(op.name, self._inherited(kind, op.name))))
-        for item in split_list(op.value):
-            if op.op is AlterOp.APPEND and item not in items:
-                items.append(item)
-            elif op.op is AlterOp.SUBTRACT and item in items:
-                items.remove(item)
-        configs[op.name] = ",".join(items)
+        items = split_list(configs.get(op.name, self._inherited(kind, op.name)))
+        named = split_list(op.value)
+        changed = _appended if op.op is AlterOp.APPEND else _subtracted
+        configs[op.name] = ",".join(changed(items, named))
 
     def _inherited(self, kind: ResourceType, name: str) -> str:
         """What a list key that is not set here holds, to append to."""
@@ -189,3 +187,21 @@ class ConfigControl:
             high = self._settings.number(f"group.{protocol}.max.{rest}")
             if not low <= int(value) <= high:
                 raise InvalidConfig(f"{name} must lie between {low} and {high}, not {value}")
+
+
+def _appended(items: Sequence[str], named: Sequence[str]) -> list[str]:
+    """The items, and behind them what is named and not among them."""
+    there = frozenset(items)
+    return [*items, *(item for item in dict.fromkeys(named) if item not in there)]
+
+
+def _subtracted(items: Sequence[str], named: Sequence[str]) -> list[str]:
+    """The items, each without as many of its first places as it is named."""
+    left = []
+    gone = Counter(named)
+    for item in items:
+        if gone[item]:
+            gone[item] -= 1
+        else:
+            left.append(item)
+    return left

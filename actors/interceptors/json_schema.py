@@ -11,6 +11,7 @@
 
 At least one schema is needed. Its draft is what its `$schema` says, else the newest that the
 jsonschema library knows. References are resolved within the schema only: nothing is fetched.
+Regular expressions are RE2's, which match in linear time (`json_patterns.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from raylog.actors.interceptors.api import Interceptor, Record, Rejected
+from raylog.actors.interceptors.json_patterns import check_patterns, with_re2
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -112,20 +114,22 @@ def _validator(option: str, options: Mapping[str, str]) -> Validator | None:
     if text is None:
         return None
     # Imported where it is used: it takes longer to import than a gateway to start.
-    from jsonschema import SchemaError
+    from jsonschema import FormatChecker, SchemaError
     from jsonschema.validators import validator_for
     from referencing import Registry
 
     try:
         schema = json.loads(text)
         kind = validator_for(schema)
-        kind.check_schema(schema)
+        kind.check_schema(schema, format_checker=FormatChecker(()))
     except SchemaError as failure:
         raise ValueError(f"{option} is no JSON schema: {failure.message}") from failure
     except ValueError as failure:
         raise ValueError(f"{option} is no JSON: {failure}") from failure
+    check_patterns(schema)
     # A registry of its own: the default one would fetch references from the network.
-    return kind(schema, registry=Registry())
+    validator: Validator = with_re2(kind)(schema, registry=Registry())
+    return validator
 
 
 def _choice(options: Mapping[str, str], option: str, default: str, other: str) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import re2
-
 from raylog.actors.coordination.step import Asked
+from raylog.actors.patterns import BadPattern, Pattern, compiled
 from raylog.actors.transaction.failures import described_failed
 from raylog.actors.transaction.ids import Ids
 from raylog.actors.transaction.state import LABELS, State, Transaction
@@ -69,7 +68,7 @@ class Filter:
 
     request: ListTransactionsRequest
     states: frozenset[State]
-    pattern: re2.Pattern[str] | None
+    pattern: Pattern | None
 
     def passes(self, found: Transaction, now_ms: int) -> bool:
         """Whether an id is listed; one that never had a transaction is older than any age."""
@@ -87,11 +86,9 @@ def filter_of(request: ListTransactionsRequest) -> Filter:
     """The filter of a request; raises InvalidRegularExpression."""
     pattern = None
     if request.transactional_id_pattern:
-        options = re2.Options()
-        options.log_errors = False
         try:
-            pattern = re2.compile(request.transactional_id_pattern, options)
-        except re2.error as wrong:
+            pattern = compiled(request.transactional_id_pattern)
+        except BadPattern as wrong:
             raise InvalidRegularExpression(str(wrong)) from wrong
     states = frozenset(LABELS[name] for name in request.state_filters if name in LABELS)
     return Filter(request, states, pattern)

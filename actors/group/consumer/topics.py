@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from struct import Struct
-from typing import Protocol, cast
-
-import re2
 
 from raylog.actors.group.consumer.state import ResolvedRegex
 from raylog.actors.metadata.image import MetadataImage, Topic
+from raylog.actors.patterns import BadPattern, Pattern, compiled
 from raylog.assignors import api
 from raylog.wire.errors import InvalidRegularExpression
 
-_REGEX_BYTES_MAX = 8 << 20
-"""Memory that one compiled pattern may take; matching is linear in the topic's name anyway."""
 _NUMBER = Struct(">q")
 
 
@@ -74,31 +70,19 @@ def resolve_regex(pattern: str, image: MetadataImage, now_ms: int) -> ResolvedRe
     return ResolvedRegex(topics, image.offset, now_ms)
 
 
-class _Pattern(Protocol):
-    """What is used of a compiled pattern; the package has no types."""
-
-    def fullmatch(self, text: str) -> object | None:
-        """Not None if the whole text matches."""
-
-
-def _compiled(pattern: str) -> _Pattern:
-    options = re2.Options()
-    options.log_errors = False
-    options.max_mem = _REGEX_BYTES_MAX
+def _compiled(pattern: str) -> Pattern:
     try:
-        return cast(_Pattern, re2.compile(pattern, options))
-    except re2.error as wrong:
+        return compiled(pattern)
+    except BadPattern as wrong:
         raise InvalidRegularExpression(
             f"SubscribedTopicRegex `{pattern}` is not a valid regular expression: "
             f"{_described(wrong)}."
         ) from wrong
 
 
-def _described(wrong: re2.error) -> str:
+def _described(wrong: BadPattern) -> str:
     """What is wrong, in the words of RE2/J, which Kafka uses."""
-    said = wrong.args[0]
-    text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
-    reason = text.partition(":")[0]
+    reason = str(wrong).partition(":")[0]
     return _REASONS.get(reason, reason)
 
 

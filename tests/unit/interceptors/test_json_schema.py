@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,86 @@ def test_options_that_are_wrong(options: dict[str, str], says: str) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         configured(schema_file=str(tmp_path / "none.json"))
+
+
+# ---- patterns --------------------------------------------------------------------------------
+
+SLOW = "^(a+)+$"
+"""To Python's own expressions each further character of what does not match doubles the time."""
+WORD = "a" * 64 + "!"
+
+
+@pytest.mark.parametrize(
+    ("schema", "document", "says"),
+    [
+        ({"pattern": SLOW}, WORD, "does not match"),
+        ({"patternProperties": {SLOW: {"type": "string"}}}, {WORD: 1}, None),
+        (
+            {"patternProperties": {SLOW: True}, "additionalProperties": False},
+            {WORD: 1},
+            "additional properties are not allowed",
+        ),
+        (
+            {"patternProperties": {SLOW: True}, "additionalProperties": {"type": "string"}},
+            {WORD: 1},
+            "1 is not of type 'string'",
+        ),
+        ({"propertyNames": {"pattern": SLOW}}, {WORD: 1}, "does not match"),
+    ],
+)
+@pytest.mark.parametrize(
+    "draft", ["draft-07/schema#", "draft/2019-09/schema", "draft/2020-12/schema"]
+)
+def test_patterns_take_linear_time(
+    schema: dict[str, object], document: object, says: str | None, draft: str
+) -> None:
+    http = "http" if draft.startswith("draft-") else "https"
+    whole = {"$schema": f"{http}://json-schema.org/{draft}", **schema}
+    answer = reason(configured(schema=json.dumps(whole)), json.dumps(document).encode())
+    assert says is None if answer is None else says is not None and says in answer
+
+
+def test_patterns_mean_what_they_meant() -> None:
+    one = configured(
+        schema=json.dumps(
+            {
+                "properties": {"id": {"pattern": "^[0-9]+$"}, "word": {"pattern": "b"}},
+                "patternProperties": {"^x-": {"type": "integer"}},
+                "additionalProperties": False,
+            }
+        )
+    )
+    assert reason(one, b'{"id": "12", "word": "abc", "x-a": 1}') is None
+    assert "does not match" in (reason(one, b'{"id": "12a"}') or "")
+    assert "does not match" in (reason(one, b'{"word": "ac"}') or "")
+    assert "is not of type 'integer'" in (reason(one, b'{"x-a": "1"}') or "")
+    assert "'y', 'z'" in (reason(one, b'{"z": 1, "y": 2, "id": "1"}') or "")
+    assert "does not match" in (reason(one, b'{"id": "\\ud800"}') or ""), "no text, yet JSON"
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"pattern": "(?=a)"}, "pattern '(?=a)' is none that RE2 takes"),
+        ({"items": {"pattern": r"(a)\1"}}, "is none that RE2 takes"),
+        ({"properties": {"x": {"patternProperties": {"(": True}}}}, "is none that RE2 takes"),
+        ({"pattern": "((a{100}){100}){100}"}, "is none that RE2 takes"),
+        (
+            {"patternProperties": {"a": True}, "allOf": [{"unevaluatedProperties": False}]},
+            "unevaluatedProperties does not go together with patternProperties",
+        ),
+    ],
+)
+def test_patterns_that_are_none_are_refused_with_the_schema(
+    schema: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(says)):
+        configured(schema=json.dumps(schema))
+
+
+def test_what_only_looks_like_a_pattern_is_none() -> None:
+    schema = {
+        "enum": [{"pattern": "("}],
+        "properties": {"pattern": {"type": "string"}, "patternProperties": {"type": "string"}},
+    }
+    assert reason(configured(schema=json.dumps(schema)), b'{"pattern": "("}') is None

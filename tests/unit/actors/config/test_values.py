@@ -1,5 +1,7 @@
 """Spellings of settings: what Apache Kafka 4.3.1 took, refused, and described (1,340 asked)."""
 
+import time
+
 import pytest
 
 from raylog.actors.config import (
@@ -11,6 +13,7 @@ from raylog.actors.config import (
     ConfigKey,
     ResourceType,
     canonical,
+    parse,
     stored,
 )
 from raylog.wire.errors import InvalidConfig
@@ -21,6 +24,7 @@ LONG = TOPIC_KEYS["retention.ms"]
 DOUBLE = TOPIC_KEYS["min.cleanable.dirty.ratio"]
 CHOICE = TOPIC_KEYS["compression.type"]
 CHOICES = TOPIC_KEYS["cleanup.policy"]
+LONGEST = 32_000
 REPLICAS = TOPIC_KEYS["leader.replication.throttled.replicas"]
 
 
@@ -113,3 +117,21 @@ def test_start_up_settings_act_in_any_spelling() -> None:
     assert settings.flag("auto.create.topics.enable") is False
     assert settings.raw("num.partitions") == "3"
     assert BrokerConfigs(settings).flag("auto.create.topics.enable") is False
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cleanup.policy", "x" + " " * LONGEST + "x"),
+        ("cleanup.policy", "x" + "\t\n" * (LONGEST // 2) + "x"),
+        ("min.cleanable.dirty.ratio", "1" * LONGEST + "x"),
+        ("min.cleanable.dirty.ratio", "0x" + "a" * LONGEST + "x"),
+        ("retention.ms", "1" * LONGEST + "x"),
+        ("leader.replication.throttled.replicas", "1:" * (LONGEST // 2)),
+    ],
+)
+def test_the_longest_value_is_refused_soon(name: str, text: str) -> None:
+    begin_s = time.thread_time()
+    with pytest.raises(InvalidConfig):
+        parse(TOPIC_KEYS[name], text)
+    assert time.thread_time() - begin_s < 0.1

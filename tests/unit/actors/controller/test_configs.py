@@ -1,5 +1,7 @@
 """Changing settings."""
 
+import time
+
 import pytest
 
 from raylog.actors.config import ResourceType
@@ -70,6 +72,18 @@ def test_lists_are_appended_to_and_subtracted_from(world: Controlled) -> None:
         world, TOPIC, "t", ConfigOp("leader.replication.throttled.replicas", APPEND, "0:1")
     )
     assert records == [ConfigChanged(TOPIC, "t", "leader.replication.throttled.replicas", "0:1")]
+
+
+def test_long_lists_are_changed_in_linear_time(world: Controlled) -> None:
+    name = "leader.replication.throttled.replicas"
+    old, new = ([f"{start + i}:1" for i in range(2_000)] for start in (0, 5_000))
+    world.machine.replay(alter(world, TOPIC, "t", ConfigOp(name, SET, ",".join(old)))[0])
+    begin_s = time.thread_time()
+    more, _ = alter(world, TOPIC, "t", ConfigOp(name, APPEND, ",".join([*new, *old])))
+    less, _ = alter(world, TOPIC, "t", ConfigOp(name, SUBTRACT, ",".join(reversed(old[1:]))))
+    assert time.thread_time() - begin_s < 0.1
+    assert more == [ConfigChanged(TOPIC, "t", name, ",".join([*old, *new]))]
+    assert less == [ConfigChanged(TOPIC, "t", name, "0:1")]
 
 
 def test_only_to_see_changes_nothing(world: Controlled) -> None:
