@@ -17,6 +17,7 @@ import struct
 import threading
 from pathlib import Path
 
+from raylog.actors import plain_logs
 from raylog.actors.runtime.base import Work
 
 FRAME = struct.Struct(">Q")
@@ -28,6 +29,7 @@ AUTOGROUP = Path("/proc/self/autogroup")
 
 def main() -> None:
     """Serve until there is nobody to serve."""
+    plain_logs.configure("WARNING")
     _give_way()
     gc.disable()  # the work makes millions of objects, and no cycles
     channel = socket.socket(fileno=0)

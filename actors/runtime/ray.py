@@ -26,6 +26,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from raylog.actors import plain_logs
 from raylog.actors.names import host_of
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import (
@@ -506,10 +507,7 @@ def _read_secret(path: str) -> bytes:
 
 
 def _configure_logging() -> None:
-    logging.basicConfig(
-        level=os.environ.get("RAYLOG_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-    )
+    plain_logs.configure(os.environ.get("RAYLOG_LOG_LEVEL", "INFO"))
 
 
 def _end_broken(failure: BaseException) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.actors import plain_logs
 from raylog.cli.cluster_record import read_record
 from raylog.cli.failures import (
     EXIT_INTERRUPTED,
@@ -86,7 +87,7 @@ def run(
         folder = data or spec.data or DEFAULT_DATA
         sys.path.insert(0, str(file.absolute().parent))
         if verbose:
-            logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+            plain_logs.configure(logging.INFO, "%(name)s %(message)s")
         address = _bootstrap(spec, bootstrap, folder)
         _need_spark()
         print_done(_batch_limits(spec))

@@ -40,11 +40,12 @@ def sim(
 def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
     import logging
 
+    from raylog.actors import plain_logs
     from raylog.actors.simulation.run import run_seed
     from raylog.actors.simulation.scenario import Plan
 
     if verbose:
-        logging.basicConfig(level=logging.INFO, format="%(name)s %(message)s")
+        plain_logs.configure(logging.INFO, "%(name)s %(message)s")
     report = run_seed(seed, Plan(kind=kind), quiet=not verbose)
     for line in report.timeline:
         typer.echo(line)

@@ -1,0 +1,70 @@
+"""Log lines hold no raw bytes from outside."""
+
+from __future__ import annotations
+
+import io
+import logging
+import sys
+
+import pytest
+
+from raylog.actors.plain_logs import LINE_CHARS_MAX, TRACEBACK_LINES_MAX, PlainFormatter, plain
+from raylog.actors.runtime import helper, ray
+
+FORGED = "t\n2026-01-01 00:00:00,000 CRITICAL raylog the disk is full\x1b[2J\r\u202e\x9b31m"
+
+
+def logged(message: str, *args: object, failure: BaseException | None = None) -> list[str]:
+    """The lines of one entry."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(PlainFormatter())
+    record = logging.LogRecord("raylog.x", logging.INFO, __file__, 1, message, args, None)
+    if failure is not None:
+        record.exc_info = (type(failure), failure, failure.__traceback__)
+        record.exc_text = "left by another formatter\n"
+    handler.handle(record)
+    return stream.getvalue().removesuffix("\n").split("\n")
+
+
+def test_an_entry_is_one_line_of_printable_characters() -> None:
+    [line] = logged("there is no topic %s", FORGED)
+    assert line.isprintable()
+    assert line.endswith(
+        r"raylog.x there is no topic t\n2026-01-01 00:00:00,000 CRITICAL raylog "
+        r"the disk is full\x1b[2J\r\u202e\x9b31m"
+    )
+
+
+def test_what_is_printable_stays_as_it_is() -> None:
+    assert plain("grüße, 日本 \\n 'x'") == "grüße, 日本 \\n 'x'"
+    assert plain("half a pair: \ud800") == r"half a pair: \ud800"
+
+
+def test_a_line_that_is_too_long_is_cut() -> None:
+    [line] = logged("%s", "x" * 100_000)
+    assert len(line) < LINE_CHARS_MAX + 50
+    assert line.endswith("characters)")
+
+
+def test_lines_of_a_traceback_are_indented_and_bounded() -> None:
+    try:
+        raise ValueError(FORGED + "\n" * 10_000)
+    except ValueError as failure:
+        first, *others = logged("failed", failure=failure)
+    assert first.endswith("INFO raylog.x failed")
+    assert all(one.startswith("  ") and one.isprintable() for one in others)
+    assert others[0] == "  Traceback (most recent call last):"
+    assert len(others) <= TRACEBACK_LINES_MAX + 1
+
+
+def test_processes_of_actors_log_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = logging.RootLogger(logging.WARNING)
+    monkeypatch.setattr(logging, "root", root)
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    ray._configure_logging()
+    root.error("no topic %s", FORGED)
+    assert stream.getvalue().count("\n") == 1
+    assert isinstance(root.handlers[0].formatter, PlainFormatter)
+    assert helper.plain_logs is ray.plain_logs
