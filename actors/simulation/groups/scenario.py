@@ -24,6 +24,7 @@ from raylog.actors.simulation.groups.committing import (
 from raylog.actors.simulation.groups.consumer import ConsumerMember
 from raylog.actors.simulation.groups.faults import GROUP_WEIGHTS, GroupFaults
 from raylog.actors.simulation.groups.history import GroupLedger, Ownership
+from raylog.actors.simulation.groups.strangers import Stranger
 from raylog.actors.simulation.loop import SimLoop
 from raylog.actors.simulation.properties import Property
 from raylog.actors.simulation.scenario import SERVED_AGAIN_S, Plan, Simulation
@@ -45,6 +46,8 @@ GROUP_SETTINGS = {
     "group.consumer.heartbeat.interval.ms": "300",
 }
 MEMBERS = (2, 3)
+STRANGERS_EVERY = 4
+"""One seed in so many has a client whose requests are extreme."""
 LAST_ASKERS = 980
 """The number of the first client that asks what is stored in the end."""
 
@@ -57,10 +60,12 @@ class GroupSimulation(Simulation):
 
     def __init__(self, loop: SimLoop, seed: int, plan: Plan) -> None:
         super().__init__(loop, seed, plan)
+        self._has_stranger = seed % STRANGERS_EVERY == STRANGERS_EVERY - 1
         self._groups: list[GroupLedger] = []
         self._committers: list[Committer] = []
         self._members: list[ClassicMember | ConsumerMember] = []
         self._churner: Churner | None = None
+        self._strangers: list[Stranger] = []
         self._strike: Callable[[], None] = _nothing
 
     def _draw_weights(self) -> dict[str, int]:
@@ -77,7 +82,8 @@ class GroupSimulation(Simulation):
 
     def _clients(self) -> Sequence[Stoppable]:
         churners = [] if self._churner is None else [self._churner]
-        return [*super()._clients(), *self._committers, *self._members, *churners]
+        others = [*self._committers, *self._members, *churners, *self._strangers]
+        return [*super()._clients(), *others]
 
     # ---- before --------------------------------------------------------------------------
 
@@ -111,7 +117,9 @@ class GroupSimulation(Simulation):
         self._churner = Churner(
             self.cluster, next(numbers), CHURNED, CHURNED_PARTITIONS, lambda: self._strike()
         )
-        for client in (*self._members, *self._committers, self._churner):
+        if self._has_stranger:
+            self._strangers = [Stranger(self.cluster, next(numbers), READ)]
+        for client in (*self._members, *self._committers, self._churner, *self._strangers):
             self.cluster.runtime.start(client.run(pause_s), "client")
         self.cluster.runtime.start(self.operator.run(), "operator")
 
