@@ -30,6 +30,7 @@ from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import ConfigChanged, Record
+from raylog.wire.codegen.primitives import STRING_BYTES_MAX
 from raylog.wire.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -89,6 +90,8 @@ class ConfigControl:
             name: None if text is None else canonical(find_key(keys, name), text)
             for name, text in changed.items()
         }
+        for value in values.values():
+            _check_size(value)
         return [
             ConfigChanged(kind, asked.resource_name, name, value)
             for name, value in values.items()
@@ -187,6 +190,15 @@ class ConfigControl:
             high = self._settings.number(f"group.{protocol}.max.{rest}")
             if not low <= int(value) <= high:
                 raise InvalidConfig(f"{name} must lie between {low} and {high}, not {value}")
+
+
+def _check_size(value: str | None) -> None:
+    """Refuse what DescribeConfigs could not tell: a list grows with each APPEND."""
+    if value is not None and len(value.encode()) > STRING_BYTES_MAX:
+        raise InvalidConfig(
+            "The configuration value cannot be added because it exceeds the maximum value size "
+            f"of {STRING_BYTES_MAX} bytes."
+        )
 
 
 def _appended(items: Sequence[str], named: Sequence[str]) -> list[str]:

@@ -74,6 +74,22 @@ def test_lists_are_appended_to_and_subtracted_from(world: Controlled) -> None:
     assert records == [ConfigChanged(TOPIC, "t", "leader.replication.throttled.replicas", "0:1")]
 
 
+def test_a_list_does_not_grow_beyond_what_can_be_told(world: Controlled) -> None:
+    """In the words of Apache Kafka 4.3.1."""
+    name = "leader.replication.throttled.replicas"
+    most = ",".join(f"{i:04d}:1" for i in range(32_768 // 7))
+    more = [ConfigOp(name, APPEND, "1:1,2:2,3:3,4:4")]
+    world.machine.replay(alter(world, TOPIC, "t", ConfigOp(name, SET, most))[0])
+    decision = world.machine.configs.alter(AlterConfigs([ConfigAlteration(TOPIC, "t", more)]))
+    [outcome] = decision.response
+    assert not decision.records
+    assert (outcome.error, outcome.message) == (
+        ErrorCode.INVALID_CONFIG,
+        "The configuration value cannot be added because it exceeds the maximum value size of "
+        "32767 bytes.",
+    )
+
+
 def test_long_lists_are_changed_in_linear_time(world: Controlled) -> None:
     name = "leader.replication.throttled.replicas"
     old, new = ([f"{start + i}:1" for i in range(2_000)] for start in (0, 5_000))
