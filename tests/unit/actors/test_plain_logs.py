@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from raylog.actors.plain_logs import LINE_CHARS_MAX, TRACEBACK_LINES_MAX, PlainFormatter, plain
-from raylog.actors.runtime import helper, ray
+from raylog.actors.runtime import ray
 
 FORGED = "t\n2026-01-01 00:00:00,000 CRITICAL raylog the disk is full\x1b[2J\r\u202e\x9b31m"
 
@@ -67,4 +67,3 @@ def test_processes_of_actors_log_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     root.error("no topic %s", FORGED)
     assert stream.getvalue().count("\n") == 1
     assert isinstance(root.handlers[0].formatter, PlainFormatter)
-    assert helper.plain_logs is ray.plain_logs

@@ -12,6 +12,7 @@ from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.classic.checks import NAME_BYTES_MAX
 from raylog.wire.codegen.primitives import STRING_BYTES_MAX
 from raylog.wire.errors import EncodeError, UnknownServerError
+from raylog.wire.frame import encode_response
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -109,12 +110,11 @@ def test_an_answer_that_cannot_be_written_fails_its_request(
 ) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
-        encode = requests.encode_response
 
         def refusing(api_key: Any, version: int, correlation_id: int, response: Any) -> Any:
             if version == LATEST:
                 raise EncodeError("it does not fit")
-            return encode(api_key, version, correlation_id, response)
+            return encode_response(api_key, version, correlation_id, response)
 
         monkeypatch.setattr(requests, "encode_response", refusing)
         failing = world.send(committing({0: 1}), LATEST)
