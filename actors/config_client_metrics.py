@@ -50,12 +50,11 @@ def check_client_metrics(configs: Mapping[str, str]) -> None:
 
 
 def _is_expression(text: str) -> bool:
-    import re2  # takes longer to import than all this, and is hardly ever needed
+    # RE2 takes longer to import than all this, and is hardly ever needed.
+    from raylog.actors.patterns import BadPattern, compiled
 
-    options = re2.Options()
-    options.log_errors = False
     try:
-        re2.compile(text, options)
-    except re2.error:
+        compiled(text)
+    except BadPattern:
         return False
     return bool(text) and "=" not in text

@@ -114,8 +114,7 @@ def check_ray_answers(address: str) -> None:
             EXIT_UNREACHABLE,
         ) from failure
     if not is_ray:
-        failure = no_answer(address)
-        raise CommandFailed(failure.message, failure.hint, failure.exit_code)
+        raise no_answer(address)
 
 
 def _is_encrypted() -> bool:
