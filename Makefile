@@ -16,7 +16,7 @@ BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo demo-clients test check fmt lint types layers unit property sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
         differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
@@ -64,6 +64,9 @@ unit: $(STAMP) ## machines, codecs, storage: no Ray
 
 property: $(STAMP) ## Hypothesis; golden frames; directories of earlier commits
 	$(PYTEST) $(BOTH_CORES) tests/property tests/golden tests/compat
+
+explore: $(STAMP) ## property tests with new examples for SECONDS=170; failures are printed and kept in .cache/explored
+	$(PY) -m tests.explore --seconds $(or $(SECONDS),170) $(if $(KEEP),--keep $(KEEP))
 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one, KIND=transactions SEED=7 for one of another kind
 	KIND=$(KIND) SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
