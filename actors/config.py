@@ -91,11 +91,6 @@ class DescribedConfig:
     synonyms: tuple[ConfigSynonym, ...]
     """By precedence; the first is in force."""
 
-    @property
-    def is_default(self) -> bool:
-        """Whether nobody set it."""
-        return self.source is ConfigSource.DEFAULT
-
 
 def node_id_of(name: str) -> int | None:
     """The broker that the name of a BROKER resource means; None if it is no 32-bit number."""
@@ -209,10 +204,6 @@ class BrokerSettings:
     def items(self, name: str) -> tuple[str, ...]:
         """The value of a LIST key; empty when unset."""
         return split_list(self.raw(name) or "")
-
-    def with_given(self, changes: Configs) -> BrokerSettings:
-        """These settings with some of them replaced."""
-        return BrokerSettings({**self.given, **changes})
 
     def _required(self, name: str) -> str:
         text = self.raw(name)

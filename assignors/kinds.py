@@ -31,13 +31,6 @@ class Kind:
     owned: dict[int, list[Partition]] = field(default_factory=dict)
     """Who of `members` has which now, sorted."""
 
-    @property
-    def nearby(self) -> list[int]:
-        """Members to prefer."""
-        if self.near is None:
-            return self.members
-        return [member for member in self.members if member in self.near]
-
 
 Owners = dict[str, dict[int, int]]
 """Topic to partition to the index of the member that has it."""

@@ -99,11 +99,6 @@ class SparseIndex:
         found = bisect_right(self.positions, position)
         return (self.positions[found - 1], self.offsets[found - 1]) if found else (0, 0)
 
-    def cut(self, position: int) -> None:
-        """Forget entries at and after `position`."""
-        keep = bisect_left(self.positions, position)
-        del self.offsets[keep:], self.positions[keep:], self.timestamps[keep:]
-
 
 def encode_index(
     summary: SegmentSummary, index: SparseIndex, aborted: list[AbortedTransaction]

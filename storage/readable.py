@@ -173,10 +173,6 @@ class ReadableLog(LogWriter):
             self._condemn(segment, job.damage or "")
         return job.found is None or job.found.offset >= self._start
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest known epoch not above `epoch`, its exclusive end); (-1, -1) if unknown."""
-        return self.epochs.end_offset_for(epoch, self._end)
-
     def last_stable_offset(self, high_watermark: int) -> int:
         """Exclusive end of what readers of committed records may see (KIP-98)."""
         return max(self.producers.last_stable_offset(high_watermark), self._start)

@@ -339,11 +339,6 @@ class LogWriter:
             unflushed and now_ms - self._flushed_ms >= self.config.flush_ms
         )
 
-    @property
-    def flushing(self) -> bool:
-        """Whether a flush is under way: there is one at a time."""
-        return self._flushing is not None
-
     def begin_flush(self) -> FlushJob:
         """A job that makes all records so far durable, and closes what segments are full.
 

@@ -69,22 +69,6 @@ class SimDisk:
         self.boots += 1
         self._volume.lose_power(self._random)
 
-    def flip_old_bit(self, suffix: str) -> str | None:
-        """Change one bit of synced or unsynced data in a file; its path, None if there is none."""
-        found = [
-            (path, inode)
-            for path, inode in sorted(self._volume.files(), key=lambda one: one[0])
-            if path.endswith(suffix) and inode.written
-        ]
-        if not found:
-            return None
-        path, inode = self._random.choice(found)
-        at = self._random.randrange(min(inode.written, len(inode.data)))
-        for data in (inode.data, inode.durable):
-            if at < len(data):
-                data[at] ^= 1 << self._random.randrange(8)
-        return path
-
     def contents(self, path: str) -> bytes:
         """A file as processes see it."""
         return bytes(self._volume.file(path).data)

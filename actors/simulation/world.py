@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import logging
 import marshal
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -348,7 +348,3 @@ class World:
         if process is not None and not process.alive:
             return  # it ended in the middle of this
         self.broken(OUTSIDER if process is None else process.name, failure)
-
-    def start_task(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """A task of nobody's process."""
-        return self.loop.create_task(coroutine, name=name, context=OUTSIDE.copy())

@@ -40,7 +40,7 @@ def test_append_assigns_offsets_and_the_leader_epoch_in_place(disk: FaultyDisk) 
     assert (header.base_offset, header.partition_leader_epoch) == (3, 8)
     stored = disk.contents(f"{DIRECTORY}/{FIRST}")[: 2 * len(data)]
     assert [found.base_offset for found, _ in iter_batches(stored)] == [0, 3]
-    assert log.end_offset_for_epoch(7) == (7, 3)
+    assert log.epochs.end_offset_for(7, log.log_end_offset) == (7, 3)
 
 
 def test_a_batch_is_one_write(disk: FaultyDisk) -> None:

@@ -316,6 +316,24 @@ def test_transactions_survive_with_their_aborted_list(disk: FaultyDisk) -> None:
         log.close()
 
 
+def test_what_was_aborted_before_a_checkpoint_is_known_where_recovery_resumes_there(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk, index_checkpoint_bytes=500)
+    for sequence in range(6):
+        append(log, batch(producer_id=5, sequence=sequence, transactional=True))
+    append(log, marker(5, commit=False))
+    checkpoint(log)
+    append(log, batch(producer_id=6, transactional=True))
+    append(log, marker(6, commit=False))
+    aborted = [(5, 0, 6, 7), (6, 7, 8, 9)]
+    assert log.aborted_transactions(0, 9) == aborted
+    disk.kill()
+    log = open_log(disk, index_checkpoint_bytes=500)
+    assert 0 < log.report.scanned_bytes < log.size
+    assert log.aborted_transactions(0, 9) == aborted
+
+
 def test_the_high_watermark_and_the_log_start_come_back(disk: FaultyDisk) -> None:
     log = open_log(disk)
     fill(log)

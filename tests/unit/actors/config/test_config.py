@@ -110,13 +110,12 @@ def test_settings_give_the_default_of_what_is_not_given() -> None:
     assert settings.items("group.consumer.assignors") == ("uniform", "range")
     assert settings.items("advertised.listeners") == ()
     assert settings.raw("broker.rack") == "r1"
-    assert settings.with_given({"num.partitions": "5"}).number("num.partitions") == 5
 
 
 def test_a_topic_takes_its_value_from_the_first_layer_that_has_one() -> None:
-    settings = BrokerSettings({"log.retention.hours": "2", "log.segment.bytes": "2000000"})
-    assert resolve_topic({}, BrokerConfigs(settings))["retention.ms"] == "7200000"
-    by_ms = settings.with_given({"log.retention.ms": "5"})
+    by_hours = {"log.retention.hours": "2", "log.segment.bytes": "2000000"}
+    assert resolve_topic({}, BrokerConfigs(BrokerSettings(by_hours)))["retention.ms"] == "7200000"
+    by_ms = BrokerSettings(by_hours | {"log.retention.ms": "5"})
     assert resolve_topic({}, BrokerConfigs(by_ms))["retention.ms"] == "5"
     dynamic = BrokerConfigs(by_ms, {"log.retention.ms": "6"}, {"log.retention.ms": "7"})
     assert resolve_topic({}, dynamic)["retention.ms"] == "6"
@@ -167,7 +166,6 @@ def test_a_topic_is_described_with_all_that_could_give_the_value() -> None:
             ),
         )
     ]
-    assert not described[0].is_default
 
 
 def test_a_topic_key_nobody_set_is_a_default() -> None:
@@ -176,7 +174,6 @@ def test_a_topic_key_nobody_set_is_a_default() -> None:
     assert described.synonyms == (
         ConfigSynonym("log.cleanup.policy", "delete", ConfigSource.DEFAULT),
     )
-    assert described.is_default
     (hours,) = describe_topic({}, BrokerConfigs(), ["retention.ms"])
     assert (hours.value, hours.synonyms) == ("604800000", ())  # as Kafka has it
 
@@ -216,7 +213,7 @@ def test_a_broker_is_described_by_layer() -> None:
     ]
     assert (described.value, described.read_only) == ("30", False)
     (fixed,) = describe_broker(broker, ["num.partitions"])
-    assert (fixed.value, fixed.read_only, fixed.is_default) == ("1", True, True)
+    assert (fixed.value, fixed.read_only, fixed.source) == ("1", True, ConfigSource.DEFAULT)
     (unset,) = describe_broker(broker, ["broker.rack"])
     assert (unset.value, unset.synonyms) == (None, ())
     assert len(describe_broker(broker)) == len(BROKER_KEYS)

@@ -8,7 +8,7 @@ import pytest
 
 from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
 from raylog.actors.replica.api import DELETE_RECORDS
-from raylog.wire.errors import NotLeaderOrFollower, RequestTimedOut
+from raylog.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, RequestTimedOut
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
 
@@ -23,6 +23,30 @@ def test_deleted_records_are_deleted_by_all_in_sync_before_the_answer() -> None:
         assert deleted.result() == 7
         starts = [world.replica(one).log.log_start_offset for one in (1, 2, 3)]
         assert starts == [7, 7, 7]
+
+    run_world(scenario)
+
+
+def test_what_is_not_committed_is_not_deleted() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        await world.kill(2)
+        await world.kill(3)
+        await world.produce(1, batch(5), acks=1)
+        log = world.replica(1).log
+        assert (world.replica(1).high_watermark, log.log_end_offset) == (5, 10)
+        for beyond in (6, 10, 11):
+            asked = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, beyond))
+            await world.pass_ms(1)
+            with pytest.raises(OffsetOutOfRange, match=r"the log is \[0, 5\)"):
+                asked.result()
+        assert log.log_start_offset == 0
+        deleting = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, -1))
+        await world.pass_ms(10)
+        assert log.log_start_offset == 5, "-1 is the high watermark"
+        deleting.cancel()
 
     run_world(scenario)
 

@@ -25,6 +25,7 @@ END, HIGH_WATERMARK = 30, 12
         (3, 20, 20),  # both have epoch 3, the leader less of it
         (3, 24, 22),  # ... or more: the follower's own end of it counts
         (4, 22, 22),  # the follower has no epoch 4: back to the end of 3, then ask again
+        (4, 26, 22),  # ... wherever the leader's ended: what the follower has there is of epoch 5
         (1, 8, 8),  # older than all that the follower knows
         (-1, 7, 7),  # the leader knows no epoch, but an end
         (-1, -1, HIGH_WATERMARK),  # ... nor that: what is committed stays

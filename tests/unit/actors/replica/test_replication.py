@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from raylog.actors.replica.api import (
+    ACKS_ALL,
     DELETE_RECORDS,
     LATEST_TIMESTAMP,
     OFFSET_FOR,
+    UNTIL_COMMITTED,
     ProduceAnswer,
 )
 from raylog.actors.replica.upkeep import CHECKPOINT_TICKS, UPKEEP_MS
@@ -175,6 +179,19 @@ def test_who_waits_at_a_leader_that_is_none_any_more_is_told() -> None:
         assert await written == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         await world.pass_ms(100)
         assert world.ends() == [(0, 0)] * 3
+
+    run_world(scenario)
+
+
+def test_readers_that_wait_are_told_when_another_replica_leads() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        waiting = asyncio.ensure_future(world.fetch(1, wait=True))
+        await world.pass_ms(10)
+        assert not waiting.done()
+        await world.elect(3)
+        await world.pass_ms(1)
+        assert waiting.done()
+        assert waiting.result().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     run_world(scenario)
 
@@ -523,6 +540,28 @@ def test_a_follower_whose_disk_fails_stops_with_that_partition_only() -> None:
         assert world.failed == [(2, [world.keys[0]])]
 
     run_world(scenario, partitions=2)
+
+
+@pytest.mark.parametrize("acks", [ACKS_ALL, UNTIL_COMMITTED])
+def test_acks_all_waits_for_the_flush_too(acks: int) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        is_over = asyncio.Event()
+        run_blocking = world.nodes[1].runtime.run_blocking
+
+        async def slowly(function: Callable[..., Any], *args: Any) -> Any:
+            await is_over.wait()
+            return await run_blocking(function, *args)
+
+        world.nodes[1].runtime.run_blocking = slowly  # type: ignore[method-assign]  # a slow disk
+        written = world.produce(1, acks=acks)
+        await world.pass_ms(60)
+        assert world.ends() == [(1, 1)] * 3
+        assert not written.done()
+        is_over.set()
+        await world.pass_ms(0)
+        assert await written == answers(0)
+
+    run_world(scenario, config={"flush.messages": "1"})
 
 
 def test_acks_1_waits_for_the_flush_and_not_for_followers() -> None:

@@ -230,11 +230,3 @@ def test_a_directory_is_lost_and_an_older_copy_put_in_its_place() -> None:
     assert one.contents("/data/topics/t-0/log") == b"old"
     one.lose_power()
     assert one.contents("/data/topics/t-0/log") == b"old"
-
-
-def test_a_bit_of_old_data_flips() -> None:
-    one = disk()
-    put(one, "/data/topics/t-0/0.log", b"\0\0\0\0", sync=True)
-    assert one.flip_old_bit(".log") == "/data/topics/t-0/0.log"
-    assert sum(bin(byte).count("1") for byte in one.contents("/data/topics/t-0/0.log")) == 1
-    assert one.flip_old_bit(".nothing") is None

@@ -1,0 +1,110 @@
+"""What a follower takes of its leader's answers: those to what it asks now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.replica.api import REPLICATE, ReplicatedPart
+from raylog.actors.replica.partition import Partition
+from raylog.actors.replica.streams import LeaderStream
+from tests.support.gateway_world import FakeLink
+from tests.support.logs import batch
+from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+
+FOLLOWER = 2
+
+
+class _Unthrottled:
+    follows = False
+
+
+class _Followers:
+    """Notes what the stream does not settle by itself."""
+
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def refused(self, partition: Partition) -> None:
+        self.noted.append("refused")
+
+    def served(self, partition: Partition) -> None:
+        self.noted.append("served")
+
+    def cut(self, partition: Partition, cut: object, stream: LeaderStream) -> None:
+        self.noted.append("cut")
+
+
+def _stream(world: ReplicaWorld, link: FakeLink, followers: _Followers) -> LeaderStream:
+    fakes: Any = (link, followers, _Unthrottled())
+    runtime: Any = world.nodes[FOLLOWER].runtime
+    return LeaderStream(runtime, SETTINGS, FOLLOWER, *fakes)
+
+
+def _moved(partition: Partition) -> int:
+    return partition.machine.leader_epoch - 1
+
+
+def _shortened(partition: Partition) -> int:
+    partition.in_surgery = True
+    return partition.machine.leader_epoch
+
+
+ANSWERS: dict[str, dict[str, Any]] = {
+    "records": {"high_watermark": 1, "log_end_offset": 1},
+    "where the histories part": {"log_end_offset": 1, "diverging": [0, 0]},
+    "an offset out of range": {"error_code": 1, "log_start_offset": 7, "log_end_offset": 9},
+    "a refusal": {"error_code": 6},
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+@pytest.mark.parametrize("befalls", [_moved, _shortened])
+def test_what_was_asked_before_counts_no_more(
+    befalls: Callable[[Partition], int], kind: str
+) -> None:
+    """Of a leader epoch that is over, or while a thread shortens the log."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        records = bytes(batch(leader_epoch=partition.machine.leader_epoch))
+        told = ANSWERS[kind]
+        if kind == "records":
+            told = {**told, "length": len(records)}
+        epoch = befalls(partition)
+        late = ReplicatedPart(*partition.key, epoch, **{"error_code": 0, **told})
+        link.take(REPLICATE).reply([tuple(late)], records)
+        assert followers.noted == []
+        assert partition.log.log_end_offset == 0
+        assert partition.high_watermark == 0
+
+        partition.in_surgery = False
+        current = late._replace(leader_epoch=partition.machine.leader_epoch)
+        link.take(REPLICATE).reply([tuple(current)], records)
+        expected = {"records": "served", "a refusal": "refused"}.get(kind, "cut")
+        assert followers.noted == [expected]
+        assert partition.log.log_end_offset == (kind == "records")
+
+    run_world(scenario)
+
+
+def test_nothing_is_asked_for_a_leader_that_is_none_any_more() -> None:
+    """A log is shortened, or was refused records, and meanwhile another replica leads."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([partition])
+        asked = len(link.requests)
+        stream.resume(partition, _moved(partition))
+        assert len(link.requests) == asked
+        stream.resume(partition, partition.machine.leader_epoch)
+        assert len(link.requests) == asked + 1
+
+    run_world(scenario)
