@@ -12,6 +12,8 @@ Writable = bytes | bytearray | memoryview
 
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _BLOCK = 512
+NAME_TO_SYNC = "sync.tmp"
+"""Is made and removed so that a directory has changed; no partition or log is named so."""
 _PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -190,15 +192,30 @@ class OsDisk:
 
 
 def make_durably(disk: Disk, path: str) -> None:
-    """Make a directory with its parents, such that a power loss takes none of them. Blocking."""
+    """Make a directory with its parents, such that a power loss takes none of them. Blocking.
+
+    The name of one that is there is synced, too: who made it may have ended before that.
+    """
     fresh = []
     at = path
     while at and not _exists(disk, at):
         fresh.append(at)
         at = at.rpartition("/")[0]
     disk.mkdir(path)
-    for made in reversed(fresh):
+    for made in reversed(fresh or [path]):
         disk.fsync_dir(made.rpartition("/")[0] or "/")
+
+
+def sync_names_anew(disk: Disk, directory: str) -> None:
+    """Make the names in a directory durable though a sync of it may have failed. Blocking; OSError.
+
+    A kernel that could not write a directory says so once and counts it as written from then on:
+    another sync alone would write nothing. A change of any name has the directory written again.
+    """
+    path = f"{directory}/{NAME_TO_SYNC}"
+    disk.close(disk.open(path, create=True))
+    disk.unlink(path)
+    disk.fsync_dir(directory)
 
 
 def _exists(disk: Disk, path: str) -> bool:

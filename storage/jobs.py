@@ -4,17 +4,16 @@ A job works on what it was given when it was made, never on the log, so that app
 on meanwhile. A failure is kept in the job, for the log to judge when the job comes back.
 """
 
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from raylog.storage.checkpoint import HighWatermarkFile, LogState, Reached, StateFile, write_file
-from raylog.storage.disk import Disk, remove
+from raylog.storage.disk import Disk, is_passing, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
 from raylog.storage.layout import index_name, producers_name
 from raylog.storage.producers import ProducerSnapshot
-from raylog.storage.rewriting import note_failed_flush
+from raylog.storage.rewriting import note_if_possible
 from raylog.storage.segment import Segment
 
 
@@ -59,17 +58,13 @@ class FlushJob:
             self._sync()
         except OSError as failure:
             self.failure = failure
-            self._note()
+            note_if_possible(self.disk, self.directory)
             return
         try:
             with self.files.lock:
                 self._write_indexes()
         except OSError as failure:
             self.index_failure = failure
-
-    def _note(self) -> None:
-        with suppress(OSError):  # closing the log tries again, and this process knows
-            note_failed_flush(self.disk, self.directory)
 
     def _sync(self) -> None:
         if not self.names and not self.descriptors:
@@ -99,11 +94,13 @@ class FlushJob:
 class CheckpointJob:
     """Make producer snapshots and the log's state durable, then remove what is not needed.
 
-    Several may be under way: the older one then leaves the newer state alone.
+    Several may be under way: the older one then leaves the newer state alone. After a `failure`
+    that does not pass nobody knows which state a power loss would leave: it is noted at once.
     """
 
     disk: Disk
     files: SegmentFiles
+    directory: str
     state_file: StateFile
     state: LogState | None  # None if it is saved already
     number: int
@@ -121,6 +118,8 @@ class CheckpointJob:
                 self._write()
         except OSError as failure:
             self.failure = failure
+            if not is_passing(failure):
+                note_if_possible(self.disk, self.directory)
 
     def _write(self) -> None:
         for snapshot in self.snapshots:  # first: records that it stands for may go with this

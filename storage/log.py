@@ -11,6 +11,7 @@ any other failure to write, or to make durable, takes the log offline until it i
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from raylog.storage.checkpoint import (
     CleanEnd,
@@ -22,7 +23,7 @@ from raylog.storage.checkpoint import (
     write_file,
 )
 from raylog.storage.config import LogConfig as LogConfig
-from raylog.storage.disk import Disk, remove
+from raylog.storage.disk import Disk, is_passing, remove
 from raylog.storage.files import SegmentFiles
 from raylog.storage.index import encode_index
 from raylog.storage.jobs import CheckpointJob, DerivedFile
@@ -36,7 +37,7 @@ from raylog.storage.maintained import MaintainedLog
 from raylog.storage.reader import Slice as Slice
 from raylog.storage.reader import segment_index
 from raylog.storage.recovery import Recovered, Recovery, RecoveryReport, producers_at
-from raylog.storage.rewriting import note_failed_flush
+from raylog.storage.rewriting import note_if_possible
 from raylog.storage.segment import Segment
 from raylog.storage.truncation import shortened
 from raylog.storage.writer import AppendInfo as AppendInfo
@@ -170,6 +171,7 @@ class Log(MaintainedLog):
         return CheckpointJob(
             self._disk,
             self._files,
+            self.directory,
             self._state_file,
             state if fresh or due else None,
             self._state_number,
@@ -186,6 +188,7 @@ class Log(MaintainedLog):
         if job.failure is not None:
             self._pending_snapshots = job.snapshots + self._pending_snapshots
             self._doomed += [(0, name) for name in job.doomed]
+            self.flush_failed = self.flush_failed or not is_passing(job.failure)
             self._refuse("checkpoint", job.failure)
         if job.state is not None:
             self._saved = job.state
@@ -236,7 +239,7 @@ class Log(MaintainedLog):
         try:
             self._truncate(offset, now_ms)
         except OSError as failure:
-            self._refuse("truncation", failure)
+            self._refuse_truncation(failure)
 
     def _truncate(self, offset: int, now_ms: int) -> None:
         assert not self.busy, "no truncation while a job is under way"
@@ -271,7 +274,14 @@ class Log(MaintainedLog):
             self.epochs.truncate_from_end(0)
             self._end_at(offset, 0)
         except OSError as failure:
-            self._refuse("truncation", failure)
+            self._refuse_truncation(failure)
+
+    def _refuse_truncation(self, failure: OSError) -> NoReturn:
+        """What it made durable may be so or not, whatever is read: opening writes it anew."""
+        if not is_passing(failure):
+            self.flush_failed = True
+            note_if_possible(self._disk, self.directory)
+        self._refuse("truncation", failure)
 
     def _begin_truncation(self, offset: int) -> None:
         """Use up the names given so far, even if a crash follows, and remove what expired.
@@ -350,6 +360,9 @@ class Log(MaintainedLog):
             elif self.flush_failed:
                 self._note_failure()
         except OSError as failure:
+            if not is_passing(failure):
+                self.flush_failed = True
+                self._note_failure()
             self._go_offline("close", failure)
         finally:
             for segment in self._segments:
@@ -383,8 +396,8 @@ class Log(MaintainedLog):
         """Have opening write anew what was not flushed, and miss what it cannot read any more."""
         high_watermark = min(self.high_watermark_saved, self._end)
         reached = Reached(high_watermark, self._end, self._disk.boot_id())
+        note_if_possible(self._disk, self.directory)
         with suppress(OSError):  # this process knows (`flush_failed`)
-            note_failed_flush(self._disk, self.directory)
             self._high_watermark_file.write(reached)
 
     def _have_scanned(self, offset: int) -> None:

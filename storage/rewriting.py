@@ -5,16 +5,22 @@ the page as clean from then on. The page can be read until memory runs short, an
 succeed without writing it. So a log whose flush failed gets a note (the file `unflushed`), and
 whoever opens it next:
 
-1. writes everything from the recovery point on again, in place, as it can be read, and syncs it:
-   from then on what is read is what the disk has;
+1. writes everything from the recovery point on again, in place, as it can be read, and syncs it
+   and the names of the files: from then on what is read is what the disk has;
 2. saves a state by which recovery scans all of that, and misses what could not be read any more;
 3. removes the note.
 
 A crash in between leaves the note, and all of it is done again. The note itself is not synced: a
 power loss takes it only together with the pages that it warns of.
+
+It is the same with names: a state file whose directory could not be synced is read, as the newest
+one, by whoever opens the log next, and a power loss may bring back the one before. So any failure
+to make something of a log durable leaves the note.
 """
 
-from raylog.storage.disk import Disk
+from contextlib import suppress
+
+from raylog.storage.disk import Disk, sync_names_anew
 from raylog.storage.files import SegmentFiles
 from raylog.storage.layout import UNFLUSHED_FILE, parse_segment_name
 from raylog.storage.scan import scan
@@ -25,6 +31,12 @@ _CHUNK = 1024 * 1024
 def note_failed_flush(disk: Disk, directory: str) -> None:
     """Leave the note. OSError."""
     disk.close(disk.open(f"{directory}/{UNFLUSHED_FILE}", create=True))
+
+
+def note_if_possible(disk: Disk, directory: str) -> None:
+    """Leave the note, unless the disk takes no file: the process that met the failure knows."""
+    with suppress(OSError):
+        note_failed_flush(disk, directory)
 
 
 def write_anew(disk: Disk, directory: str, files: SegmentFiles, recovery_point: int) -> None:
@@ -43,8 +55,8 @@ def write_anew(disk: Disk, directory: str, files: SegmentFiles, recovery_point: 
                 _write_anew(disk, fd, base_offset, recovery_point)
             finally:
                 disk.close(fd)
-    disk.fsync_dir(directory)
-    files.sync_name()
+    sync_names_anew(disk, directory)
+    sync_names_anew(disk, directory.rpartition("/")[0])
 
 
 def _write_anew(disk: Disk, fd: int, base_offset: int, recovery_point: int) -> None:

@@ -22,5 +22,8 @@ settings.register_profile(
     database=DirectoryBasedExampleDatabase(KEPT),
     print_blob=True,
 )
-settings.load_profile("new" if os.environ.get("RAYLOG_EXPLORE") else "same")
-engine.MAX_SHRINKING_SECONDS = 30  # of 300: exploring has three minutes, with the failure told
+if os.environ.get("RAYLOG_EXPLORE"):
+    settings.load_profile("new")
+    engine.MAX_SHRINKING_SECONDS = 30  # of 300: a run that explores has three minutes in all
+else:
+    settings.load_profile("same")

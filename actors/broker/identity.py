@@ -27,7 +27,7 @@ from raylog.actors.broker.lost_identity import advice
 from raylog.actors.broker.strays import strays_in
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
-from raylog.storage.disk import OsDisk, Volume, make_durably
+from raylog.storage.disk import OsDisk, Volume, make_durably, sync_names_anew
 from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
 
 T = TypeVar("T")
@@ -185,6 +185,8 @@ class DataDirectory:
             self.identity = self._checked(wanted)
             self.last = self._read_last()
             self.followed = self._read_followed()
+            if fsync:  # who wrote them may have ended before they were durable
+                sync_names_anew(disk, str(path))
         except BaseException:
             disk.close(self._lock)
             raise

@@ -20,6 +20,7 @@ import errno
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,9 @@ from raylog.actors.metadata.records import (
     newest_version,
     voters_in,
 )
-from raylog.storage.disk import Disk, remove
+from raylog.storage.disk import Disk, remove, sync_names_anew
 from raylog.storage.layout import UNFLUSHED_FILE
-from raylog.storage.rewriting import note_failed_flush
+from raylog.storage.rewriting import note_if_possible
 from raylog.wire.errors import KafkaStorageError
 
 _FRAME = struct.Struct(">IIQ")
@@ -173,16 +174,22 @@ class MetadataLog:
         OSError: then what was written may be in memory only, whatever a later call says.
         """
         end = self._end
-        try:
+        with self._noting_failures():
             self._disk.fdatasync(self._fd)
+            self._synced_bytes = end
+            if not self._names_are_durable:
+                self._disk.fsync_dir(str(self._directory))
+                self._disk.fsync_dir(str(self._directory.parent))
+                self._names_are_durable = True
+
+    @contextmanager
+    def _noting_failures(self) -> Iterator[None]:
+        """After a failure to make something durable whoever opens the log next writes it anew."""
+        try:
+            yield
         except OSError:
-            note_failed_flush(self._disk, str(self._directory))
+            note_if_possible(self._disk, str(self._directory))
             raise
-        self._synced_bytes = end
-        if not self._names_are_durable:
-            self._disk.fsync_dir(str(self._directory))
-            self._disk.fsync_dir(str(self._directory.parent))
-            self._names_are_durable = True
 
     def prepare_install(self, snapshot: LogSnapshot) -> int:
         """Put a snapshot's file, and a log of what follows it, in place of the old files.
@@ -190,14 +197,21 @@ class MetadataLog:
         Blocking: it syncs. Changes nothing in memory, so that it can run beside the event loop;
         nothing may be written between it and `finish_install`, which takes the descriptor.
         """
+        with self._noting_failures():
+            self._replace_snapshot(snapshot)
+            return self._replace("log", self._frames_after(snapshot))
+
+    def _replace_snapshot(self, snapshot: LogSnapshot) -> None:
         header = msgpack.packb([snapshot.offset, snapshot.epoch, len(snapshot.records)])
         self._disk.close(self._replace("snapshot", [header, *snapshot.records]))
+
+    def _frames_after(self, snapshot: LogSnapshot) -> list[bytes]:
         frames = [msgpack.packb([_PROMISE, self.promised_epoch, self.promised_controller])]
         frames += [
             msgpack.packb([_ENTRY, one.offset, one.epoch, one.records])
             for one in self._entries_after(snapshot)
         ]
-        return self._replace("log", frames)
+        return frames
 
     def finish_install(self, snapshot: LogSnapshot, fd: int) -> None:
         """Go on with the files of `prepare_install`."""
@@ -232,12 +246,15 @@ class MetadataLog:
         return self.entries[at:] if agrees else []
 
     def _write_anew(self) -> None:
-        """Put a copy of what was read in place of a log that may be in memory only."""
+        """Put copies of what was read in place of files that may be in memory only."""
+        if self.snapshot.offset:
+            self._replace_snapshot(self.snapshot)
         payloads = [payload for payload, _ in _frames(_contents(self._disk, self._fd))]
         fd = self._replace("log", payloads)
         self._disk.close(self._fd)
         self._fd = fd
         self._end = self._synced_bytes = self._disk.size(fd)
+        sync_names_anew(self._disk, str(self._directory.parent))
         remove(self._disk, str(self._directory / UNFLUSHED_FILE))
 
     def close(self) -> None:

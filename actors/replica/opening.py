@@ -10,7 +10,7 @@ from raylog.actors.replica import partition_files
 from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.partition_files import Checked, names_in
-from raylog.storage.disk import Disk
+from raylog.storage.disk import Disk, sync_names_anew
 from raylog.storage.log import Log
 from raylog.wire.errors import KafkaError, KafkaStorageError
 
@@ -38,7 +38,7 @@ def _make_directories(asked: list[OpenPartition], disk: Disk) -> dict[str, OSErr
     """Make the directories that are new, and their names durable; returns why some are not.
 
     That one is not there shall mean that it was lost. An empty one counts as new: whoever made it
-    may have failed before its name was durable.
+    may have failed before its name was durable, or to make it so.
     """
     failures: dict[str, OSError] = {}
     new: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def _make_directories(asked: list[OpenPartition], disk: Disk) -> dict[str, OSErr
             failures[one.directory] = failure
     for parent, directories in new.items():
         try:
-            disk.fsync_dir(parent)
+            sync_names_anew(disk, parent)
         except OSError as failure:
             failures |= dict.fromkeys(directories, failure)
     for directory, why in failures.items():

@@ -179,9 +179,15 @@ class SimDisk:
         inode.sync()
 
     def fsync_dir(self, path: str) -> None:
-        """Make the names in a directory durable."""
-        self._may_fail("fdatasync", path)
-        self._volume.directory(path.rstrip("/")).sync()
+        """Make the names in a directory durable; a failed one is believed by the next."""
+        directory = self._volume.directory(path.rstrip("/"))
+        try:
+            self._may_fail("fdatasync", path)
+        except OSError:
+            directory.fail_sync()
+            self._doubtful.add(path)
+            raise
+        directory.sync()
 
     def rename(self, source: str, target: str) -> None:
         """Give a file or directory another name."""

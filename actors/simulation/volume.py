@@ -1,12 +1,13 @@
 """Files and directories in memory, with what a real disk does to them when the power goes.
 
-| call              | what is durable after it                                                    |
-|-------------------|-----------------------------------------------------------------------------|
-| a write           | nothing: any part of it may survive, in any order, torn, with a wrong bit   |
-| `Inode.sync`      | what the file holds; not its name                                           |
-| `Inode.fail_sync` | nothing, but the pages count as clean: a later sync says that all is well   |
-| a name changes    | nothing: of one directory's changes the first may survive and the rest not  |
-| `Directory.sync`  | the names in the directory; its own name is in its parent                   |
+| call                  | what is durable after it                                                |
+|-----------------------|-------------------------------------------------------------------------|
+| a write               | nothing: any part may survive, in any order, torn, with a wrong bit     |
+| `Inode.sync`          | what the file holds; not its name                                       |
+| `Inode.fail_sync`     | nothing, but the pages count as clean: a later sync says all is well    |
+| a name changes        | nothing: of one directory's changes the first may survive, not the rest |
+| `Directory.sync`      | the names in the directory; its own name is in its parent               |
+| `Directory.fail_sync` | nothing, and a later sync writes nothing unless a name has changed      |
 """
 
 from __future__ import annotations
@@ -127,26 +128,35 @@ class Directory:
     durable: dict[str, Inode | Directory] = field(default_factory=dict)
     changes: list[tuple[str, Inode | Directory | None]] = field(default_factory=list)
     """Since the last sync, in order; None takes a name away."""
+    sync_failed: bool = False
+    """Whether that befell the last sync, and no name has changed since."""
 
     def put(self, name: str, one: Inode | Directory) -> None:
         """Give a file or directory a name; whatever had it has none any more."""
         self.names[name] = one
         self.changes.append((name, one))
+        self.sync_failed = False
 
     def drop(self, name: str) -> Inode | Directory:
         """Take a name away."""
         one = self.names.pop(name)
         self.changes.append((name, None))
+        self.sync_failed = False
         return one
 
     def sync(self) -> None:
-        """Make the names durable."""
-        self.durable = dict(self.names)
-        self.changes.clear()
+        """Make the names durable, unless a sync has failed since any of them changed."""
+        if not self.sync_failed:
+            self.durable = dict(self.names)
+            self.changes.clear()
+
+    def fail_sync(self) -> None:
+        """No change since the last sync is durable, though the next sync says so."""
+        self.sync_failed = bool(self.changes)
 
     def lose(self, random: Random) -> None:
         """The power goes: keep what is durable, and changes up to some; so with all below."""
-        self.names = dict(self.durable)
+        self.names, self.sync_failed = dict(self.durable), False
         for name, one in self.changes[: random.randint(0, len(self.changes))]:
             if one is None:
                 self.names.pop(name, None)
@@ -231,10 +241,10 @@ class Volume:
         directory, name = self.place(source)
         if name not in directory.names:
             raise missing(source)
-        one = directory.names.pop(name)
+        one = directory.names[name]
         there, new_name = self.place(target)
         there.put(new_name, one)
-        directory.changes.append((name, None))
+        directory.drop(name)
         self._forget(source, target)
 
     def unlink(self, path: str) -> None:

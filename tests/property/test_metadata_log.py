@@ -1,5 +1,6 @@
 """Any history of the metadata log, with crashes: what was synced is there, and no more."""
 
+import errno
 import random
 from pathlib import Path
 
@@ -18,7 +19,14 @@ STEPS = st.one_of(
     st.tuples(st.just("sync"), st.just(0)),
     st.tuples(st.just("kill"), st.just(0)),
     st.tuples(st.just("crash"), st.integers(0, 1 << 30)),
+    st.tuples(st.just("sync fails"), st.integers(0, 2)),
+    st.tuples(st.just("snapshot fails"), st.integers(0, 3)),
 )
+FAULTS = {
+    "sync fails": (("fdatasync", 0), ("fsync_dir", 0), ("fsync_dir", 1)),
+    "snapshot fails": (("fdatasync", 0), ("fsync_dir", 0), ("fdatasync", 1), ("fsync_dir", 1)),
+}
+"""Calls that fail, after so many of the kind that do not."""
 
 
 class Model:
@@ -63,10 +71,7 @@ def take_step(log: MetadataLog, model: Model, step: tuple[str, int], serial: int
             del model.records[offset:]
             model.changed()
         case "snapshot" if len(log.entries) > number:
-            offset = log.entries[len(log.entries) - 1 - number].next_offset
-            epoch = log.epoch_before(offset)
-            assert epoch is not None
-            snapshot = LogSnapshot(offset, epoch, tuple(model.records[:offset]))
+            snapshot = snapshot_of(log, model, number)
             log.finish_install(snapshot, log.prepare_install(snapshot))
             model.synced()
         case "sync":
@@ -74,6 +79,45 @@ def take_step(log: MetadataLog, model: Model, step: tuple[str, int], serial: int
             model.synced()
         case _:
             pass
+
+
+def snapshot_of(log: MetadataLog, model: Model, left: int) -> LogSnapshot:
+    """What stands for all but the last `left` entries."""
+    offset = log.entries[len(log.entries) - 1 - left].next_offset
+    epoch = log.epoch_before(offset)
+    assert epoch is not None
+    return LogSnapshot(offset, epoch, tuple(model.records[:offset]))
+
+
+def fails(disk: FaultyDisk, log: MetadataLog, model: Model, step: tuple[str, int]) -> bool:
+    """Whether something could not be made durable: the voter is broken then."""
+    kind, number = step
+    call, skip = FAULTS[kind][number]
+    disk.fail(call, errno.EIO, skip=skip)
+    try:
+        if kind == "sync fails":
+            log.sync()
+            model.synced()
+        elif log.entries:
+            log.prepare_install(snapshot_of(log, model, 0))
+    except OSError:
+        return True
+    disk.heal()
+    return False
+
+
+def found_again(disk: FaultyDisk, model: Model) -> MetadataLog:
+    """A log that may have lost what was not synced; from now on it is what there is."""
+    log = MetadataLog(DIRECTORY, disk)
+    found = records_of(log)
+    assert any(found == history[: len(found)] for history in model.histories)
+    assert log.promised_epoch >= model.durable_promised
+    if len(model.histories) == 1:
+        assert found == model.durable_records
+    model.records, model.promised = found, log.promised_epoch
+    log.sync()
+    model.synced()
+    return log
 
 
 @settings(max_examples=200, deadline=None)
@@ -92,15 +136,11 @@ def test_what_was_synced_is_there_and_nothing_that_never_was(steps: list[tuple[s
             model.synced()
         elif step[0] == "crash":
             disk.crash(random.Random(step[1]))
-            log = MetadataLog(DIRECTORY, disk)
-            found = records_of(log)
-            assert any(found == history[: len(found)] for history in model.histories)
-            assert log.promised_epoch >= model.durable_promised
-            if len(model.histories) == 1:
-                assert found == model.durable_records
-            model.records, model.promised = found, log.promised_epoch
-            log.sync()
-            model.synced()
+            log = found_again(disk, model)
+        elif step[0] in FAULTS:
+            if fails(disk, log, model, step):
+                disk.kill()
+                log = found_again(disk, model)  # memory may have let go of it
         else:
             take_step(log, model, step, serial)
             assert records_of(log) == model.records

@@ -298,14 +298,18 @@ class LogMachine(RuleBasedStateMachine):
         self.disk.heal()
         assert self.log.log_end_offset == self.end
 
-    @rule(call=st.sampled_from(["pwritev", "fdatasync"]), seed=st.integers(0, 2**32))
-    def broken_disk(self, call: str, seed: int) -> None:
+    @rule(
+        call=st.sampled_from(["pwritev", "fdatasync", "fsync_dir"]),
+        path=st.sampled_from(["", str(DIRECTORY)]),
+        seed=st.integers(0, 2**32),
+    )
+    def broken_disk(self, call: str, path: str, seed: int) -> None:
         batch = self._batch(1, 10, 0, -1)
         header = read_header(batch)
-        if call == "fdatasync":
+        if call != "pwritev":
             self.log.append(batch, header, self.epoch, self.now_ms)
             self._appended(bytes(batch), self.end)
-        self.disk.fail(call, errno.EIO)
+        self.disk.fail(call, errno.EIO, path=path)
         if call == "pwritev":
             with pytest.raises(KafkaStorageError):
                 self.log.append(batch, header, self.epoch, self.now_ms)
@@ -325,6 +329,39 @@ class LogMachine(RuleBasedStateMachine):
         else:
             self.disk.kill()
             self._find_less()  # memory may have let go of what was not flushed
+
+    @rule(
+        call=st.sampled_from(["fdatasync", "rename", "fsync_dir"]),
+        skip=st.integers(0, 3),
+        in_another_process=st.booleans(),
+        seed=st.none() | st.integers(0, 2**32),
+    )
+    def broken_checkpoint(
+        self, call: str, skip: int, in_another_process: bool, seed: int | None
+    ) -> None:
+        """What the state says must not be taken back once anything was removed for it."""
+        job = self.log.begin_checkpoint(self.now_ms, self.end)
+        if job is None:
+            return
+        self.disk.fail(call, errno.EIO, skip=skip)
+        job.run()
+        if job.failure is None:
+            self.disk.heal()
+            self.log.end_checkpoint(job)
+            self.saved_start = self.start
+            self.synced = max(self.synced, self.log.recovery_point)
+            return
+        with pytest.raises(KafkaStorageError):
+            self.log.end_checkpoint(job)
+        assert self.log.offline
+        if not in_another_process:
+            self.log.close()
+        self.disk.heal()
+        if seed is not None:
+            self.crash(seed)
+        else:
+            self.disk.kill()
+            self._find_less()
 
     # -- what always holds -----------------------------------------------------------------------
 

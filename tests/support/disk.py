@@ -102,7 +102,8 @@ class FaultyDisk:
 
     def open(self, path: str, *, create: bool = False) -> int:
         self._called("open", path)
-        self._volume.make("/" + path.split("/")[1])
+        if path.count("/") > 1:
+            self._volume.make("/" + path.split("/")[1])
         directory, name = self._volume.place(path)
         inode = directory.names.get(name)
         if inode is None:
@@ -177,8 +178,13 @@ class FaultyDisk:
         inode.sync()
 
     def fsync_dir(self, path: str) -> None:
-        self._called("fsync_dir", path)
-        self._volume.directory(path).sync()
+        directory = self._volume.directory(path)
+        try:
+            self._called("fsync_dir", path)
+        except OSError:
+            directory.fail_sync()
+            raise
+        directory.sync()
 
     def rename(self, source: str, target: str) -> None:
         self._called("rename", source)

@@ -14,6 +14,13 @@ from raylog.wire.records import iter_batches
 from tests.support.disk import FaultyDisk
 from tests.support.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
 
+FLUSH = {
+    "the last segment": ("fdatasync", 0),
+    "the names in the directory": ("fsync_dir", 0),
+    "the name of the directory": ("fsync_dir", 1),
+}
+"""What a flush makes durable: the call, and how many of its kind come before."""
+
 
 @pytest.fixture(autouse=True)
 def _evicted_on_demand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,20 +76,61 @@ def test_what_counts_as_flushed_is_on_the_disk(
     assert offsets(open_log(disk, segment_bytes=segment_bytes)) == list(range(6))
 
 
-@pytest.mark.parametrize("flush_fails_at", ["the name of the directory", "the last segment"])
-def test_a_log_that_never_was_durable_is_written_anew(flush_fails_at: str) -> None:
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("what", FLUSH)
+def test_a_log_that_never_was_durable_is_written_anew(what: str, seed: int) -> None:
+    """With its names: the kernel counts a directory as clean that it could not write."""
     disk = FaultyDisk()
     log = open_log(disk)
     append(log, batch())
-    call = "fsync_dir" if flush_fails_at == "the name of the directory" else "fdatasync"
-    disk.fail(call, errno.EIO)
+    call, skip = FLUSH[what]
+    disk.fail(call, errno.EIO, skip=skip)
     with pytest.raises(KafkaStorageError, match="flush"):
         flush(log)
     log.close()
     log = open_log(disk)
     flush(log)
-    disk.crash(random.Random(2))
+    disk.crash(random.Random(seed))
     assert offsets(open_log(disk)) == [0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("in_another_process", [False, True])
+@pytest.mark.parametrize("call", ["fdatasync", "rename", "fsync_dir"])
+def test_after_a_checkpoint_that_failed_nothing_counts_as_durable_that_may_not_be(
+    call: str, in_another_process: bool, seed: int
+) -> None:
+    """A state file that is renamed can be read, whether the directory was written or not."""
+    disk = FaultyDisk()
+    log = open_log(disk)
+    for _ in range(3):
+        append(log, batch())
+    disk.fail(call, errno.EIO)
+    with pytest.raises(KafkaStorageError, match="checkpoint"):
+        checkpoint(log)
+    assert log.offline
+    assert log.flush_failed
+    if in_another_process:
+        disk.kill()
+    else:
+        log.close()
+    log = open_log(disk)
+    flush(log)
+    assert log.recovery_point == 3
+    disk.crash(random.Random(seed))
+    assert offsets(open_log(disk)) == [0, 1, 2]
+
+
+def test_a_disk_that_is_full_leaves_no_doubt() -> None:
+    disk = FaultyDisk()
+    log = open_log(disk)
+    append(log, batch())
+    disk.fail("pwritev", errno.ENOSPC)
+    with pytest.raises(KafkaStorageError, match="checkpoint"):
+        checkpoint(log)
+    assert not log.offline
+    assert "unflushed" not in disk.listdir(str(DIRECTORY))
+    assert checkpoint(log)
 
 
 def test_what_memory_has_let_go_of_is_missed() -> None:

@@ -477,3 +477,34 @@ def test_a_directory_without_topics_is_given_them(tmp_path: Path) -> None:
     again = opened(tmp_path)
     assert again.history().replicas == 0
     again.close()
+
+
+class DyingSimDisk(SimDisk):
+    """The process ends at the first sync of a directory's names."""
+
+    dies = True
+
+    def fsync_dir(self, path: str) -> None:
+        if self.dies:
+            raise KeyboardInterrupt
+        super().fsync_dir(path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_process_has_left_is_durable_before_the_next_one_builds_on_it(seed: int) -> None:
+    """It ended between the change of a name and its sync: the directory's own, and meta.json's."""
+    disk, path = DyingSimDisk(Random(seed)), Path("/volume/broker-3")
+    with pytest.raises(KeyboardInterrupt):
+        DataDirectory(path, WANTED, fsync=True, disk=disk)
+    disk.dies = False
+    data = DataDirectory(path, WANTED, fsync=True, disk=disk)
+    data.close()
+    disk.dies = True
+    with pytest.raises(KeyboardInterrupt):
+        data.note_followed(Followed("metadata", 3, 5, 7))
+    disk.dies = False
+    data = DataDirectory(path, WANTED, fsync=True, disk=disk)
+    assert data.followed.offset == 5
+    disk.lose_power()
+    data = DataDirectory(path, WANTED, fsync=True, disk=disk)
+    assert (data.identity, data.followed.offset) == (WANTED, 5)

@@ -321,6 +321,43 @@ def test_a_snapshot_of_a_newer_build_is_refused_by_name(disk: FaultyDisk) -> Non
         reopened(disk)
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("skip", [0, 1])
+def test_after_a_sync_of_names_that_failed_a_later_one_is_not_believed(
+    disk: FaultyDisk, skip: int, seed: int
+) -> None:
+    """Of the names in the directory, or of its own."""
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(1)
+    disk.fail("fsync_dir", errno.EIO, skip=skip)
+    with pytest.raises(OSError, match="Input/output"):
+        log.sync()
+    again = reopened(disk)
+    again.sync()
+    disk.crash(random.Random(seed))
+    assert MetadataLog(DIRECTORY, disk).promised_epoch == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_snapshot_whose_name_may_be_lost_is_put_in_place_again(
+    disk: FaultyDisk, skip: int, seed: int
+) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.promise(1)
+    log.append([entry(0, 1), entry(1, 1)])
+    log.sync()
+    disk.fail("fsync_dir", errno.EIO, skip=skip)
+    with pytest.raises(OSError, match="Input/output"):
+        log.prepare_install(LogSnapshot(1, 1, (b"r0",)))
+    again = reopened(disk)
+    assert again.next_offset == 2
+    again.append([entry(2, 1)])
+    again.sync()
+    disk.crash(random.Random(seed))
+    assert MetadataLog(DIRECTORY, disk).next_offset == 3
+
+
 def test_after_a_failed_sync_the_log_is_written_anew() -> None:
     disk = FaultyDisk()
     log = MetadataLog(DIRECTORY, disk)
