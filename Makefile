@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
-        differential malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
+        differential peers malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -88,6 +88,9 @@ groups-load: $(STAMP) ## 2,000 heartbeating members and commits, beside Apache K
 
 differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apache Kafka answered them
 	$(PYTEST) $(BOTH_CORES) tests/differential
+
+peers: $(STAMP) ## whether a live Apache Kafka still answers so (needs Java and Maven; on an idle machine)
+	$(PYTEST) tests/peers
 
 nodes: $(STAMP) ## the loss of a whole Ray node, of a voter's directory: waits for timeouts, so not in make test
 	$(PYTEST) $(NODES_TESTS)

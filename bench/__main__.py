@@ -19,7 +19,7 @@ from rich.console import Console
 
 from bench import report, table
 from bench.clients import ClientError
-from bench.jars import MissingToolError
+from bench.jars import MissingToolError, ToolFailedError
 from bench.measure import idle_cpu_percent, usage
 from bench.options import Only, Pairs, Seconds, Settings, WriteDocs
 from bench.peers import ApacheKafka, Peer, PeerError, Raylog, Reachable, Source
@@ -162,7 +162,7 @@ def main(
         rows = start_times(sources, starts)
         with running(sources) as peers:
             rows += measure(peers, quick, only or [], pairs, seconds, idle)
-    except (MissingToolError, PeerError, ClientError) as failure:
+    except (MissingToolError, ToolFailedError, PeerError, ClientError) as failure:
         say.print(f"[red]{failure}")
         raise typer.Exit(2) from failure
     printed = Console()

@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import quantiles
 from time import monotonic, sleep
 from typing import Annotated
 
@@ -30,6 +29,7 @@ from bench.__main__ import end_on_termination
 from bench.filling import fill, refused
 from bench.measure import environment, marked_processes
 from bench.peers import ApacheKafka, Peer, Raylog, Source
+from bench.quantiles import quantile, told
 from raylog import BlockingClient
 from raylog.client import NewTopic, Resource, ResourceType
 
@@ -214,15 +214,18 @@ class Result:
     @property
     def ratio(self) -> float:
         """99th percentile while something is cleaned over that without."""
-        return _p99_ms(self.busy_s) / _p99_ms(self.quiet_s)
+        return _known_p99(self.busy_s) / _known_p99(self.quiet_s)
 
 
-def _p99_ms(latencies_s: Sequence[float]) -> float:
-    return 1000 * quantiles(latencies_s, n=100)[98]
+def _known_p99(latencies_s: Sequence[float]) -> float:
+    found = quantile(latencies_s, 0.99)
+    assert found is not None, f"{len(latencies_s)} records are too few for a 99th percentile"
+    return found
 
 
-def _p50_ms(latencies_s: Sequence[float]) -> float:
-    return 1000 * quantiles(latencies_s, n=100)[49]
+def _p50_and_p99_ms(latencies_s: Sequence[float]) -> str:
+    half, most = quantile(latencies_s, 0.5), quantile(latencies_s, 0.99)
+    return f"{told(half, 2, 1000)} / {told(most, 1, 1000)}"
 
 
 def _numbers(shape: Shape) -> Iterator[int]:
@@ -270,8 +273,8 @@ def _row(result: Result) -> str:
     return (
         f"| {result.name} | {first.before_bytes / 2**20:.0f} to {first.after_bytes / 2**20:.0f} "
         f"| {rates} | {f'{peak / 2**20:.0f}' if peak else 'not apart'} "
-        f"| {_p50_ms(result.quiet_s):.2f} / {_p99_ms(result.quiet_s):.1f} "
-        f"| {_p50_ms(result.busy_s):.2f} / {_p99_ms(result.busy_s):.1f} | {result.ratio:.2f} |"
+        f"| {_p50_and_p99_ms(result.quiet_s)} | {_p50_and_p99_ms(result.busy_s)} "
+        f"| {result.ratio:.2f} |"
     )
 
 

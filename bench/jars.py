@@ -36,6 +36,10 @@ class MissingToolError(Exception):
     """Something outside Python is needed and not there; the text says what."""
 
 
+class ToolFailedError(Exception):
+    """Something outside Python is there and did not do what it is for; the text is what it said."""
+
+
 @dataclass(frozen=True, slots=True)
 class KafkaJars:
     """A directory with a whole Apache Kafka: broker, tools and clients."""
@@ -98,7 +102,7 @@ class KafkaJars:
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not making.exists():
-            raise MissingToolError(f"java could not archive its classes:\n{done.stderr}")
+            raise ToolFailedError(f"java could not archive its classes:\n{done.stderr}")
         making.rename(self.archive)
 
 
@@ -113,7 +117,7 @@ def cache_directory() -> Path:
 def fetch(sources: Path = SOURCES) -> KafkaJars:
     """The jars, brought by Maven at the first call, and the classes of a folder's sources.
 
-    Raises MissingToolError without Java or Maven.
+    Raises MissingToolError without Java or Maven, ToolFailedError where one of them fails.
     """
     root = cache_directory() / f"kafka-{KAFKA_VERSION}"
     libs = root / "libs"
@@ -144,7 +148,7 @@ def _copy_dependencies(root: Path, libs: Path) -> None:
     options = ["-DincludeScope=runtime", f"-DoutputDirectory={libs}"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MissingToolError(f"Maven could not bring Apache Kafka:\n{done.stdout[-2000:]}")
+        raise ToolFailedError(f"Maven could not bring Apache Kafka:\n{done.stdout[-2000:]}")
     (root / "complete").touch()
 
 
@@ -175,5 +179,5 @@ def _compile(jars: KafkaJars, folder: Path) -> None:
     command = ["javac", "-nowarn", "-cp", f"{jars.libs}{os.sep}*", "-d", str(building), *sources]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise MissingToolError(f"javac failed:\n{done.stderr}")
+        raise ToolFailedError(f"javac failed:\n{done.stderr}")
     building.rename(jars.classes)

@@ -23,7 +23,7 @@ from rich.console import Console
 from bench import report, table
 from bench.__main__ import PRINTED_COLUMNS, chosen, compare, end_on_termination, running
 from bench.clients import ClientError, ProducerSettings
-from bench.jars import MissingToolError
+from bench.jars import MissingToolError, ToolFailedError
 from bench.measure import cpu_by_process
 from bench.options import Only, Pairs, Seconds, Settings, WriteDocs
 from bench.peers import ApacheKafka, Peer, PeerError, Raylog
@@ -174,7 +174,7 @@ def report_on(
     try:
         with running(sources) as peers:
             rows = [row for one in watched for row in compare(one, peers, pairs, seconds)]
-    except (MissingToolError, PeerError, ClientError) as failure:
+    except (MissingToolError, ToolFailedError, PeerError, ClientError) as failure:
         say.print(f"[red]{failure}")
         raise typer.Exit(2) from failure
     tell(rows, watched, names, typer.echo)

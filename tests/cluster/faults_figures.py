@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from itertools import pairwise
 from confluent_kafka import KafkaError, Message
 from rich.table import Table
 
+from bench.quantiles import quantile, told
 from tests.support.load import Writer
 from tests.support.ray_clusters import wait_until
 
@@ -99,13 +99,7 @@ class Figures:
             table.add_row(
                 kind,
                 str(len(times)),
-                *(f"{one:.2f}" for one in row),
-                *(f"{one:.1f}" for one in others),
+                *(told(one, 2) for one in row),
+                *(told(one, 1) for one in others),
             )
         return table
-
-
-def quantile(values: Collection[float], part: float) -> float:
-    """The smallest value that so large a part of all does not exceed."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]

@@ -1,7 +1,7 @@
 """Apache Kafka and Raylog, taken through the same group sessions, answer the same field by field.
 
-What Apache Kafka answered is recorded (`record`), so that this needs no Java; where Java is, a
-sample shows that the record is still what Apache Kafka says.
+What Apache Kafka answered is recorded (`record`), so that this needs no Java; `make peers` shows
+that it is still what Apache Kafka says.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import pytest
 
 from raylog.testing import EmbeddedBroker
-from tests.conformance.tools import java_tools
 from tests.differential.golden import read
 from tests.differential.plain import differences
 from tests.differential.playing import SETTINGS, Transcripts, all_sessions, play
-from tests.differential.sampling import differing
 
 RECORDED = read()
 SESSIONS = [one for one in all_sessions() if one.name in RECORDED]
-SAMPLE = SESSIONS[::12]
+BY_CHANCE = {"walk-mixed-10", "walk-classic-14"}
+"""Sessions that Apache Kafka answers now so, now so: they are not recorded."""
 _OF_NO_MEMBER = [
     "[11].outsider[0].groups[0].error_code: 'UNKNOWN_SERVER_ERROR', 'UNKNOWN_MEMBER_ID'"
 ]
@@ -48,11 +47,6 @@ def test_the_same_answers(played: Transcripts, name: str) -> None:
     assert differences(RECORDED[name], played[name]) == JUSTIFIED.get(name, [])
 
 
-def test_there_are_enough() -> None:
-    assert len(SESSIONS) >= 200
-
-
-@pytest.mark.java
-def test_the_record_is_what_apache_kafka_says() -> None:
-    java_tools()
-    assert differing(play, SETTINGS, SAMPLE, RECORDED) == {}
+def test_every_session_is_recorded() -> None:
+    assert {one.name for one in all_sessions()} == RECORDED.keys() | BY_CHANCE
+    assert len(SESSIONS) == 335

@@ -1,7 +1,7 @@
 """Apache Kafka and Raylog, asked the same about transactions, answer field by field alike.
 
-What Apache Kafka answered is recorded (`record_transactions`), so that this needs no Java; where
-Java is, a sample shows that the record is still what Apache Kafka says.
+What Apache Kafka answered is recorded (`record_transactions`), so that this needs no Java;
+`make peers` shows that it is still what Apache Kafka says.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ from __future__ import annotations
 import pytest
 
 from raylog.testing import EmbeddedBroker
-from tests.conformance.tools import java_tools
 from tests.differential.golden import read
 from tests.differential.plain import differences
 from tests.differential.playing import Transcripts
-from tests.differential.sampling import differing
 from tests.differential.transaction_playing import RECORDED as RECORD
 from tests.differential.transaction_playing import SETTINGS, play
 from tests.differential.transaction_sessions import SESSIONS as ALL
 
 RECORDED = read(RECORD)
 SESSIONS = [one for one in ALL if one.name in RECORDED]
-SAMPLE = SESSIONS[::12]
+BY_CHANCE = {"init-3", "init-5", "produce-9", "produce-11", "walk-old-47"}
+"""Sessions that Apache Kafka answers now so, now so: they are not recorded."""
 JUSTIFIED: dict[str, list[str]] = {}
 """Sessions whose answers differ, how, and why that is right."""
 
@@ -39,11 +38,6 @@ def test_the_same_answers(played: Transcripts, name: str) -> None:
     assert differences(RECORDED[name], played[name]) == JUSTIFIED.get(name, [])
 
 
-def test_there_are_enough() -> None:
-    assert len(SESSIONS) >= 320
-
-
-@pytest.mark.java
-def test_the_record_is_what_apache_kafka_says() -> None:
-    java_tools()
-    assert differing(play, SETTINGS, SAMPLE, RECORDED) == {}
+def test_every_session_is_recorded() -> None:
+    assert {one.name for one in ALL} == RECORDED.keys() | BY_CHANCE
+    assert len(SESSIONS) == 329

@@ -90,14 +90,26 @@ def moves(before: list[Member], assignment: Assignment) -> int:
 
 
 def far(group: Group, assignment: Assignment) -> int:
-    """How many partitions are with a member in whose rack they have no replica."""
+    """How many partitions are with a member in whose rack they have no replica.
+
+    Of topics of which all partitions are in the same racks, or in nobody's, none is.
+    """
     racks = {member.member_id: member.rack for member in group.members}
+    told_apart = {name for name in group.topics if _racks_tell_apart(group, name)}
     return sum(
         racks[member_id] is not None and racks[member_id] not in group.topics[topic].racks[number]
         for member_id, each in assignment.items()
         for topic, numbers in each.partitions.items()
         for number in numbers
+        if topic in told_apart
     )
+
+
+def _racks_tell_apart(group: Group, name: str) -> bool:
+    """Whether a topic has partitions in different racks, some of them a subscriber's."""
+    topic = group.topics[name]
+    known = {member.rack for member in group.members if name in member.topics}
+    return bool(known & frozenset().union(*topic.racks)) and len(set(topic.racks)) > 1
 
 
 def all_divisions(group: Group) -> list[Assignment]:
@@ -227,17 +239,7 @@ def test_racks_come_after_evenness_and_before_moves(
     found = assignor().assign(members, group.topics)
     best = min((loads(each), far(group, each)) for each in divisions)
     assert loads(found) == best[0]
-    assert far(group, found) <= best[1] or not _racks_can_be_told_apart(group)
-
-
-def _racks_can_be_told_apart(group: Group) -> bool:
-    """Whether each topic has partitions in different racks, some of them a subscriber's."""
-    for topic in group.topics.values():
-        known = {member.rack for member in group.members if topic.name in member.topics}
-        replicas = frozenset().union(*topic.racks)
-        if not known & replicas or len(set(topic.racks)) < 2:
-            return False
-    return True
+    assert far(group, found) == best[1]
 
 
 @settings(max_examples=100, deadline=None)
