@@ -14,7 +14,8 @@ SERVES_AGAIN_S = 5.0
 TOPIC, PARTITIONS = "load", 2
 SOME = 100
 """Records for each partition, before and after."""
-PAUSE_S = 2.0
+PAUSE_S = 8.0
+"""Longer than the session of a broker."""
 
 
 @pytest.fixture(params=["true", "false"], ids=["gateway-in-replica", "gateway-apart"])
@@ -30,6 +31,7 @@ def cluster(new_cluster: NewCluster, request: pytest.FixtureRequest) -> RayClust
 @pytest.mark.parametrize("role", [GATEWAY, REPLICA, BROKER, CONTROLLER])
 def test_a_killed_process(cluster: RayCluster, role: str, note: Note) -> None:
     create(cluster.bootstrap, TOPIC, PARTITIONS)
+    slow = slowness()
     with (
         Reader(cluster.bootstrap, TOPIC, PARTITIONS) as reader,
         Writer(cluster.bootstrap, TOPIC, PARTITIONS) as writer,
@@ -44,7 +46,6 @@ def test_a_killed_process(cluster: RayCluster, role: str, note: Note) -> None:
         writer.until_acknowledged(SOME)
         writer.finish()
         assert_nothing_lost(writer, reader)
-    slow = slowness()
     note("written_s", written_s)
     note("served_s", served_s)
     note("slowness", slow)

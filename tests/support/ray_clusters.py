@@ -51,7 +51,8 @@ def slowness() -> float:
     """How many times longer the start of a process takes here and now than on an idle machine.
 
     A restarted actor is such a process: where others take the processor's time, promises about
-    restarts are kept as much later as this says.
+    restarts are kept as much later as this says. It is measured before what it is to judge: what
+    that has left running must not excuse it.
     """
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import ray"], check=True)
