@@ -114,7 +114,8 @@ def check_ray_answers(address: str) -> None:
             EXIT_UNREACHABLE,
         ) from failure
     if not is_ray:
-        raise no_answer(address)
+        told = no_answer(address)
+        raise CommandFailed(told.message, told.hint, told.exit_code)
 
 
 def _is_encrypted() -> bool:
