@@ -75,6 +75,8 @@ class ConfigKey:
     """Values allowed beside the range, such as gzip's -1."""
     names_replicas: bool = False
     """Whether a LIST is `partition:broker` pairs or the literal `*`."""
+    counts_hosts: bool = False
+    """Whether a STRING is hosts with a count for each."""
     dynamic: bool = False
     """Whether a broker key can be changed while the broker runs."""
     synonyms: tuple[Synonym, ...] = ()

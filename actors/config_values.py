@@ -40,6 +40,8 @@ _HEXADECIMAL = re.compile(
 _UNWRITTEN = re.compile(r"([+-]?)(NaN|Infinity)[fFdD]?")
 _AROUND_ITEMS = " \t\n\x0b\f\r"
 _REPLICA = re.compile("([0-9]+:[0-9]+)?")
+_HOST = re.compile(r"[0-9a-zA-Z\-%._:\[\]]+")
+_COUNT = re.compile("[0-9]{1,9}")
 _SHOWN_MAX = 100
 _RANGES = {
     ConfigType.INT: (-(2**31), INT_MAX),
@@ -59,6 +61,8 @@ def parse(key: ConfigKey, text: str) -> Value:
         return tuple(dict.fromkeys(value)) if key.choices else value
     if key.choices and isinstance(value, str):
         return _choice(key, value)
+    if key.counts_hosts and isinstance(value, str):
+        host_counts(key, value)
     if isinstance(value, int | float) and not isinstance(value, bool):
         _check_range(key, value)
     return value
@@ -170,6 +174,21 @@ def _check_replicas(key: ConfigKey, items: tuple[str, ...]) -> None:
             f"{key.name} must be the literal '*' or a list of replicas in the following format: "
             "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
         )
+
+
+def host_counts(key: ConfigKey, text: str) -> dict[str, int]:
+    """Hosts, by name or address, and a count for each: `127.0.0.1:200,example.org:100`.
+
+    The last colon ends the host, which may be an IPv6 address.
+    """
+    counts = {}
+    for item in filter(None, _items(text)):
+        host, _, count = item.rpartition(":")
+        host, count = host.strip(_BLANKS), count.strip(_BLANKS)
+        if not _HOST.fullmatch(host) or not _COUNT.fullmatch(count):
+            raise _invalid(key, item, "Expected hosts with a count for each: host:count")
+        counts[host] = int(count)
+    return counts
 
 
 def _choice(key: ConfigKey, text: str) -> str:

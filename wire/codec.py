@@ -15,6 +15,9 @@ from raylog.wire.schema import Buffer, layout_of
 
 T = TypeVar("T")
 
+ANY_NUMBER = 1 << 62
+"""Of elements: what is decoded is our own, or as large as its bytes allow."""
+
 _decoders: dict[tuple[type, int], Decoder] = {}
 _encoders: dict[tuple[type, int], Encoder] = {}
 
@@ -29,16 +32,27 @@ def decode(cls: type[T], version: int, buf: Buffer, position: int = 0) -> T:
 
 def decode_from(cls: type[T], version: int, buf: Buffer, position: int) -> tuple[T, int]:
     """The message at `position` of `buf` and the position behind it."""
+    message, end, _ = decode_counted(cls, version, buf, position, ANY_NUMBER)
+    return message, end
+
+
+def decode_counted(
+    cls: type[T], version: int, buf: Buffer, position: int, elements_max: int
+) -> tuple[T, int, int]:
+    """The message at `position`, the position behind it, and how many elements its arrays have.
+
+    With more than `elements_max` of them TooManyElements is raised, before they are decoded.
+    """
     decoder = _decoders.get((cls, version)) or decoder_of(cls, version)
     view = buf if type(buf) is memoryview else memoryview(buf)
     try:
-        message, end = decoder(view, position)
+        message, end, left = decoder(view, position, elements_max)
     except (IndexError, struct.error):
         raise DecodeError(f"{cls.__name__} v{version}: cut off after {len(buf)} bytes") from None
     except UnicodeDecodeError as error:
         raise DecodeError(f"{cls.__name__} v{version}: {error}") from None
     assert type(message) is cls
-    return message, end
+    return message, end, elements_max - left
 
 
 def encode(message: object, version: int) -> bytes:

@@ -22,6 +22,10 @@ class DecodeError(Exception):
     """Bytes that are no message of the expected kind. Decoders raise this and nothing else."""
 
 
+class TooManyElements(DecodeError):
+    """A message whose arrays have more elements than its reader is ready to make objects of."""
+
+
 class EncodeError(Exception):
     """A message that cannot be written: a field the version lacks, or a value out of range."""
 

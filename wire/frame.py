@@ -27,6 +27,8 @@ _FLEXIBLE_FROM = {
     for key, known in VERSIONS.items()
 }
 _FRAME_BYTES_MAX = 0x7FFFFFFF
+HEADER_TAGS_MAX = 100
+"""Tagged fields of a header; none is defined yet."""
 
 
 class RequestHeader(NamedTuple):
@@ -116,7 +118,7 @@ _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
 
 def _skip_header_tags(buf: Buffer, position: int) -> int:
     try:
-        return skip_tags(buf, position + 1, buf[position])
+        return skip_tags(buf, position + 1, buf[position], HEADER_TAGS_MAX)[0]
     except IndexError:
         raise DecodeError(f"header cut off after {len(buf)} bytes") from None
 

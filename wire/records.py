@@ -85,7 +85,7 @@ TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 """Of a batch's attributes; properties of BatchHeader, where each call counts."""
 _CODECS = tuple(Codec)
-_REFUSED_NAMED = 10_000
+_REFUSED_NAMED = 1_000
 _REFUSED_SHOWN = 3  # in the text that goes with the whole batch, as Apache Kafka does
 
 
@@ -376,7 +376,7 @@ def refuse_records(
 
     INVALID_RECORD for null keys where the topic is compacted (`needs_keys`), INVALID_TIMESTAMP
     for times outside [`earliest_ms`, `latest_ms`], even beside null keys, as Apache Kafka answers.
-    The error names refused records in its `record_errors` (KIP-467), all that a usual batch has.
+    The error names refused records in its `record_errors` (KIP-467), as many as a usual batch has.
     """
     refused: list[tuple[int, str]] = []
     kind: type[KafkaError] = InvalidRecord

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.step import Asked
-from raylog.actors.runtime.base import ActorGone, LinkRequest, PeerLost, PeerTimeout
+from raylog.actors.runtime.base import (
+    ActorGone,
+    Buffer,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
 from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode_from
+from raylog.wire.codec import decode_counted
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
@@ -26,14 +33,18 @@ from raylog.wire.errors import (
     NotLeaderOrFollower,
     RecordListTooLarge,
     RequestTimedOut,
+    TooManyElements,
     UnknownLeaderEpoch,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
 from raylog.wire.frame import encode_response
+from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
 from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
+Reply = Callable[[Any], None]
+"""Answers a client's request with a response."""
 
 
 class RequestHead(NamedTuple):
@@ -47,30 +58,71 @@ class RequestHead(NamedTuple):
     """As Kafka tells it: `/127.0.0.1`."""
 
 
-def take_request(request: LinkRequest) -> tuple[Asked[Any], Callable[[Any], None]] | None:
-    """A client's request that a gateway has forwarded, and what answers it with a response.
+def take_request(
+    runtime: Runtime, request: LinkRequest, take: Callable[[Asked[Any], Reply], None]
+) -> None:
+    """Decode a client's request that a gateway has forwarded; `take` gets it and what answers it.
 
-    None if it cannot be read: then it has failed.
+    One that cannot be read fails. A large one is decoded beside the event loop, and its answer is
+    encoded there: the gateway lets no later request of the same client overtake it.
     """
     head = RequestHead(*request.header)
-    api_key = ApiKey(head.api_key)
-    message: Any
     try:
-        message, _ = decode_from(request_class(api_key), head.version, request.payload, 0)
+        taken = _decoded(request, head, LIGHT_ELEMENTS_MAX)
+    except TooManyElements:
+        runtime.start(_take_large(runtime, request, head, take), "a large request")
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
-        return None
+    else:
+        take(taken, lambda response: _answer(request, _frame(head, response)))
 
-    def reply(response: Any) -> None:
-        try:
-            frame = encode_response(api_key, head.version, head.correlation_id, response)
-        except EncodeError as failure:
-            log.exception("the answer to %s v%d cannot be written", api_key.name, head.version)
-            request.fail(UnknownServerError(str(failure)))
-        else:
-            request.reply(None, frame)
 
-    return Asked(0, message, head.version, head.client_id or "", head.client_host), reply
+def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> Asked[Any]:
+    message: Any
+    message, _, _ = decode_counted(
+        request_class(ApiKey(head.api_key)), head.version, request.payload, 0, elements_max
+    )
+    return Asked(0, message, head.version, head.client_id or "", head.client_host)
+
+
+def _frame(head: RequestHead, response: Any) -> Sequence[Buffer] | UnknownServerError:
+    """The answer's frame; the error to answer instead where it cannot be written."""
+    api_key = ApiKey(head.api_key)
+    try:
+        return encode_response(api_key, head.version, head.correlation_id, response)
+    except EncodeError as failure:
+        log.exception("the answer to %s v%d cannot be written", api_key.name, head.version)
+        return UnknownServerError(str(failure))
+
+
+def _answer(request: LinkRequest, frame: Sequence[Buffer] | UnknownServerError) -> None:
+    if isinstance(frame, UnknownServerError):
+        request.fail(frame)
+    else:
+        request.reply(None, frame)
+
+
+async def _take_large(
+    runtime: Runtime,
+    request: LinkRequest,
+    head: RequestHead,
+    take: Callable[[Asked[Any], Reply], None],
+) -> None:
+    try:
+        elements_max = limit_of(head.api_key).elements_max
+        taken = await runtime.run_blocking(_decoded, request, head, elements_max)
+    except DecodeError as failure:
+        request.fail(CorruptMessage(str(failure)))
+        return
+
+    async def answer(response: Any) -> None:
+        _answer(request, await runtime.run_blocking(_frame, head, response))
+
+    take(taken, lambda response: _start(runtime, answer(response)))
+
+
+def _start(runtime: Runtime, answer: Coroutine[Any, Any, None]) -> None:
+    runtime.start(answer, "a large answer")
 
 
 def coordinator_error(failure: Exception) -> KafkaError:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.gateway.acceptor import Acceptor
 from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.connections import Connections
@@ -22,6 +23,7 @@ from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessio
 from raylog.actors.gateway.handlers.table import FORWARDED, handler_of, served_versions
 from raylog.actors.gateway.lanes import Lanes
 from raylog.actors.gateway.maps import SegmentMaps
+from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.gateway.producer_ids import ProducerIds
 from raylog.actors.gateway.replica_selection import RACK_AWARE, SELECTOR_KEY
 from raylog.actors.gateway.rules import TopicRulesCache
@@ -33,13 +35,13 @@ from raylog.actors.replica.api import FETCH_END
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.actors.runtime.deadlines import Deadlines
 from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode_from
-from raylog.wire.errors import ErrorCode, UnsupportedVersion
+from raylog.wire.codec import decode_counted
+from raylog.wire.errors import DecodeError, ErrorCode, TooManyElements, UnsupportedVersion
 from raylog.wire.frame import decode_request_header
+from raylog.wire.limits import ELEMENT_BYTES, LIGHT_ELEMENTS_MAX, limit_of
 from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
-LISTEN_BACKLOG = 1024
 SESSION_ID_MAX = 2**31 - 1
 
 
@@ -67,6 +69,7 @@ class GatewayActor:
         self.cluster = ClusterView(runtime, broker_id)
         budget = descriptor_budget(open_files_max(), shared=host_of(name) != name)
         self.maps = SegmentMaps(budget.maps)
+        self.memory = RequestMemory(self.settings.number("queued.max.request.bytes"))
         self.fetch_sessions = FetchSessionCache(
             # As Kafka's cache, which consists of eight, each with its share of the slots.
             self.settings.number("max.incremental.fetch.session.cache.slots")
@@ -84,13 +87,15 @@ class GatewayActor:
         self.controller = ControllerClient(runtime, cluster_id, self.cluster)
         self.coordinators = CoordinatorLinks(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
+        self._decoding = asyncio.Lock()
+        """Of large requests, one at a time: what they swell to is there once."""
         self._name = name
         self._address = (host, port)
         self._routed = False
         self._listener: socket.socket | None = None
         """The port, until it is served."""
-        self._server: asyncio.AbstractServer | None = None
-        self._connections = Connections(runtime, self.rules.layers, budget.connections)
+        self._acceptor: Acceptor | None = None
+        self.connections = Connections(runtime, self.rules.layers, budget.connections, self.memory)
 
     async def start(self) -> None:
         """Hold the port. It is served once the metadata has this broker, unfenced, and its routes.
@@ -113,45 +118,46 @@ class GatewayActor:
             if size != -1:
                 listener.setsockopt(socket.SOL_SOCKET, option, size)
 
-    async def _serve_when_known(self) -> None:
+    def _serve_when_known(self) -> None:
         own = self.cluster.image.brokers.get(self.broker_id)
         if self._listener is None or own is None or own.fenced or not self._routed:
             return
         listener, self._listener = self._listener, None
         request_bytes_max = self.settings.number("socket.request.max.bytes")
-        self._server = await asyncio.get_running_loop().create_server(
+        self._acceptor = Acceptor(
+            self.runtime,
+            listener,
+            self.connections,
             lambda: ClientConnection(self, request_bytes_max),
-            sock=listener,
-            backlog=LISTEN_BACKLOG,
         )
 
     async def stop(self) -> None:
         """Stop listening, close every connection and link."""
         if self._listener is not None:
             self._listener.close()
-        if self._server is not None:
-            self._server.close()
-        for connection in self._connections:
+        if self._acceptor is not None:
+            self._acceptor.close()
+        for connection in self.connections:
             connection.close()
         self.coordinators.close()
         self.cluster.close()
 
     async def ping(self) -> dict[str, Any]:
         """Who is here: for adoption by a restarted Broker."""
-        return {"name": self._name, "pid": os.getpid(), "connections": len(self._connections)}
+        return {"name": self._name, "pid": os.getpid(), "connections": len(self.connections)}
 
     async def apply_metadata(
         self, from_offset: int, to_offset: int, records: list[Any], parts: Sequence[bytes] = ()
     ) -> None:
         """Take in metadata that the Broker pushes."""
         await self.cluster.apply_metadata(from_offset, to_offset, records, parts)
-        await self._serve_when_known()
+        self._serve_when_known()
 
     async def apply_routes(self, update: RouteUpdate) -> None:
         """Take in routes that the Broker pushes."""
         self.maps.forget(await self.cluster.apply_routes(update))
         self._routed = True
-        await self._serve_when_known()
+        self._serve_when_known()
 
     async def apply_coordinator(self, role: str, address: str | None) -> None:
         """Take in where a coordinator of this broker is now; None: nowhere."""
@@ -173,11 +179,11 @@ class GatewayActor:
 
     def connected(self, connection: ClientConnection) -> bool:
         """Whether a new connection may stay."""
-        return self._connections.admit(connection)
+        return self.connections.admit(connection)
 
     def disconnected(self, connection: ClientConnection) -> None:
         """Forget a connection."""
-        self._connections.remove(connection)
+        self.connections.remove(connection)
 
     def requested(self, connection: ClientConnection, slot: Slot, request: memoryview) -> None:
         """Decode one request and start its handler; raises DecodeError to close the connection."""
@@ -189,14 +195,44 @@ class GatewayActor:
         ):
             _unsupported(context)
             return
-        # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
-        message: object
         if api_key in FORWARDED:
-            message = request[body:]
-        else:
-            message, _ = decode_from(request_class(api_key), header.api_version, request, body)
+            self._begin(context, request[body:])
+            return
+        # Bytes behind the message are passed over as in Kafka: librdkafka's Metadata has some.
+        message_class: type[Any] = request_class(api_key)
         try:
-            answer = handler_of(api_key)(context, message)
+            message, _, _ = decode_counted(
+                message_class, header.api_version, request, body, LIGHT_ELEMENTS_MAX
+            )
+        except TooManyElements:
+            context.takes_long()
+            self.runtime.start(self._take_large(context, message_class, request[body:]), "decode")
+            return
+        self._begin(context, message)
+
+    async def _take_large(
+        self, context: RequestContext, message_class: type[Any], body: memoryview
+    ) -> None:
+        """Decode a large request beside the event loop, one at a time, and start its handler."""
+        limit = limit_of(context.header.api_key)
+        try:
+            async with self._decoding:
+                message, _, elements = await self.runtime.run_blocking(
+                    decode_counted, message_class, context.version, body, 0, limit.elements_max
+                )
+        except DecodeError as failure:
+            context.refuse(f"{context} cannot be read: {failure}")
+        else:
+            context.is_large = True
+            context.slot.grow(elements * ELEMENT_BYTES)
+            self._begin(context, message)
+        finally:
+            context.is_begun()
+
+    def _begin(self, context: RequestContext, message: object) -> None:
+        """Start a request's handler."""
+        try:
+            answer = handler_of(ApiKey(context.header.api_key))(context, message)
         except AssertionError as broken:
             self.runtime.start(_end_on(broken), str(context))
         except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
@@ -223,7 +259,8 @@ async def _finish(context: RequestContext, answer: Awaitable[Any]) -> None:
     except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
         context.fail(failure)
     else:
-        context.reply(response)
+        if response is not None:
+            context.reply(response)
 
 
 async def _end_on(broken: AssertionError) -> None:

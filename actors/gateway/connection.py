@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
+from raylog.actors.gateway.memory import owned_bytes
 from raylog.actors.gateway.refused_sequences import RefusedSequences
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
 from raylog.wire.errors import DecodeError
+from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
 if TYPE_CHECKING:
     from raylog.actors.gateway.actor import GatewayActor
@@ -20,17 +22,27 @@ log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
 PIPELINED_MAX = 1000
 PIPELINED_BYTES_MAX = 64 << 20
+SMALL_UNSENT_BYTES = 64 << 10
+"""So much of its answers a client may leave unread without being noticed."""
+UNSENT_BYTES_MAX = 4 << 20
+"""So much of its answers a client may leave unread before no more requests of it are taken."""
+READ_BYTES_WHEN_FULL = 4 << 10
+"""What a connection reads at once while there is no memory: it learns of that afterwards."""
+API_KEY_BYTES = 2
 
 
 class Slot:
-    """The place of one answer in the order of a connection's answers."""
+    """The place of one answer in the order of a connection's answers.
+
+    It ends by `fill`, or by `drop` where there will be no answer.
+    """
 
     __slots__ = ("_connection", "answer", "size")
 
     def __init__(self, connection: ClientConnection, size: int) -> None:
         self._connection = connection
         self.size = size
-        """Bytes of the request."""
+        """Bytes of memory that are held for it: the request, then the answer while it waits."""
         self.answer: Sequence[Buffer] | None = None
 
     def fill(self, answer: Sequence[Buffer]) -> None:
@@ -39,24 +51,44 @@ class Slot:
         self.answer = answer
         self._connection.filled(self)
 
+    def drop(self) -> None:
+        """Nobody will answer: the connection is to be closed, or closed already."""
+        self._connection.resize(self, 0)
+
+    def grow(self, count: int) -> None:
+        """Note that the request takes so many bytes more than it came with."""
+        self._connection.resize(self, self.size + count)
+
 
 class ClientConnection(asyncio.BufferedProtocol):
     """The protocol of one accepted socket.
 
-    Reading pauses while the client leaves answers unread or has too much unanswered.
+    Reading pauses while the client leaves answers unread or has too much unanswered, while a
+    large request of it is being begun, and while the process has no memory for requests.
     """
 
     def __init__(self, gateway: GatewayActor, request_bytes_max: int) -> None:
         self._gateway = gateway
+        self._memory = gateway.memory
         self._request_bytes_max = request_bytes_max
+        self._usual_bytes_max = min(request_bytes_max, USUAL_BYTES_MAX)
         self._buffer = ReceiveBuffer(CHUNK_BYTES)
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
-        self._paused_by_writes = False
+        """Of all slots."""
+        self._unsent = False
+        """Whether the system has not taken all answers."""
+        self._unsent_owned = 0
+        """Bytes of memory held for answers since it did."""
+        self._too_much_unsent = False
+        self._held = 0
+        self._taking = False
         self._paused = False
         self._finished = False
         self._transport: asyncio.Transport | None = None
         self._reads = 0
+        self.requests = 0
+        """Taken so far."""
         self.refused_sequences = RefusedSequences()
         self.peer = ""
         self.host = ""
@@ -69,14 +101,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         name = stream.get_extra_info("peername")
         self.peer = str(name)
         self.host = str(name[0]) if isinstance(name, tuple) else self.peer
-        stream.set_write_buffer_limits(high=4 << 20)
+        stream.set_write_buffer_limits(high=SMALL_UNSENT_BYTES, low=0)
         if not self._gateway.connected(self):
             stream.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection; answers that come later go nowhere."""
-        self._slots.clear()
+        """Forget the connection; answers that come later go nowhere.
+
+        Requests that are still being handled hold their memory until they are done.
+        """
+        slots, self._slots = self._slots, deque()
+        for slot in slots:
+            if slot.answer is not None:
+                self.resize(slot, 0)
+        self._memory.free(self._buffer.unread)
+        self._sent()
         self._buffer = ReceiveBuffer(0)  # collected late where answers are still on their way
+        self._memory.forget(self)
         self._gateway.disconnected(self)
 
     @property
@@ -85,93 +126,197 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._transport is None or self._transport.is_closing()
 
     @property
+    def unsent_bytes(self) -> int:
+        """Bytes of answers that the client has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
     def activity(self) -> tuple[int, int]:
         """Another value after anything was received, or taken by the client, since the last."""
-        unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
-        return self._reads, unsent
+        return self._reads, self.unsent_bytes
 
     @property
     def waits_for_answer(self) -> bool:
         """Whether a request is not answered yet."""
         return bool(self._slots)
 
+    @property
+    def has_part(self) -> bool:
+        """Whether the beginning of a request is here."""
+        return self._buffer.unread > 0
+
+    @property
+    def part_bytes(self) -> int:
+        """How much of a request is here that is not whole."""
+        return self._buffer.unread
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is read from the client, whatever it sends."""
+        return self._paused
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes in."""
-        return self._buffer.writable(4 + max(0, self._buffer.peek_length()))
+        room = self._buffer.writable(4 + max(0, self._buffer.peek_length()))
+        if self._memory.is_full and not self._memory.is_finishing(self):
+            return room[:READ_BYTES_WHEN_FULL]
+        return room
 
     def buffer_updated(self, nbytes: int) -> None:
         """Handle every request that is whole."""
-        buffer = self._buffer
-        buffer.received(nbytes)
+        self._buffer.received(nbytes)
+        self._memory.held += nbytes
         self._reads += 1
+        self._take_whole()
+
+    def _take_whole(self) -> None:
+        """Take the requests that are whole, unless they must wait for those before them."""
+        if self._taking:
+            return
+        buffer = self._buffer
+        self._taking = True
         try:
-            while (length := buffer.peek_length()) >= 0 and not self.is_closing:
-                if length > self._request_bytes_max:
-                    self._too_large(length)
+            while (length := buffer.peek_length()) >= 0 and not self._must_wait():
+                if length > self._usual_bytes_max and self._is_too_large(length):
                     break
                 if buffer.unread < 4 + length:
                     break
-                self._take(buffer.take(4 + length)[4:])
+                self._take(buffer.take(4 + length))
         except DecodeError as failure:
             self.give_up(str(failure))
+        finally:
+            self._taking = False
         self._regulate()
 
-    def _too_large(self, length: int) -> None:
-        self.give_up(
-            f"a request of {length} bytes: at most {self._request_bytes_max} are allowed "
-            "(socket.request.max.bytes)"
-        )
+    def _is_too_large(self, length: int) -> bool:
+        """Whether a request of that length is refused, which its first bytes tell."""
+        if length > self._request_bytes_max:
+            self.give_up(
+                f"a request of {length} bytes: at most {self._request_bytes_max} are allowed "
+                "(socket.request.max.bytes)"
+            )
+            return True
+        start = self._buffer.peek(4 + API_KEY_BYTES)
+        if start is None:
+            return False
+        api_key = int.from_bytes(start[4:], "big", signed=True)
+        bytes_max = limit_of(api_key).bytes_max
+        if length > bytes_max:
+            self.give_up(f"a request {api_key} of {length} bytes: at most {bytes_max} are allowed")
+            return True
+        return False
 
-    def _take(self, request: memoryview) -> None:
-        slot = Slot(self, len(request))
+    def _take(self, frame: memoryview) -> None:
+        slot = Slot(self, len(frame))
         self._slots.append(slot)
         self._pending_bytes += slot.size
-        self._gateway.requested(self, slot, request)
+        self.requests += 1
+        try:
+            self._gateway.requested(self, slot, frame[4:])
+        except DecodeError:
+            slot.drop()
+            raise
+
+    def resize(self, slot: Slot, size: int) -> None:
+        """Note how much memory is held for a slot from now on."""
+        less = slot.size - size
+        slot.size = size
+        self._pending_bytes -= less
+        self._memory.free(less)
 
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
         if not slots or slots[0] is not slot or self._transport is None:
+            assert slot.answer is not None
+            self.resize(slot, owned_bytes(slot.answer) if slots else 0)
             return
         out: list[Buffer] = []
+        freed = 0
         while slots and slots[0].answer is not None:
             done = slots.popleft()
             assert done.answer is not None
-            self._pending_bytes -= done.size
+            freed += done.size
+            done.size = 0
             out.extend(done.answer)
+        self._pending_bytes -= freed
         if out and not self._transport.is_closing():
             self._transport.writelines(out)
+            if self._unsent:
+                self._leaves_unread(out)
         if self._finished and not slots:
             self._transport.close()
+        self._memory.free(freed)
         if self._paused:
             self._regulate()
+
+    # ---- what the client does not read ----------------------------------------------------
+
+    def pause_writing(self) -> None:
+        """The system does not take all that was written: the client does not keep up."""
+        self._unsent = True
+        self._too_much_unsent = self.unsent_bytes > UNSENT_BYTES_MAX
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """All is sent."""
+        self._unsent = self._too_much_unsent = False
+        self._sent()
+        self._regulate()
+
+    def _leaves_unread(self, answer: Sequence[Buffer]) -> None:
+        owned = owned_bytes(answer)
+        self._unsent_owned += owned
+        self._memory.held += owned
+        self._too_much_unsent = self.unsent_bytes > UNSENT_BYTES_MAX
+        self._regulate()
+
+    def _sent(self) -> None:
+        owned, self._unsent_owned = self._unsent_owned, 0
+        self._memory.free(owned)
+
+    # ---- when to read ---------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Take no further request until `release`: one that takes long keeps its place."""
+        self._held += 1
+
+    def release(self) -> None:
+        """The request that was waited for has been begun."""
+        self._held -= 1
+        self._regulate()
+
+    def read_on(self) -> None:
+        """There is memory again."""
+        self._regulate()
 
     def eof_received(self) -> bool:
         """The client sends no more: it still gets its answers, then the connection closes."""
         self._finished = True
         return bool(self._slots)
 
-    def pause_writing(self) -> None:
-        """The client does not read: take no more requests of it."""
-        self._paused_by_writes = True
-        self._regulate()
-
-    def resume_writing(self) -> None:
-        """The client reads again."""
-        self._paused_by_writes = False
-        self._regulate()
-
-    def _regulate(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        pause = (
-            self._paused_by_writes
+    def _must_wait(self) -> bool:
+        """Whether requests that are here already have to wait."""
+        return (
+            self._held > 0
+            or self._too_much_unsent
             or len(self._slots) > PIPELINED_MAX
             or self._pending_bytes > PIPELINED_BYTES_MAX
+            or self.is_closing
         )
+
+    def _regulate(self) -> None:
+        """Read, or stop reading, as it is right by now."""
+        if self._taking or self._transport is None or self._transport.is_closing():
+            return
+        pause = self._must_wait() or not self._memory.may_read(self)
         if pause != self._paused:
             self._paused = pause
-            (self._transport.pause_reading if pause else self._transport.resume_reading)()
+            if pause:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+                self._take_whole()
 
     def give_up(self, why: str) -> None:
         """Close on a client that broke the protocol or cannot be answered."""

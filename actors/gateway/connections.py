@@ -1,52 +1,76 @@
 """A gateway's client connections: how many there may be, and how long they may be silent.
 
 Each gateway process counts its own: with `gateway.actors` above 1 a broker may have that many
-times `max.connections` and `max.connections.per.ip`.
+times `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`.
 """
 
 from __future__ import annotations
 
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from raylog.actors.config import BrokerConfigs
+from raylog.actors.config import BROKER_KEYS, BrokerConfigs
+from raylog.actors.config_values import host_counts
 from raylog.actors.gateway.connection import ClientConnection
+from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.runtime.base import Runtime, Timer
 
 log = logging.getLogger(__name__)
 LOOKS = 8
 """How often a connection is looked at within the time it may be silent."""
-LOOK_MS = (50, 30_000)
+LOOK_MS = (50, 10_000)
 """Least and most time between two looks."""
+PART_MS = 60_000
+"""So long the rest of a request may take, and longer where it comes fast enough."""
+PART_BYTES_A_MS = 4
+"""Which is about 4 KiB a second."""
+FINISHING_MS = 10_000
+FINISHING_BYTES_A_MS = 64
+"""The same for the one connection that may read though there is no memory: all others wait."""
+OVERRIDES_KEY = "max.connections.per.ip.overrides"
 
 
-class _Seen(NamedTuple):
+@dataclass(slots=True)
+class _Seen:
+    """When and how a connection was last seen to do something."""
+
     activity: tuple[int, ...]
     since_ms: float
-    """When it was first seen so."""
+    requests: int
+    """Taken, when its unfinished one was seen first."""
+    part_since_ms: float
 
 
 class Connections:
     """The open connections.
 
     Silence is noticed by one timer that looks at all of them, not by anything done per request: a
-    connection is closed between `connections.max.idle.ms` and an eighth (at most 30 s) later. A
-    client that waits for an answer is not silent.
+    connection is closed between `connections.max.idle.ms` and an eighth (at most 10 s) later. A
+    client that waits for an answer is not silent. Neither may a client rest within a request: that
+    takes memory, and others may wait for it.
     """
 
     def __init__(
-        self, runtime: Runtime, configs: Callable[[], BrokerConfigs], files_max: int
+        self,
+        runtime: Runtime,
+        configs: Callable[[], BrokerConfigs],
+        files_max: int,
+        memory: RequestMemory,
     ) -> None:
         self._runtime = runtime
         self._configs = configs
         self._files_max = files_max
+        self._memory = memory
         idle_ms = configs().settings.number("connections.max.idle.ms")
         self._idle_ms = idle_ms if idle_ms >= 0 else None
         self._seen: dict[ClientConnection, _Seen] = {}
         self._by_host: Counter[str] = Counter()
+        self._overrides = HostLimits(runtime)
         self._timer: Timer | None = None
+        self._on_room: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -55,12 +79,13 @@ class Connections:
         return iter(tuple(self._seen))
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Whether a new connection may stay."""
+        """Whether a connection that was accepted may stay."""
         refusal = self._refusal(connection.host)
         if refusal is not None:
             log.warning("refusing %s: %s", connection.peer, refusal)
             return False
-        self._seen[connection] = _Seen(connection.activity, self._runtime.monotonic_ms())
+        now_ms = self._runtime.monotonic_ms()
+        self._seen[connection] = _Seen(connection.activity, now_ms, connection.requests, now_ms)
         self._by_host[connection.host] += 1
         if self._timer is None:
             self._look_later()
@@ -76,38 +101,119 @@ class Connections:
         if not self._seen and self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        on_room, self._on_room = self._on_room, None
+        if on_room is not None:
+            on_room()
+
+    # ---- how many ------------------------------------------------------------------------
+
+    def has_room(self, coming: int, on_room: Callable[[], None]) -> bool:
+        """Whether there may be one more beside those that are `coming`.
+
+        If not, `on_room` is called when one is gone.
+        """
+        if len(self._seen) + coming < self._most():
+            return True
+        if self._on_room is None:
+            log.warning(
+                "%d connections are open, more are not accepted (max.connections, and the limit "
+                "of open files, ulimit -n)",
+                len(self._seen),
+            )
+        self._on_room = on_room
+        return False
+
+    def _most(self) -> int:
+        return min(int(self._configs().effective("max.connections") or 0), self._files_max)
 
     def _refusal(self, host: str) -> str | None:
         configs = self._configs()
-        connections_max = min(int(configs.effective("max.connections") or 0), self._files_max)
-        if len(self._seen) >= connections_max:
-            return (
-                f"{len(self._seen)} connections are open, more are not allowed by "
-                "max.connections and the limit of open files (ulimit -n)"
-            )
-        host_max = int(configs.effective("max.connections.per.ip") or 0)
-        if self._by_host[host] >= host_max:
+        most = self._overrides.of(host, configs.effective(OVERRIDES_KEY) or "")
+        if most is None:
+            most = int(configs.effective("max.connections.per.ip") or 0)
+        if self._by_host[host] >= most:
             return f"it has {self._by_host[host]} connections (max.connections.per.ip)"
         return None
+
+    def rate(self) -> int:
+        """Connections that may be accepted in a second."""
+        return int(self._configs().effective("max.connection.creation.rate") or 1)
 
     # ---- silence -------------------------------------------------------------------------
 
     def _look_later(self) -> None:
-        if self._idle_ms is None:
-            return
         least, most = LOOK_MS
-        pause_ms = min(max(self._idle_ms / LOOKS, least), most)
+        pause_ms = most if self._idle_ms is None else min(max(self._idle_ms / LOOKS, least), most)
         self._timer = self._runtime.call_later(pause_ms, self._look)
 
     def _look(self) -> None:
-        assert self._idle_ms is not None
         now_ms = self._runtime.monotonic_ms()
         for connection, seen in tuple(self._seen.items()):
-            activity = connection.activity
-            if activity != seen.activity or connection.waits_for_answer:
-                self._seen[connection] = _Seen(activity, now_ms)
-            elif now_ms - seen.since_ms >= self._idle_ms:
-                connection.give_up(
-                    f"nothing was sent for {self._idle_ms} ms (connections.max.idle.ms)"
-                )
+            why = self._rests(connection, seen, now_ms) or self._is_silent(connection, seen, now_ms)
+            if why is not None:
+                connection.give_up(why)
         self._look_later()
+
+    def _is_silent(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
+        activity = connection.activity
+        silent_ms = now_ms - seen.since_ms
+        if activity != seen.activity or connection.waits_for_answer:
+            seen.activity, seen.since_ms = activity, now_ms
+        elif self._idle_ms is not None and silent_ms >= self._idle_ms:
+            return f"nothing was sent for {self._idle_ms} ms (connections.max.idle.ms)"
+        elif self._memory.is_full and connection.unsent_bytes and silent_ms >= PART_MS:
+            return f"it has not read its answers for {PART_MS} ms, and there is no memory for more"
+        return None
+
+    def _rests(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
+        """Why a connection with a part of a request has taken too long for the rest."""
+        finishing = self._memory.is_finishing(connection)
+        if (
+            not connection.has_part
+            or connection.requests != seen.requests
+            or (connection.is_paused and not finishing)
+        ):
+            seen.requests, seen.part_since_ms = connection.requests, now_ms
+            return None
+        grace_ms, bytes_a_ms = PART_MS, PART_BYTES_A_MS
+        if finishing:
+            grace_ms, bytes_a_ms = FINISHING_MS, FINISHING_BYTES_A_MS
+        took_ms = now_ms - seen.part_since_ms
+        if took_ms < grace_ms + connection.part_bytes / bytes_a_ms:
+            return None
+        return f"{connection.part_bytes} bytes of a request came in {took_ms:.0f} ms, no more"
+
+
+class HostLimits:
+    """Limits of single hosts. Names are looked up in a thread, once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._text = ""
+        self._limits: dict[str, int] = {}
+
+    def of(self, host: str, text: str) -> int | None:
+        """The limit that a setting has for an address; None if it has none."""
+        if text != self._text:
+            self._text = text
+            self._limits = host_counts(BROKER_KEYS[OVERRIDES_KEY], text)
+            self._runtime.start(self._look_up(text), OVERRIDES_KEY)
+        return self._limits.get(host)
+
+    async def _look_up(self, text: str) -> None:
+        found = await self._runtime.run_blocking(_addresses, dict(self._limits))
+        if text == self._text:
+            self._limits = found
+
+
+def _addresses(limits: dict[str, int]) -> dict[str, int]:
+    """Limits by address. A host that nobody knows is said to be so and passed over."""
+    found: dict[str, int] = {}
+    for host, limit in limits.items():
+        try:
+            known = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except OSError as failure:
+            log.warning("%s: %s is not known: %s", OVERRIDES_KEY, host, failure)
+        else:
+            found.update({str(where[4][0]): limit for where in known})
+    return found

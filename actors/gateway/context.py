@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.failures import FORESEEN, error_code_of, message_of
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
     from raylog.actors.gateway.connection import ClientConnection, Slot
 
 log = logging.getLogger(__name__)
+TURN = 250
+"""Items of a request, such as partitions, that are handled before others have their turn."""
+LARGE_TURNS = 8
+"""An answer that took more is encoded beside the event loop."""
 
 
 class RequestContext:
     """One request on its way. It is answered once, by `reply`, `no_reply` or `refuse`."""
 
-    __slots__ = ("_connection", "_slot", "gateway", "header")
+    __slots__ = ("_connection", "gateway", "header", "is_large", "slot")
 
     def __init__(
         self,
@@ -34,8 +39,10 @@ class RequestContext:
     ) -> None:
         self.gateway = gateway
         self.header = header
+        self.slot = slot
+        self.is_large = False
+        """Whether its answer is too large to be encoded on the event loop."""
         self._connection = connection
-        self._slot = slot
 
     @property
     def version(self) -> int:
@@ -52,24 +59,88 @@ class RequestContext:
         """Whose request it is; fetch sessions and quotas hang on it."""
         return self._connection
 
+    # ---- requests that take long ----------------------------------------------------------
+
+    def takes_long(self) -> None:
+        """Have the connection's next requests wait until `is_begun`."""
+        self._connection.hold()
+
+    def is_begun(self) -> None:
+        """Nothing of the request's beginning is left that later ones must not overtake."""
+        self._connection.release()
+
+    def in_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
+        """Take all steps of handling a request, TURN items at a time, then be done.
+
+        A step yields how many items it was about. Others run between two turns, but no later
+        request of the same connection.
+        """
+        if _one_turn(steps):
+            done()
+        else:
+            self.takes_long()
+            self.gateway.runtime.start(self._other_turns(steps, done), str(self))
+
+    async def turns(self, steps: Iterator[int]) -> None:
+        """Take all steps in the same way, for handlers that are coroutines."""
+        if _one_turn(steps):
+            return
+        turns = 1
+        while True:
+            await self.gateway.runtime.sleep(0)
+            turns += 1
+            if _one_turn(steps):
+                break
+        self.is_large = self.is_large or turns > LARGE_TURNS
+
+    async def _other_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
+        try:
+            await self.gateway.runtime.sleep(0)
+            await self.turns(steps)
+            done()
+        except AssertionError:
+            raise
+        except Exception as failure:  # noqa: BLE001 - logged there; other clients go on
+            self.fail(failure)
+        finally:
+            self.is_begun()
+
+    # ---- answers --------------------------------------------------------------------------
+
     def reply(self, response: Any, version: int | None = None) -> None:
         """Answer in the request's version, or in `version`."""
-        header = self.header
         if version is None:
-            version = header.api_version
+            version = self.header.api_version
+        if self.is_large:
+            self.gateway.runtime.start(self._reply_aside(response, version), str(self))
+            return
         try:
-            answer = encode_response(
-                ApiKey(header.api_key), version, header.correlation_id, response
-            )
+            answer = self._encoded(response, version)
         except EncodeError:
-            log.exception("the answer to %s cannot be written", self)
-            self.refuse("internal error")
+            self._cannot_be_written()
         else:
-            self._slot.fill(answer)
+            self.slot.fill(answer)
+
+    def _encoded(self, response: Any, version: int) -> list[Buffer]:
+        header = self.header
+        return encode_response(ApiKey(header.api_key), version, header.correlation_id, response)
+
+    async def _reply_aside(self, response: Any, version: int) -> None:
+        """Answer with what takes long to encode."""
+        try:
+            answer = await self.gateway.runtime.run_blocking(self._encoded, response, version)
+        except EncodeError:
+            self._cannot_be_written()
+        else:
+            self.slot.fill(answer)
+
+    def _cannot_be_written(self) -> None:
+        log.exception("the answer to %s cannot be written", self)
+        self.refuse("internal error")
 
     def reply_frame(self, frame: Buffer) -> None:
         """Answer with a whole response frame that another actor has made."""
-        self._slot.fill((frame,))
+        self.slot.fill((frame,))
 
     def fail(self, failure: Exception) -> None:
         """Answer a failure of the whole request, or close where the answer has no place for one.
@@ -93,11 +164,22 @@ class RequestContext:
 
     def no_reply(self) -> None:
         """End a request that gets no answer (acks=0)."""
-        self._slot.fill(())
+        self.slot.fill(())
 
     def refuse(self, why: str) -> None:
         """Close the connection: the only way to say no to acks=0 and to unknown requests."""
         self._connection.give_up(why)
+        self.slot.drop()
+
+
+def _one_turn(steps: Iterator[int]) -> bool:
+    """Take steps about so many items; whether these were all."""
+    left = TURN
+    for items in steps:
+        left -= items
+        if left <= 0:
+            return False
+    return True
 
 
 def top_level_error(api_key: ApiKey, version: int, failure: Exception) -> Any | None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from raylog.actors.gateway.cluster import OpenRoute
@@ -86,15 +86,17 @@ class ClientFetchSession:
                 del self.links[route.link]
         return route
 
-    def rename_unwatched(self, image: MetadataImage) -> None:
+    def rename_unwatched(self, image: MetadataImage) -> Iterator[int]:
         """Put partitions that nobody watches under the id that their topic's name has by now.
 
         A client that speaks of names does not say again what it wants when the topic was created,
-        or created anew, after it first asked.
+        or created anew, after it first asked. Yields 1 for each, since there may be many.
         """
         if not self.by_names or len(self.routes) == len(self.interests):
             return
         for key in [key for key in self.interests if key not in self.routes]:
+            if key not in self.interests:
+                continue  # another request of the session was faster
             name = self.names[key]
             renamed = (topic_id_of(name, image), key[1])
             if renamed != key:
@@ -102,6 +104,7 @@ class ClientFetchSession:
                 self.interests.setdefault(renamed, interest)
                 self.names[renamed] = self.names.pop(key)
                 self.told.pop(key, None)
+            yield 1
 
     def is_news(self, part: FetchedPartition) -> bool:
         """Whether an incremental answer must name this partition; notes what is told."""

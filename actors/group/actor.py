@@ -158,9 +158,7 @@ class GroupCoordinatorActor:
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
             return
-        taken = take_request(request)
-        if taken is not None:
-            self._dispatch(*taken)
+        take_request(self._runtime, request, self._dispatch)
 
     def link_lost(self, peer: int) -> None:
         """A gateway is gone; members whose answers it would have carried ask again."""

@@ -436,8 +436,23 @@ class ReplicaActor:
         session.change(ask)
         self._watch(session_key, session, ask)
         session.parked = request
-        if session.collect(self._read) or not ask.wait:
+        self._look(session_key, session)
+
+    def _look(self, session_key: SessionKey, session: FetchSession) -> None:
+        """Look at what has news, and answer if that is worth it."""
+        if session.collect(self._read) or not (session.waits or session.has_more):
             self._answer(session_key, session)
+        elif session.has_more:
+            parked = session.parked
+            self._runtime.start(self._look_on(session_key, session, parked), "a large fetch")
+
+    async def _look_on(
+        self, session_key: SessionKey, session: FetchSession, parked: LinkRequest | None
+    ) -> None:
+        """Look at more of what has news when others have had their turn."""
+        await self._runtime.sleep(0)
+        if parked is not None and session.parked is parked:
+            self._look(session_key, session)
 
     def _watch(self, session_key: SessionKey, session: FetchSession, ask: FetchAsk) -> None:
         for topic_id, index in ask.forgotten:
@@ -474,6 +489,10 @@ class ReplicaActor:
         session_key = (request.peer, session_id)
         session = self._sessions.get(session_key)
         if session is not None:
+            session.waits = False
+            if session.has_more and not forget:
+                request.reply(None)  # it is answered as soon as all has been looked at
+                return
             if session.parked is not None:
                 session.answer()
             if forget or session.once:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.api import READ_COMMITTED, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import LinkRequest
 
+LOOKS_MAX = 250
+"""Partitions that are looked at in one go."""
 ReadPartition = Callable[[Interest, int, bool, int], FetchedPartition]
 """(interest, bytes at most, whether one batch may exceed them, isolation level)."""
 
@@ -29,12 +32,18 @@ class FetchSession:
     news: dict[PartitionKey, None] = field(default_factory=dict)
     """Partitions to look at, the longest waiting first."""
     parked: LinkRequest | None = None
+    waits: bool = False
+    """Whether that is to be answered only when it is worth it."""
     _isolation_level: int = 0
     _min_bytes: int = 0
     _max_bytes: int = 0
     _complete: bool = False
     _found: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
     _found_bytes: int = 0
+    _left_out: dict[PartitionKey, None] = field(default_factory=dict)
+    """What the bytes did not suffice for."""
+    has_more: bool = False
+    """Whether there are partitions with news that were not looked at for want of time."""
     _due: bool = False
     """Whether the answer waits for nothing more.
 
@@ -47,6 +56,7 @@ class FetchSession:
         self._min_bytes = ask.min_bytes
         self._max_bytes = ask.max_bytes
         self._complete = ask.complete
+        self.waits = ask.wait
         for topic_id, partition in ask.forgotten:
             self.interests.pop((topic_id, partition), None)
             self.news.pop((topic_id, partition), None)
@@ -58,22 +68,33 @@ class FetchSession:
             self.news[key] = None
 
     def collect(self, read: ReadPartition) -> bool:
-        """Read what has news, up to the bytes asked for; whether that is worth an answer now."""
-        for key in tuple(self.news):
+        """Read what has news, up to the bytes asked for; whether that is worth an answer now.
+
+        Looks at LOOKS_MAX partitions at most: `has_more` says whether others are left, to which
+        the next call goes on. A complete answer waits for all of them.
+        """
+        self.has_more = False
+        for looked, key in enumerate(tuple(islice(self.news, LOOKS_MAX + 1))):
             before = self._found.get(key)
             others = self._found_bytes - (0 if before is None else before.length)
             if others >= self._max_bytes and others > 0 and not self._complete:
+                break
+            if looked == LOOKS_MAX:
+                self.has_more = True
                 break
             interest = self.interests[key]
             room = min(interest.max_bytes, max(0, self._max_bytes - others))
             part = read(interest, room, others == 0, self._isolation_level)
             self._found[key] = part
             self._found_bytes = others + part.length
-            left_out = others > 0 and self._has_records(interest, part) and not part.length
-            if not left_out:
-                del self.news[key]  # else it is the first to be looked at for the next answer
+            del self.news[key]
+            if others > 0 and self._has_records(interest, part) and not part.length:
+                self._left_out[key] = None
+                self._due = True
             told_at_once = part.error_code != 0 or part.diverging is not None
-            self._due = self._due or left_out or told_at_once
+            self._due = self._due or told_at_once
+        if self.has_more and self._complete:
+            return False
         return self._due or self._found_bytes >= self._min_bytes
 
     def _has_records(self, interest: Interest, part: FetchedPartition) -> bool:
@@ -91,7 +112,10 @@ class FetchSession:
         parked, self.parked = self.parked, None
         found, self._found = self._found, {}
         self._found_bytes = 0
-        self._due = False
+        self._due = self.has_more = False
+        if self._left_out:
+            self.news = self._left_out | self.news  # the first to be looked at for the next answer
+            self._left_out = {}
         if not self.once:
             self.news.update(dict.fromkeys(key for key, part in found.items() if part.length))
         parked.reply(list(found.values()))

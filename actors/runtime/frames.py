@@ -110,6 +110,12 @@ class ReceiveBuffer:
             raise DecodeError(f"a frame of negative length {length}")
         return length
 
+    def peek(self, count: int) -> bytes | None:
+        """A copy of the next `count` unread bytes; None when they are not all there."""
+        if self._end - self._start < count:
+            return None
+        return bytes(self._view[self._start : self._start + count])
+
     def take(self, count: int) -> memoryview:
         """Hand out the next `count` unread bytes."""
         start = self._start

@@ -133,7 +133,7 @@ class TransactionCoordinatorActor:
         if request.kind == ADD_PARTITIONS:
             self._add_partitions(request)
         elif request.kind == TRANSACTION_REQUEST:
-            self._client_asks(request)
+            take_request(self._runtime, request, self._client_asks)
         else:
             request.fail(
                 InvalidRequest(f"a transaction coordinator does not answer {request.kind}")
@@ -150,11 +150,7 @@ class TransactionCoordinatorActor:
         for place, one in enumerate(asked):
             self._ask(one.transactional_id, Asked(0, one, 0, "", ""), together.part(place))
 
-    def _client_asks(self, request: LinkRequest) -> None:
-        taken = take_request(request)
-        if taken is None:
-            return
-        asked, reply = taken
+    def _client_asks(self, asked: Asked[Any], reply: Reply) -> None:
         message = asked.request
         match message:
             case ListTransactionsRequest():

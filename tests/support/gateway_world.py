@@ -18,6 +18,7 @@ from typing import Any
 
 from raylog.actors.gateway.actor import GatewayActor
 from raylog.actors.gateway.connection import ClientConnection
+from raylog.actors.gateway.connections import Connections
 from raylog.actors.metadata.records import (
     BrokerRegistered,
     PartitionCreated,
@@ -99,9 +100,11 @@ class FakeRuntime:
         heapq.heappush(self._timers, timer)
         return timer
 
-    def pending_timers(self) -> int:
-        """Timers that still would run."""
-        return sum(timer.callback is not None for timer in self._timers)
+    def pending_timers(self, *, looks: bool = False) -> int:
+        """Timers that still would run, with or without the one that `looks` at the connections."""
+        callbacks = [timer.callback for timer in self._timers if timer.callback is not None]
+        look = None if looks else Connections._look
+        return sum(getattr(one, "__func__", one) is not look for one in callbacks)
 
     async def advance(self, ms: float) -> None:
         """Move the clock, running timers in order and tasks in between."""
@@ -272,7 +275,7 @@ class FakeTransport:
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return self.host, 40_000
 
-    def set_write_buffer_limits(self, high: int) -> None:
+    def set_write_buffer_limits(self, high: int, low: int) -> None:
         assert high > 0
 
     def writelines(self, chunks: Sequence[Any]) -> None:

@@ -1,8 +1,10 @@
-"""Generates decoders: `(buf: memoryview, pos: int) -> (message, position behind it)`.
+"""Generates decoders: `(buf, pos, left) -> (message, position behind it, elements left)`.
 
 Reads past the end surface as IndexError or struct.error, bad text as UnicodeDecodeError; the
 caller turns them into DecodeError. Slices never raise, so every length is compared with the
-end first, and every count with the bytes its elements need at least.
+end first, and every count with the bytes its elements need at least. The elements of all arrays
+together, and unknown tagged fields, may be `left` at most: beyond that TooManyElements is raised
+before any object is made for the array at hand.
 """
 
 from collections.abc import Callable
@@ -16,12 +18,13 @@ from raylog.wire.codegen.primitives import (
     read_tag,
     read_uvarint,
     skip_tags,
+    too_many,
 )
 from raylog.wire.codegen.source import Source
 from raylog.wire.schema import STRING, Array, Field, Kind, layout_of
 
 _TEXT = {"string": 'str(buf[pos:stop], "utf-8")', "bytes": "bytes(buf[pos:stop])"}
-Decoder = Callable[[memoryview, int], tuple[object, int]]
+Decoder = Callable[[memoryview, int, int], tuple[object, int, int]]
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
@@ -29,8 +32,8 @@ def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
     source = _DecoderSource(version, flexible)
     source.line("end = len(buf)")
     source.read_struct(cls, 0)
-    source.line("return o0, pos")
-    return cast(Decoder, source.function("buf, pos", f"decode {cls.__name__} v{version}"))
+    source.line("return o0, pos, left")
+    return cast(Decoder, source.function("buf, pos, left", f"decode {cls.__name__} v{version}"))
 
 
 class _DecoderSource(Source):
@@ -133,6 +136,8 @@ class _DecoderSource(Source):
         if nullable:
             self.line(f"if n == -1: {target} = None")
         with self.block(f"{'elif' if nullable else 'if'} 0 <= n <= (end - pos) // {size}:"):
+            self.line(f"if n > left: {self.constant('too_many', too_many)}({path!r}, n)")
+            self.line("left -= n")
             self._read_elements(kind.element, target, path, level)
         self.line(f"else: {fail}")
 
@@ -157,7 +162,8 @@ class _DecoderSource(Source):
         """Read the tagged fields whose count is in `count`; unknown ones are skipped."""
         known = self.tagged(cls)
         if not known:
-            self.line(f"if count: pos = {self.constant('skip', skip_tags)}(buf, pos, count)")
+            skip = self.constant("skip", skip_tags)
+            self.line(f"if count: pos, left = {skip}(buf, pos, count, left)")
             return
         last = f"last{level}"
         with self.block("if count:"):
@@ -166,6 +172,8 @@ class _DecoderSource(Source):
             fail = self.constant("bad_length", bad_length)
             path = f"{cls.__name__} tags"
             self.line(f"if count > (end - pos) >> 1: {fail}({path!r}, count, end - pos)")
+            self.line(f"if count > left: {self.constant('too_many', too_many)}({path!r}, count)")
+            self.line("left -= count")
             with self.block("for _ in range(count):"):
                 tag = self.constant("read_tag", read_tag)
                 self.line(f"tag, pos, {last} = {tag}(buf, pos)")

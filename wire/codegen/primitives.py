@@ -4,7 +4,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import NoReturn
 
-from raylog.wire.errors import DecodeError, EncodeError
+from raylog.wire.errors import DecodeError, EncodeError, TooManyElements
 from raylog.wire.schema import Buffer
 
 STRING_BYTES_MAX = 0x7FFF
@@ -47,18 +47,23 @@ def read_tag(buf: Buffer, position: int) -> tuple[int, int, int]:
     return tag, position, position + size
 
 
-def skip_tags(buf: Buffer, position: int, count: int) -> int:
-    """Step over `count` tagged fields (of a newer peer, say); they are not kept."""
+def skip_tags(buf: Buffer, position: int, count: int, left: int) -> tuple[int, int]:
+    """Step over `count` tagged fields (of a newer peer, say); they are not kept.
+
+    Returns the position behind them and what is left of `left`, of which each takes one.
+    """
     end = len(buf)
     if count > 0x7F:
         count, position = read_uvarint(buf, position, count)
     if count > (end - position) >> 1:
         raise DecodeError(f"{count} tagged fields in {end - position} bytes")
+    if count > left:
+        too_many("tagged fields", count)
     for _ in range(count):
         _, _, position = read_tag(buf, position)
         if position > end:
             raise DecodeError("a tagged field runs past the end")
-    return position
+    return position, left - count
 
 
 def put_tag(out: bytearray, tag: int, value: bytearray) -> None:
@@ -71,6 +76,11 @@ def put_tag(out: bytearray, tag: int, value: bytearray) -> None:
 def bad_length(field: str, length: int, rest: int) -> NoReturn:
     """Refuse a length or count: negative, null where null is not allowed, or past the end."""
     raise DecodeError(f"{field}: length {length} with {rest} bytes left")
+
+
+def too_many(field: str, count: int) -> NoReturn:
+    """Refuse the elements of an array that would exceed what all arrays may have together."""
+    raise TooManyElements(f"{field}: {count} elements are more than there may be")
 
 
 def bad_uuid(field: str, value: bytes) -> NoReturn:

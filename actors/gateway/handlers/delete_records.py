@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raylog.actors.gateway.answers import PartitionAnswers, Question
 from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.context import RequestContext
@@ -20,16 +22,21 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> No
     """Have the leader of each partition do it; each succeeds or fails on its own."""
     response = DeleteRecordsResponse()
     answers = PartitionAnswers(context, response, request.timeout_ms)
-    for topic in request.topics:
-        answered = DeleteRecordsTopicResult(name=topic.name)
-        response.topics.append(answered)
-        for part in topic.partitions:
-            answer = DeleteRecordsPartitionResult(
-                partition_index=part.partition_index, low_watermark=-1
-            )
-            answered.partitions.append(answer)
-            _ask(context, answers, topic.name, part, answer)
-    answers.done()
+
+    def each() -> Iterator[int]:
+        for topic in request.topics:
+            answered = DeleteRecordsTopicResult(name=topic.name)
+            response.topics.append(answered)
+            yield 1
+            for part in topic.partitions:
+                answer = DeleteRecordsPartitionResult(
+                    partition_index=part.partition_index, low_watermark=-1
+                )
+                answered.partitions.append(answer)
+                _ask(context, answers, topic.name, part, answer)
+                yield 1
+
+    context.in_turns(each(), answers.done)
 
 
 def _ask(

@@ -7,6 +7,7 @@ settings and no effect.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from raylog.actors.config import (
@@ -41,18 +42,27 @@ _MALFORMED = (
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
 """What Apache Kafka says of a resource type that it does not know."""
+CONFIG_STEPS = 1
+"""What describing one setting counts for."""
 
 
-def describe_configs(
-    context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """Describe each resource as this broker sees it; each succeeds or fails on its own."""
-    return DescribeConfigsResponse(
-        results=[
-            attempt(partial(_result, context, request, asked), partial(_failed, asked))
-            for asked in request.resources
-        ]
-    )
+def describe_configs(context: RequestContext, request: DescribeConfigsRequest) -> None:
+    """Describe each resource as this broker sees it, once; each succeeds or fails on its own."""
+    response = DescribeConfigsResponse(results=[])
+
+    def each() -> Iterator[int]:
+        told = set()
+        for asked in request.resources:
+            keys = tuple(asked.configuration_keys or ())
+            what = (asked.resource_type, asked.resource_name, keys)
+            if what not in told:
+                told.add(what)
+                result = attempt(partial(_result, context, request, asked), partial(_failed, asked))
+                response.results.append(result)
+                yield CONFIG_STEPS * len(result.configs)
+            yield 1
+
+    context.in_turns(each(), partial(context.reply, response))
 
 
 def _failed(

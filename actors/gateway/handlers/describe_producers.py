@@ -5,6 +5,8 @@ Followers answer as well: a producer that only one replica remembers is what suc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.replica.api import PRODUCERS
@@ -21,14 +23,19 @@ def describe_producers(context: RequestContext, request: DescribeProducersReques
     """Ask the replica of each partition here; each succeeds or fails on its own."""
     response = DescribeProducersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
-    for topic in request.topics:
-        answered = TopicResponse(name=topic.name)
-        response.topics.append(answered)
-        for index in topic.partition_indexes:
-            answer = PartitionResponse(partition_index=index)
-            answered.partitions.append(answer)
-            _ask(context, answers, topic.name, answer)
-    answers.done()
+
+    def each() -> Iterator[int]:
+        for topic in request.topics:
+            answered = TopicResponse(name=topic.name)
+            response.topics.append(answered)
+            yield 1
+            for index in topic.partition_indexes:
+                answer = PartitionResponse(partition_index=index)
+                answered.partitions.append(answer)
+                _ask(context, answers, topic.name, answer)
+                yield 1
+
+    context.in_turns(each(), answers.done)
 
 
 def _ask(

@@ -5,6 +5,7 @@ Topics come sorted by name. The cursor says where the next page starts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from raylog.actors.controller.topics import check_name
@@ -31,27 +32,33 @@ LIMIT_KEY = "max.request.partition.size.limit"
 
 def describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | None:
     """Answer one page from this gateway's image of the cluster."""
-    return attempt(
-        partial(_page, context, request),
-        lambda code, _message: DescribeTopicPartitionsResponse(
+    try:
+        names = _names(context.gateway.cluster.image, request)
+    except InvalidRequest as refusal:
+        return DescribeTopicPartitionsResponse(
             topics=[
-                DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name)
+                DescribeTopicPartitionsResponseTopic(error_code=int(refusal.code), name=topic.name)
                 for topic in request.topics
             ]
-        ),
-    )
+        )
+    response = DescribeTopicPartitionsResponse()
+    page = _page(context, request, names, response)
+    context.in_turns(page, partial(context.reply, response))
+    return None
 
 
 def _page(
-    context: RequestContext, request: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+    context: RequestContext,
+    request: DescribeTopicPartitionsRequest,
+    names: list[str],
+    response: DescribeTopicPartitionsResponse,
+) -> Iterator[int]:
     image = context.gateway.cluster.image
     most = context.gateway.settings.number(LIMIT_KEY)
     room = max(1, min(most, request.response_partition_limit))
-    response = DescribeTopicPartitionsResponse()
-    for name in _names(image, request):
+    for name in names:
         if room == 0:
             response.next_cursor = Cursor(topic_name=name)
             break
@@ -65,7 +72,7 @@ def _page(
         if topic is not None and end < len(topic.partitions):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
-    return response
+        yield 1 + len(described.partitions)
 
 
 def _names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:

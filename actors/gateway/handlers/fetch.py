@@ -11,7 +11,7 @@ answers up to the high watermark that it knows.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -152,10 +152,15 @@ class _Fetch:
 
     def begin(self) -> None:
         """Tell the replicas what changed and ask them all."""
-        self._session.rename_unwatched(self._context.gateway.cluster.image)
-        self._forget()
-        self._take_in()
-        self._route_the_rest()
+        self._context.in_turns(self._changes_of_session(), self._ask_first)
+
+    def _changes_of_session(self) -> Iterator[int]:
+        yield from self._session.rename_unwatched(self._context.gateway.cluster.image)
+        yield from self._forget()
+        yield from self._take_in()
+        yield from self._route_the_rest()
+
+    def _ask_first(self) -> None:
         if not self._full:
             gateway = self._context.gateway
             gateway.fetch_sessions.used(self._session, gateway.runtime.monotonic_ms())
@@ -180,7 +185,7 @@ class _Fetch:
             return False
         return len(links) == 1 and self._request.max_wait_ms > 0
 
-    def _forget(self) -> None:
+    def _forget(self) -> Iterator[int]:
         for forgotten in self._request.forgotten_topics_data:
             topic_id = self._topic_id(forgotten.topic, forgotten.topic_id)
             for partition in forgotten.partitions:
@@ -190,13 +195,15 @@ class _Fetch:
                 route = self._session.unwatch(key)
                 if route is not None:
                     self._changes(route.link)[1].append(key)
+                yield 1
+            yield 1
 
     def _topic_id(self, name: str, topic_id: bytes) -> TopicId:
         if not self._session.by_names:
             return TopicId(topic_id)
         return topic_id_of(name, self._context.gateway.cluster.image)
 
-    def _take_in(self) -> None:
+    def _take_in(self) -> Iterator[int]:
         session = self._session
         for asked in self._request.topics:
             topic_id = self._topic_id(asked.topic, asked.topic_id)
@@ -205,14 +212,18 @@ class _Fetch:
                 session.interests[key] = _interest(topic_id, part, self._context.version)
                 session.names[key] = asked.topic
                 self._route(key)
+                yield 1
+            yield 1
 
-    def _route_the_rest(self) -> None:
+    def _route_the_rest(self) -> Iterator[int]:
         """Try again for partitions that nobody watches: new routes may be there by now."""
-        if self._full or len(self._session.routes) == len(self._session.interests):
+        session = self._session
+        if self._full or len(session.routes) == len(session.interests):
             return
-        for key in self._session.interests:
-            if key not in self._session.routes and key not in self._parts:
+        for key in tuple(session.interests):
+            if key in session.interests and key not in session.routes and key not in self._parts:
                 self._route(key)
+                yield 1
 
     def _route(self, key: PartitionKey) -> None:
         cluster = self._context.gateway.cluster
@@ -395,8 +406,12 @@ class _Fetch:
         if not self._session.session_id and not self._once:
             self._context.gateway.end_fetch_session(self._session)
         if self._context.client_gone:
+            self._context.no_reply()
             return
-        response = self._response()
+        response = FetchResponse(session_id=self._session.session_id)
+        self._context.in_turns(self._tell(response), partial(self._reply, response))
+
+    def _reply(self, response: FetchResponse) -> None:
         if self._late:
             self._context.gateway.runtime.start(self._reply_later(response), "late records")
         else:
@@ -418,10 +433,10 @@ class _Fetch:
                 late.fail(failure)
         if not intercepted:  # clients ask again at once, and plug-ins would have to fail as often
             await runtime.sleep(min(self._request.max_wait_ms, FAILED_PAUSE_MS) / 1000)
-        if not self._context.client_gone:
-            self._context.reply(response)
+        self._context.reply(response)
 
-    def _response(self) -> FetchResponse:
+    def _tell(self, response: FetchResponse) -> Iterator[int]:
+        """Fill in the answer."""
         session = self._session
         answered: dict[tuple[str, TopicId], list[PartitionData]] = {}
         hints: list[LeaderIdAndEpoch | None] = []
@@ -440,15 +455,13 @@ class _Fetch:
             hints.append(data.current_leader)
             room -= part.length
             answered.setdefault((session.names[key], key[0]), []).append(data)
+            yield 1
         session.left_out = tuple(left_out)
-        return FetchResponse(
-            session_id=session.session_id,
-            responses=[
-                FetchableTopicResponse(topic=name, topic_id=_wire_id(topic_id), partitions=parts)
-                for (name, topic_id), parts in answered.items()
-            ],
-            node_endpoints=self._endpoints(hints),
-        )
+        response.responses = [
+            FetchableTopicResponse(topic=name, topic_id=_wire_id(topic_id), partitions=parts)
+            for (name, topic_id), parts in answered.items()
+        ]
+        response.node_endpoints = self._endpoints(hints)
 
     def _endpoints(self, hints: list[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
         if self._context.version < ENDPOINTS_SINCE:

@@ -10,7 +10,7 @@ Left out: share groups are coordinated by nobody, COORDINATOR_NOT_AVAILABLE.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from raylog.actors.gateway.answers import attempt
@@ -44,7 +44,7 @@ async def find_coordinator(
     role = _ROLES.get(request.key_type)
     if role is not None and image.topic(TOPICS[role]) is None:
         await create_internal(gateway, TOPICS[role], START_TIMEOUT_MS)
-    response = _answer(context, request)
+    response = await _answer(context, request)
     found = response.coordinators if context.version >= SEVERAL_SINCE else [response]
     if role is not None and _names(found, gateway.cluster.broker_id):
         links = gateway.coordinators
@@ -62,13 +62,19 @@ def _names(found: Sequence[Coordinator | FindCoordinatorResponse], broker_id: in
     return any(not one.error_code and one.node_id == broker_id for one in found)
 
 
-def _answer(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def _answer(
+    context: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     if context.version >= SEVERAL_SINCE:
-        return FindCoordinatorResponse(
-            coordinators=[
-                _found(context, key, request.key_type) for key in request.coordinator_keys
-            ]
-        )
+        response = FindCoordinatorResponse(coordinators=[])
+
+        def each() -> Iterator[int]:
+            for key in request.coordinator_keys:
+                response.coordinators.append(_found(context, key, request.key_type))
+                yield 1
+
+        await context.turns(each())
+        return response
     found = _found(context, request.key, request.key_type)
     return FindCoordinatorResponse(
         error_code=found.error_code,

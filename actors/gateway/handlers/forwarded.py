@@ -12,6 +12,7 @@ body is decoded here only if there is no coordinator to answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
@@ -26,15 +27,17 @@ from raylog.actors.transaction import api as transaction_api
 from raylog.actors.transaction import describing
 from raylog.actors.transaction import failures as transaction_failures
 from raylog.wire.api import ApiKey
-from raylog.wire.codec import decode_from
+from raylog.wire.codec import decode_counted
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
+    DecodeError,
     InvalidRequest,
     KafkaError,
     NotCoordinator,
     UnsupportedVersion,
 )
+from raylog.wire.limits import limit_of
 from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -50,6 +53,8 @@ from raylog.wire.messages.registry import request_class
 
 _CONSUMER_PROTOCOL = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 """What is served only where `group.version` is 1 (KIP-848)."""
+LARGE_BODY_BYTES = 16 << 10
+"""A coordinator may handle what is longer in parts: later requests must not overtake them."""
 
 
 class _Way(NamedTuple):
@@ -81,20 +86,29 @@ def forward(context: RequestContext, role: str, body: Buffer) -> None:
     """Pass a request's body on."""
     link = context.gateway.coordinators.link(role)
     header = context.header
+    takes_long = len(body) > LARGE_BODY_BYTES
+    if takes_long:
+        context.takes_long()
+        context.is_large = True
     if link is None:
-        context.reply(_absent(context, role, _decoded(context, body)))
+        _reply_to(context, body, partial(_absent, context, role))
         return
 
     def answered(_: Any, frame: memoryview) -> None:
+        if takes_long:
+            context.is_begun()
         context.reply_frame(frame)
 
     def lost(failure: Exception) -> None:
         if isinstance(failure, CorruptMessage):
             context.refuse(f"{context} cannot be read: {failure}")
-        else:
-            request = _decoded(context, body)
-            failed = _WAYS[role].failed
-            context.reply(failed(request, context.version, _shown(request, failure)))
+            return
+        failed = _WAYS[role].failed
+        _reply_to(
+            context,
+            body,
+            lambda request: failed(request, context.version, _shown(request, failure)),
+        )
 
     head = RequestHead(
         int(header.api_key),
@@ -116,6 +130,26 @@ def _shown(request: Any, failure: Exception) -> KafkaError:
     if lists and isinstance(shown, NotCoordinator):
         return CoordinatorNotAvailable(str(failure))
     return shown
+
+
+def _reply_to(context: RequestContext, body: Buffer, answer: Callable[[Any], Any]) -> None:
+    """Reply without a coordinator; to a large request, which holds its connection, by a thread."""
+    if not context.is_large:
+        context.reply(answer(_decoded(context, body)))
+        return
+
+    async def reply() -> None:
+        try:
+            made = await context.gateway.runtime.run_blocking(
+                lambda: answer(_decoded(context, body))
+            )
+        except DecodeError as failure:
+            context.refuse(f"{context} cannot be read: {failure}")
+        else:
+            context.reply(made)
+        context.is_begun()
+
+    context.gateway.runtime.start(reply(), str(context))
 
 
 def _absent(context: RequestContext, role: str, request: Any) -> Any:
@@ -169,5 +203,6 @@ def _not_described(context: RequestContext, transactional_id: str) -> Transactio
 def _decoded(context: RequestContext, body: Buffer) -> Any:
     api_key = ApiKey(context.header.api_key)
     request: Any
-    request, _ = decode_from(request_class(api_key), context.version, body, 0)
+    elements_max = limit_of(api_key).elements_max
+    request, _, _ = decode_counted(request_class(api_key), context.version, body, 0, elements_max)
     return request

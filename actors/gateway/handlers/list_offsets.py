@@ -9,6 +9,7 @@ and v9 what is local and what is tiered (KIP-405, KIP-1005), v11 what waits for 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
@@ -42,16 +43,21 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
     answers = PartitionAnswers(
         context, response, request.timeout_ms or REPLICA_TIMEOUT_MS, _BEFORE if old else None
     )
-    for topic in request.topics:
-        mentions = Counter(part.partition_index for part in topic.partitions)
-        asked = {part.partition_index: part for part in topic.partitions}
-        answered = ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(answered)
-        for index, part in asked.items():
-            answer = ListOffsetsPartitionResponse(partition_index=index)
-            answered.partitions.append(answer)
-            _ask(context, answers, request, topic.name, part, answer, once=mentions[index] == 1)
-    answers.done()
+
+    def each() -> Iterator[int]:
+        for topic in request.topics:
+            mentions = Counter(part.partition_index for part in topic.partitions)
+            asked = {part.partition_index: part for part in topic.partitions}
+            answered = ListOffsetsTopicResponse(name=topic.name)
+            response.topics.append(answered)
+            yield 1
+            for index, part in asked.items():
+                answer = ListOffsetsPartitionResponse(partition_index=index)
+                answered.partitions.append(answer)
+                _ask(context, answers, request, topic.name, part, answer, once=mentions[index] == 1)
+                yield 1
+
+    context.in_turns(each(), answers.done)
 
 
 def _ask(

@@ -10,6 +10,7 @@ Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is nev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -41,15 +42,21 @@ TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 
 
-def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+def metadata(context: RequestContext, request: MetadataRequest) -> MetadataResponse | None:
     """Answer from this gateway's image of the cluster; have missing topics created."""
     missing = _to_create(context, request)
     if missing:
         context.gateway.missing_topics.create(missing)
-    return attempt(partial(_described, context, request), partial(_failed, request))
+    try:
+        _check(request.topics or [], context.version)
+    except InvalidRequest as refusal:
+        return _failed(request, int(refusal.code))
+    response = _described(context, request)
+    context.in_turns(_topics(context, request, response.topics), partial(context.reply, response))
+    return None
 
 
-def _failed(request: MetadataRequest, code: int, _message: str | None) -> MetadataResponse:
+def _failed(request: MetadataRequest, code: int) -> MetadataResponse:
     return MetadataResponse(
         topics=[
             MetadataResponseTopic(error_code=code, name=asked.name or "", topic_id=asked.topic_id)
@@ -87,13 +94,9 @@ def _name_error(name: str) -> ErrorCode:
 
 
 def _described(context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+    """The answer without its topics."""
     cluster = context.gateway.cluster
     image = cluster.image
-    topics = _topics(context, request)
-    if request.include_topic_authorized_operations:
-        topics = [_with_operations(topic) for topic in topics]
-    if context.version == 0:
-        topics = [_without_offline(topic) for topic in topics]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
@@ -103,25 +106,40 @@ def _described(context: RequestContext, request: MetadataRequest) -> MetadataRes
         ],
         cluster_id=context.gateway.cluster_id,
         controller_id=controller_id(image, cluster.broker_id),
-        topics=topics,
+        topics=[],
         cluster_authorized_operations=CLUSTER_OPERATIONS
         if request.include_cluster_authorized_operations
         else INT32_MIN,
     )
 
 
-def _topics(context: RequestContext, request: MetadataRequest) -> list[MetadataResponseTopic]:
+def _topics(
+    context: RequestContext, request: MetadataRequest, answered: list[MetadataResponseTopic]
+) -> Iterator[int]:
+    """Gather the topics asked for, in the form asked for."""
+    for topic in _found(context, request):
+        if request.include_topic_authorized_operations:
+            topic = _with_operations(topic)
+        if context.version == 0:
+            topic = _without_offline(topic)
+        answered.append(topic)
+        yield 1 + len(topic.partitions)
+
+
+def _found(context: RequestContext, request: MetadataRequest) -> Iterator[MetadataResponseTopic]:
     """The topics asked for, each once, sorted by name; by id only, if any id is given."""
     gateway = context.gateway
     image = gateway.cluster.image
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
-        return [gateway.topic_metadata.of(image, topic) for _, topic in _sorted_topics(image)]
-    _check(asked, context.version)
+        for _, topic in _sorted_topics(image):
+            yield gateway.topic_metadata.of(image, topic)
+        return
     ids = {TopicId(one.topic_id) for one in asked if one.topic_id != ZERO_UUID}
-    if ids:
-        return [_by_id(context, topic_id) for topic_id in sorted(ids, key=partial(_name, image))]
-    return [_by_name(context, name) for name in sorted({one.name or "" for one in asked})]
+    for topic_id in sorted(ids, key=partial(_name, image)):
+        yield _by_id(context, topic_id)
+    for name in () if ids else sorted({one.name or "" for one in asked}):
+        yield _by_name(context, name)
 
 
 def _sorted_topics(image: MetadataImage) -> list[tuple[str, Topic]]:

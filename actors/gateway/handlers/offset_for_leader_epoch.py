@@ -6,6 +6,8 @@ Followers do not ask here: replicas ask one another over links.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.replica.api import EPOCH_END
@@ -22,14 +24,19 @@ def offset_for_leader_epoch(context: RequestContext, request: OffsetForLeaderEpo
     """Ask the leader of each partition; each succeeds or fails on its own."""
     response = OffsetForLeaderEpochResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
-    for topic in request.topics:
-        answered = OffsetForLeaderTopicResult(topic=topic.topic)
-        response.topics.append(answered)
-        for part in topic.partitions:
-            answer = EpochEndOffset(partition=part.partition)
-            answered.partitions.append(answer)
-            _ask(context, answers, topic.topic, part, answer)
-    answers.done()
+
+    def each() -> Iterator[int]:
+        for topic in request.topics:
+            answered = OffsetForLeaderTopicResult(topic=topic.topic)
+            response.topics.append(answered)
+            yield 1
+            for part in topic.partitions:
+                answer = EpochEndOffset(partition=part.partition)
+                answered.partitions.append(answer)
+                _ask(context, answers, topic.topic, part, answer)
+                yield 1
+
+    context.in_turns(each(), answers.done)
 
 
 def _ask(

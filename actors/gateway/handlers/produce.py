@@ -7,6 +7,7 @@ whether a batch belongs to a transaction (KIP-890): v12 has leaders add their pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,10 @@ ACKS = (-1, 0, 1)
 ANY_EPOCH = -1
 """Whoever leads takes it. Epochs are no business of Produce: clients know no way on from an error
 about them. One batch refused while the gateway is behind, and the next not, parts a sequence."""
+PARTS_MAX = 250
+"""Batches of one request to a replica process, which handles it in one go."""
+RECORD_ERRORS_MAX = 1_000
+"""Refused records that one answer names (KIP-467); Apache Kafka names all."""
 DEADLINE_GRACE_MS = 5_000
 """Beyond the client's own timeout, for a replica that hangs."""
 
@@ -103,7 +108,9 @@ class _Produce:
         "_acks",
         "_context",
         "_due",
+        "_errors_left",
         "_failed",
+        "_full",
         "_left",
         "_now_ms",
         "_patience",
@@ -128,29 +135,38 @@ class _Produce:
         self._failed: list[str] = []
         self._response = ProduceResponse(responses=[])
         self._sends: dict[Link, _Send] = {}
+        self._full: tuple[tuple[Link, _Send], ...] = ()
+        """Those that take no more batches."""
+        self._errors_left = RECORD_ERRORS_MAX
         self._timeout_ms = request.timeout_ms
         self._due = context.gateway.deadlines.add(self, self._timeout_ms + DEADLINE_GRACE_MS)
 
     def begin(self, topics: list[TopicProduceData]) -> None:
         """Send everything on its way; the answer follows when all of it is settled."""
+        self._context.in_turns(self._steps(topics), self.one_done)
+
+    def _steps(self, topics: list[TopicProduceData]) -> Iterator[int]:
+        """Look at everything before anything is sent: the request may be refused as a whole."""
         for data in topics:
-            self._topic(data)
+            yield from self._topic(data)
         if self._refusal is None:
-            self._send()
+            yield from self._send()
         else:
             self._refuse_all(self._refusal)
-        self.one_done()
 
-    def _send(self) -> None:
-        sends, self._sends = self._sends, {}
+    def _send(self) -> Iterator[int]:
+        """Have replicas write what is gathered, and yield how many batches each request has."""
+        sends, self._sends = [*self._full, *self._sends.items()], {}
+        self._full = ()
         self._left += len(sends)
-        for link, send in sends.items():
+        for link, send in sends:
             header: tuple[object, ...] = (self._acks, self._timeout_ms, send.parts)
             kind = PRODUCE
             if self._producer is not None:
                 kind = PRODUCE_IN_TRANSACTION
                 header = (*header, self._transaction())
             link.request(kind, header, send.batches, send.answered, send.failed)
+            yield len(send.parts)
 
     def _transaction(self) -> TransactionalWrite:
         assert self._transactional_id is not None, "transactional batches without it are refused"
@@ -164,6 +180,7 @@ class _Produce:
     def _refuse_all(self, refusal: KafkaError) -> None:
         """Nothing of the request is written."""
         self._sends.clear()
+        self._full = ()
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 self.fail(answer, refusal)
@@ -184,7 +201,7 @@ class _Produce:
             )
         self._producer = producer
 
-    def _topic(self, data: TopicProduceData) -> None:
+    def _topic(self, data: TopicProduceData) -> Iterator[int]:
         answers: list[PartitionProduceResponse] = []
         self._response.responses.append(
             TopicProduceResponse(
@@ -207,6 +224,8 @@ class _Produce:
                 self._partition(topic, part, answer)
             except KafkaError as failure:
                 self.fail(answer, failure)
+            yield 1
+        yield 1
 
     def _partition(
         self, topic: Topic, part: PartitionProduceData, answer: PartitionProduceResponse
@@ -245,7 +264,9 @@ class _Produce:
     ) -> None:
         """Have a batch sent with the others."""
         send = self._sends.get(route.link)
-        if send is None:
+        if send is None or len(send.parts) >= PARTS_MAX:
+            if send is not None:
+                self._full = (*self._full, (route.link, send))
             send = self._sends[route.link] = _Send(self)
         refused = self._context.connection.refused_sequences
         before = refused.before(sequence) if refused and sequence is not None else NO_SEQUENCE
@@ -278,7 +299,8 @@ class _Produce:
                 failed(failure)
                 return
             self._add(topic, route, stored, answer, sequence)
-            self._send()
+            for _ in self._send():
+                pass
             self.one_done()
 
         def failed(failure: Exception) -> None:
@@ -315,8 +337,9 @@ class _Produce:
         if isinstance(failure, KafkaError) and failure.record_errors:
             answer.record_errors = [
                 BatchIndexAndErrorMessage(batch_index=position, batch_index_error_message=why)
-                for position, why in failure.record_errors
+                for position, why in failure.record_errors[: self._errors_left]
             ]
+            self._errors_left -= len(answer.record_errors)
         self._failed.append(str(failure))
 
     def written(self, sequence: Sequence | None) -> None:

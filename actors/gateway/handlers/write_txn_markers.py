@@ -8,6 +8,7 @@ no replica here is unknown, as in Kafka, whoever leads it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
@@ -45,18 +46,24 @@ def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) 
     """Ask the leader of each partition; each succeeds or fails on its own."""
     response = WriteTxnMarkersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS, NOT_LED)
-    for marker in request.markers:
-        outcome = WritableTxnMarkerResult(producer_id=marker.producer_id)
-        response.markers.append(outcome)
-        for topic in marker.topics:
-            answered = WritableTxnMarkerTopicResult(name=topic.name)
-            outcome.topics.append(answered)
-            for index in topic.partition_indexes:
-                answer = WritableTxnMarkerPartitionResult(partition_index=index)
-                answered.partitions.append(answer)
-                one = _One(context, marker, topic.name, answer)
-                answers.ask(answer, one.question, one.taken)
-    answers.done()
+
+    def each() -> Iterator[int]:
+        for marker in request.markers:
+            outcome = WritableTxnMarkerResult(producer_id=marker.producer_id)
+            response.markers.append(outcome)
+            yield 1
+            for topic in marker.topics:
+                answered = WritableTxnMarkerTopicResult(name=topic.name)
+                outcome.topics.append(answered)
+                yield 1
+                for index in topic.partition_indexes:
+                    answer = WritableTxnMarkerPartitionResult(partition_index=index)
+                    answered.partitions.append(answer)
+                    one = _One(context, marker, topic.name, answer)
+                    answers.ask(answer, one.question, one.taken)
+                    yield 1
+
+    context.in_turns(each(), answers.done)
 
 
 class _One(NamedTuple):

@@ -6,6 +6,8 @@ import pytest
 
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import PRODUCE, ProduceAnswer
+from raylog.wire.api import ApiKey
+from raylog.wire.frame import encode_request
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import World, run, settle, topic_id
@@ -13,6 +15,7 @@ from tests.support.producing import produce
 
 T = topic_id("t")
 BATCH = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
+REQUEST = b"".join(encode_request(ApiKey.API_VERSIONS, 0, 7, "c", ApiVersionsRequest()))
 IDLE_MS = 8_000  # so the gateway looks every second
 
 
@@ -40,11 +43,36 @@ def test_limits_may_change_while_the_broker_runs() -> None:
         assert world.client("10.0.0.1").transport.closed
         await world.apply(ConfigChanged(4, "1", "max.connections.per.ip", "2"))
         assert not world.client("10.0.0.1").transport.closed
+        assert world.gateway.connections.has_room(0, lambda: None)
         await world.apply(ConfigChanged(4, "", "max.connections", "2"))
-        assert world.client("10.0.0.2").transport.closed
+        assert not world.gateway.connections.has_room(0, lambda: None)
         assert (await world.gateway.ping())["connections"] == 2
 
     run(scenario)
+
+
+def test_some_addresses_may_have_limits_of_their_own() -> None:
+    async def scenario(world: World) -> None:
+        def admitted(host: str, count: int) -> int:
+            clients = [world.client(host) for _ in range(count)]
+            return sum(not one.transport.closed for one in clients)
+
+        assert admitted("10.0.0.1", 5) == 3
+        assert admitted("10.0.0.2", 5) == 1
+        assert admitted("2001:db8::1", 5) == 2
+        await settle()
+        assert admitted("127.0.0.1", 5) == 4, "of localhost"
+        await world.apply(
+            ConfigChanged(4, "", "max.connections.per.ip.overrides", "10.0.0.2:2, nobody.invalid:7")
+        )
+        assert admitted("10.0.0.2", 5) == 1, "one beside the one that is open"
+        assert admitted("10.0.0.3", 5) == 1
+
+    run(
+        scenario,
+        max_connections_per_ip="1",
+        max_connections_per_ip_overrides="10.0.0.1:3,2001:db8::1:2, localhost:4",
+    )
 
 
 # ---- how long --------------------------------------------------------------------------------
@@ -95,14 +123,14 @@ def test_one_that_waits_for_an_answer_or_takes_its_time_to_read_stays() -> None:
 
 def test_without_connections_there_is_no_timer_and_with_many_there_is_one() -> None:
     async def scenario(world: World) -> None:
-        assert world.runtime.pending_timers() == 0
+        assert world.runtime.pending_timers(looks=True) == 0
         clients = [world.client() for _ in range(3)]
         for client in clients:
             await client.ask(ApiVersionsRequest(), 0)
-        assert world.runtime.pending_timers() == 1
+        assert world.runtime.pending_timers(looks=True) == 1
         for client in clients:
             client.connection.connection_lost(None)
-        assert world.runtime.pending_timers() == 0
+        assert world.runtime.pending_timers(looks=True) == 0
 
     run(scenario, connections_max_idle_ms=str(IDLE_MS))
 
@@ -110,9 +138,44 @@ def test_without_connections_there_is_no_timer_and_with_many_there_is_one() -> N
 def test_minus_one_is_for_ever() -> None:
     async def scenario(world: World) -> None:
         client = world.client()
-        assert world.runtime.pending_timers() == 0
-        await world.runtime.advance(10**9)
+        await world.runtime.advance(10**7)
         await settle()
         assert not client.transport.closed
 
     run(scenario, connections_max_idle_ms="-1")
+
+
+# ---- parts of requests -------------------------------------------------------------------------
+
+
+def test_a_client_that_rests_within_a_request_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        half, idle, slow = world.client(), world.client(), world.client()
+        half.send_bytes(bytes([0, 0, 1, 0, 0, 18]))
+        slow.send_bytes((1 << 20).to_bytes(4, "big"))
+        for _ in range(7):
+            await world.runtime.advance(10_000)
+            slow.send_bytes(bytes(50_000))
+        assert half.transport.closed
+        assert "6 bytes of a request came in" in caplog.text
+        assert not idle.transport.closed
+        assert not slow.transport.closed, "5 kB a second are slow, and no rest"
+        for _ in range(20):
+            await world.runtime.advance(10_000)
+            slow.send_bytes(bytes(10))
+        assert slow.transport.closed, "a byte a second keeps nothing open"
+
+    caplog.set_level("INFO")
+    run(scenario)
+
+
+def test_the_time_of_a_part_begins_with_each_request() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        client.send_bytes(REQUEST[:7])
+        for _ in range(20):
+            await world.runtime.advance(20_000)
+            client.send_bytes(REQUEST[7:] + REQUEST[:7])  # never without a part
+        assert not client.transport.closed
+
+    run(scenario)

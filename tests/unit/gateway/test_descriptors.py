@@ -32,16 +32,23 @@ def test_the_limit_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert open_files_max() == 1 << 31
 
 
-def test_connections_beyond_the_limit_are_refused_and_said_so(
+def test_connections_beyond_the_limit_wait_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(actor, "open_files_max", lambda: 8)
 
     async def scenario(world: World) -> None:
-        clients = [world.client() for _ in range(6)]
-        assert [client.transport.closed for client in clients] == [False] * 4 + [True] * 2
-        assert caplog.text.count("4 connections are open, more are not allowed") == 2
+        connections = world.gateway.connections
+        clients = [world.client() for _ in range(3)]
+        assert connections.has_room(0, lambda: None)
+        assert not connections.has_room(1, lambda: None), "one is just being accepted"
+        clients.append(world.client())
+        resumed: list[bool] = []
+        assert not connections.has_room(0, lambda: resumed.append(True))
+        assert "connections are open, more are not accepted" in caplog.text
         assert "ulimit -n" in caplog.text
+        clients[0].connection.connection_lost(None)
+        assert resumed == [True]
 
     run(scenario)
 

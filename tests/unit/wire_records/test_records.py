@@ -289,9 +289,9 @@ def test_records_without_times_are_no_reason_to_refuse_the_others() -> None:
 
 def test_refused_records_are_named_up_to_a_number() -> None:
     buf = encode_batch([Record(0, NOW_MS, None, b"", [])] * 10_050)
-    with pytest.raises(InvalidRecord, match="and 9997 more") as refusal:
+    with pytest.raises(InvalidRecord, match="and 997 more") as refusal:
         walk(buf, needs_keys=True)
-    assert len(refusal.value.record_errors) == 10_000
+    assert len(refusal.value.record_errors) == 1_000
 
 
 def test_patience_is_for_naming_too() -> None:

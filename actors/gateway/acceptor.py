@@ -1,0 +1,108 @@
+"""Accepting connections: as many, and as fast, as there may be.
+
+What may not be accepted yet waits in the kernel's queue, as in Apache Kafka, where the accepting
+thread waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Callable
+
+from raylog.actors.gateway.connections import Connections
+from raylog.actors.runtime.base import Runtime, Timer
+
+log = logging.getLogger(__name__)
+LISTEN_BACKLOG = 1024
+AT_ONCE = 64
+"""Connections accepted before others have their turn."""
+PAUSE_MS = 1_000
+"""After there was no room for a connection, or the system had no descriptor or memory for it."""
+_SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """Serves one port on the running event loop until it is closed."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        listener: socket.socket,
+        connections: Connections,
+        protocol: Callable[[], asyncio.BaseProtocol],
+    ) -> None:
+        """`listener` is bound, and from now on this object's."""
+        self._runtime = runtime
+        self._listener = listener
+        self._connections = connections
+        self._protocol = protocol
+        self._loop = asyncio.get_running_loop()
+        self._timer: Timer | None = None
+        self._opening = 0
+        """Accepted connections that have no protocol yet."""
+        self._allowed = 1.0
+        """Connections that may be accepted now by their rate."""
+        self._allowed_ms = runtime.monotonic_ms()
+        listener.setblocking(False)
+        listener.listen(LISTEN_BACKLOG)
+        self._loop.add_reader(listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Serve the port no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener.fileno())
+            self._listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            if not self._may_accept():
+                return
+            try:
+                accepted, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as failure:
+                if failure.errno not in _SCARCE:
+                    raise
+                log.warning("no connection can be accepted: %s", failure)
+                self._pause(PAUSE_MS)
+                return
+            self._allowed -= 1
+            self._opening += 1
+            self._runtime.start(self._open(accepted), "a connection")
+
+    async def _open(self, accepted: socket.socket) -> None:
+        accepted.setblocking(False)
+        with contextlib.suppress(OSError):  # reset already
+            await self._loop.connect_accepted_socket(self._protocol, accepted)
+        self._opening -= 1
+
+    def _may_accept(self) -> bool:
+        """Whether there may be one more now; if not the listener rests until there may."""
+        if not self._connections.has_room(self._opening, self._resume):
+            self._pause(PAUSE_MS)  # the limit may also be raised
+            return False
+        rate = self._connections.rate()
+        now_ms = self._runtime.monotonic_ms()
+        gained = (now_ms - self._allowed_ms) * rate / 1000
+        self._allowed, self._allowed_ms = min(self._allowed + gained, rate), now_ms
+        if self._allowed >= 1:
+            return True
+        self._pause((1 - self._allowed) * 1000 / rate)
+        return False
+
+    def _pause(self, delay_ms: float) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._runtime.call_later(max(delay_ms, 1), self._resume)
+
+    def _resume(self) -> None:
+        if self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener.fileno(), self._accept)

@@ -1,0 +1,220 @@
+"""`queued.max.request.bytes`: one bound for all connections, at which reading stops and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway import actor
+from raylog.wire.api import ApiKey
+from raylog.wire.frame import encode_request
+from raylog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from raylog.wire.messages.metadata import MetadataRequest
+from raylog.wire.messages.produce import ProduceRequest
+from raylog.wire.records import Record, encode_batch
+from tests.support.gateway_world import FakeClient, World, run, settle, topic_id
+from tests.support.producing import produce
+
+BOUND = 100_000
+T = topic_id("t")
+
+
+def batch(size: int) -> bytes:
+    return encode_batch([Record(0, 1_000_000, b"k", bytes(size), [])])
+
+
+def frame(request: Any, version: int) -> bytes:
+    api_key = ApiKey.PRODUCE if isinstance(request, ProduceRequest) else ApiKey.DESCRIBE_CLUSTER
+    return b"".join(encode_request(api_key, version, 7, "c", request))
+
+
+async def served(world: World) -> Any:
+    await world.brokers(1)
+    await world.topic("t")
+    return await world.route("replica", (T, 0))
+
+
+def is_read(client: FakeClient) -> bool:
+    return client.transport.reading and client.connection.has_part
+
+
+def held(world: World) -> int:
+    return world.gateway.memory.held
+
+
+def limited(scenario: Callable[[World], Any], bound: int = BOUND) -> None:
+    run(scenario, queued_max_request_bytes=str(bound))
+
+
+def test_what_waits_for_acknowledgement_counts_and_reading_goes_on_with_the_answer() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        writers = [world.client() for _ in range(3)]
+        for writer in writers:
+            writer.send(produce((0, batch(60_000)), timeout_ms=60_000), 9)
+        reading = [one.transport.reading for one in writers]
+        assert reading == [True, False, False], "the bound is reached with the second"
+        assert 2 * 60_000 < held(world) < BOUND + 2 * 61_000
+        idle = world.client()
+        answer = await idle.ask(DescribeClusterRequest(), 0)
+        assert answer.error_code == 0, "what is small and here is still handled"
+        while any(one.open for one in link.requests):
+            link.take().reply([(0, -1, 0)])
+            await settle()
+        assert [one.transport.reading for one in (*writers, idle)] == [True] * 4
+        assert held(world) == 0
+
+    limited(scenario)
+
+
+def test_parts_of_requests_count_and_one_at_a_time_comes_to_its_end() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        whole = frame(produce((0, batch(80_000)), timeout_ms=60_000), 9)
+        slow = [world.client() for _ in range(3)]
+        for one in slow:
+            one.send_bytes(whole[:50_000])
+        for one in slow:
+            one.send_bytes(whole[50_000:50_001])
+        reading = [one.transport.reading for one in slow]
+        assert sorted(reading) == [False, False, True], "no more than one"
+        assert held(world) == 150_003
+        finished = 0
+        while finished < 3:
+            (at,) = (
+                n for n, one in enumerate(slow) if one.transport.reading and one.connection.has_part
+            )
+            slow[at]._asked.append((ApiKey.PRODUCE, 9))
+            slow[at].send_bytes(whole[50_001:])
+            link.take().reply([(0, -1, 0)])
+            finished += 1
+        assert held(world) == 0
+        assert [len(one.received()) for one in slow] == [1, 1, 1]
+        assert [one.transport.reading for one in slow] == [True] * 3
+
+    limited(scenario)
+
+
+def test_one_that_finishes_too_slowly_makes_room_for_the_next() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        whole = frame(produce((0, batch(80_000)), timeout_ms=60_000), 9)
+        clients = [world.client() for _ in range(3)]
+        for one in clients:
+            one.send_bytes(whole[:50_000])
+        for one in clients:
+            one.send_bytes(whole[50_000:50_001])
+        (first,) = (one for one in clients if one.transport.reading)
+        await world.runtime.advance(25_000)
+        assert first.transport.closed
+        first.connection.connection_lost(None)
+        others = [one for one in clients if one is not first]
+        assert all(one.transport.reading for one in others), "there is memory for two"
+        await world.runtime.advance(40_000)
+        assert not any(one.transport.closed for one in others), (
+            "the time they had to wait is theirs"
+        )
+
+    limited(scenario, BOUND + 10_000)
+
+
+def test_a_promise_counts_for_nothing() -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(100):
+            world.client().send_bytes((1 << 20).to_bytes(4, "big") + bytes(2))
+        assert held(world) == 600
+        assert (await world.client().ask(DescribeClusterRequest(), 0)).error_code == 0
+
+    limited(scenario)
+
+
+def test_answers_that_nobody_reads_count_until_they_are_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        large = DescribeClusterResponse(error_message="x" * 30_000)
+        monkeypatch.setattr(actor, "handler_of", lambda _key: lambda *_: large)
+        client, other = world.client(), world.client()
+        client.connection.pause_writing()
+        for _ in range(4):
+            client.send(DescribeClusterRequest(), 0)
+        assert held(world) > BOUND
+        assert not client.transport.reading
+        other.send_bytes(bytes([0, 0]))
+        assert other.transport.reading, "it holds the beginning of a request, and may finish it"
+        client.transport.written.clear()
+        client.connection.resume_writing()
+        assert client.transport.reading
+        assert held(world) == 2
+
+    limited(scenario)
+
+
+def test_an_answer_counts_while_one_before_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, batch(10)), timeout_ms=60_000), 9)
+        large = DescribeClusterResponse(error_message="x" * 30_000)
+        monkeypatch.setattr(actor, "handler_of", lambda _key: lambda *_: large)
+        for _ in range(10):
+            client.send(DescribeClusterRequest(), 0)
+        assert held(world) > BOUND
+        assert not client.transport.reading
+        link.take().reply([(0, -1, 0)])
+        assert client.transport.reading
+        assert held(world) == 0
+        assert len(client.received()) == 11
+
+    limited(scenario)
+
+
+def test_connections_that_end_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        clients = [world.client() for _ in range(4)]
+        clients[0].send_bytes(bytes([0, 0, 9, 0, 1]))
+        clients[1].send(produce((0, batch(10_000)), timeout_ms=60_000), 9)
+        clients[2].connection.pause_writing()
+        await clients[2].ask(DescribeClusterRequest(), 0)
+        clients[3].send_bytes(frame(DescribeClusterRequest(), 0)[:-1] + b"\xff\xff")  # refused
+        for client in clients:
+            client.connection.connection_lost(None)
+        assert held(world) > 10_000, "the batch is still on its way"
+        link.take().reply([(0, -1, 0)])
+        await settle()
+        assert held(world) == 0
+
+    limited(scenario)
+
+
+def test_a_request_that_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(actor, "handler_of", lambda _key: broken)
+        client = world.client()
+        client.send(MetadataRequest(), 9)
+        assert client.transport.closed
+        client.connection.connection_lost(None)
+        assert held(world) == 0
+
+    limited(scenario)
+
+
+def test_without_a_bound_nothing_stops() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        clients: list[FakeClient] = [world.client() for _ in range(5)]
+        for client in clients:
+            client.send(produce((0, batch(900_000)), timeout_ms=60_000), 9)
+        assert all(client.transport.reading for client in clients)
+        await asyncio.sleep(0)
+
+    run(scenario)
