@@ -290,7 +290,8 @@ _TOPIC_TABLE = (
         "preallocate",
         _T.BOOLEAN,
         "false",
-        "Whether a segment's space is reserved when it is made.",
+        "Whether a segment's space is reserved when it is made. Accepted without effect: segments "
+        "take their space as they grow.",
         "log.preallocate",
     ),
     _topic(
@@ -330,7 +331,7 @@ _TOPIC_TABLE = (
         "segment.jitter.ms",
         _T.LONG,
         "0",
-        "Largest random time taken off segment.ms, so that segments do not all close at once.",
+        "Largest random time taken off segment.ms. Accepted without effect.",
         "log.roll.jitter.ms",
         Synonym("log.roll.jitter.hours", _HOUR_MS),
         low=0,

@@ -39,9 +39,11 @@ _SEVERAL = RequestLimit(4 * _MIB, 20_000)
 _PARTITIONS = RequestLimit(8 * _MIB, 40_000)
 """Partitions with some figures each, by topic; twice in Fetch, which also names those it drops."""
 _TOPICS = RequestLimit(8 * _MIB, 20_000)
-"""Topics."""
-_PLACEMENTS = RequestLimit(8 * _MIB, 100_000)
-"""Partitions with their replicas, or topics with their settings."""
+"""Topics, or partitions of topics that have several."""
+_CHANGES = RequestLimit(8 * _MIB, 10_000)
+"""Things that change: Apache Kafka's controller takes a request that makes 10,000 records."""
+_PLACEMENTS = RequestLimit(8 * _MIB, 50_000)
+"""10,000 partitions with four replicas each, or topics with their settings."""
 _RECORDS = RequestLimit((1 << 31) - 1, 40_000)
 """Partitions with record batches: `socket.request.max.bytes` alone bounds the bytes."""
 
@@ -65,17 +67,17 @@ LIMITS: dict[ApiKey, RequestLimit] = {
     ApiKey.CREATE_TOPICS: _PLACEMENTS,
     ApiKey.CREATE_PARTITIONS: _PLACEMENTS,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _PLACEMENTS,
-    ApiKey.DESCRIBE_CONFIGS: _PARTITIONS,
-    ApiKey.ALTER_CONFIGS: _PARTITIONS,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _PARTITIONS,
-    ApiKey.DELETE_TOPICS: _TOPICS,
+    ApiKey.DESCRIBE_CONFIGS: _TOPICS,
+    ApiKey.ALTER_CONFIGS: _CHANGES,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _CHANGES,
+    ApiKey.DELETE_TOPICS: _CHANGES,
     ApiKey.DELETE_RECORDS: _PARTITIONS,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _PARTITIONS,
-    ApiKey.ADD_PARTITIONS_TO_TXN: _PARTITIONS,
+    ApiKey.ADD_PARTITIONS_TO_TXN: _CHANGES,
     ApiKey.WRITE_TXN_MARKERS: _PARTITIONS,
     ApiKey.TXN_OFFSET_COMMIT: _PARTITIONS,
-    ApiKey.DESCRIBE_LOG_DIRS: _PARTITIONS,
-    ApiKey.ELECT_LEADERS: _PARTITIONS,
+    ApiKey.DESCRIBE_LOG_DIRS: _TOPICS,
+    ApiKey.ELECT_LEADERS: _CHANGES,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _PARTITIONS,
     ApiKey.OFFSET_DELETE: _PARTITIONS,
     ApiKey.DESCRIBE_PRODUCERS: _PARTITIONS,

@@ -47,6 +47,7 @@ from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import ZERO_UUID
 
 NO_TOPIC = TopicId(ZERO_UUID)
+PARTITIONS_PER_REQUEST_MAX = 10_000
 HEARTBEAT = "heartbeat"
 
 
@@ -225,6 +226,8 @@ class CreateTopics(NamedTuple):
 
     topics: list[NewTopic]
     validate_only: bool = False
+    room: int = PARTITIONS_PER_REQUEST_MAX
+    """Partitions that may be made in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +255,8 @@ class CreatePartitions(NamedTuple):
 
     topics: list[MorePartitions]
     validate_only: bool = False
+    room: int = PARTITIONS_PER_REQUEST_MAX
+    """Partitions that may be made in all."""
 
 
 @distinct

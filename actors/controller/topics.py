@@ -24,6 +24,7 @@ from raylog.actors.config import (
 )
 from raylog.actors.controller.api import (
     NO_TOPIC,
+    PARTITIONS_PER_REQUEST_MAX,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -60,7 +61,6 @@ from raylog.wire.errors import (
 from raylog.wire.uuids import random_uuid, to_base64
 
 NAME_LENGTH_MAX = 249
-PARTITIONS_PER_REQUEST_MAX = 10_000
 METADATA_TOPIC = "__cluster_metadata"
 """Kafka's name of the metadata log, which is no topic."""
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
@@ -89,6 +89,12 @@ def _collapsed(name: str) -> str:
     return name.replace(".", "_")
 
 
+def _check_room(count: int, room: int) -> None:
+    """Raise PolicyViolation before so many partitions are placed."""
+    if count > room:
+        raise PolicyViolation("Excessively large number of partitions per request.")
+
+
 @dataclass(slots=True)
 class _Creation:
     """What the topics of one CreateTopics request share."""
@@ -96,7 +102,8 @@ class _Creation:
     broker: BrokerConfigs
     collapsed: dict[str, str]
     """Names that are taken, by what they collapse to."""
-    room: int = PARTITIONS_PER_REQUEST_MAX
+    room: int
+    """Partitions that may still be made."""
     described: dict[tuple[tuple[str, str], ...], list[DescribedConfig]] = field(
         default_factory=dict
     )
@@ -127,6 +134,7 @@ class TopicControl:
         creation = _Creation(
             broker_configs(self._image, self._settings),
             {_collapsed(name): name for name in self._image.topic_ids},
+            asked.room,
         )
         records: list[Record] = []
         outcomes = [
@@ -160,9 +168,10 @@ class TopicControl:
             )
         configs = canonical_all(ResourceType.TOPIC, _given_configs(asked))
         described = creation.describe(configs)
-        replicas = self._assigned(asked) if asked.assignments else self._placed(asked)
-        if len(replicas) > creation.room:
-            raise PolicyViolation("Excessively large number of partitions per request.")
+        replicas = (
+            self._assigned(asked) if asked.assignments else self._placed(asked, creation.room)
+        )
+        _check_room(len(replicas), creation.room)
         topic_id = TopicId(random_uuid(self._rng))
         records: list[Record] = [TopicCreated(topic_id, asked.name)]
         records.extend(
@@ -179,7 +188,7 @@ class TopicControl:
         )
         return records, outcome
 
-    def _placed(self, asked: NewTopic) -> list[tuple[int, ...]]:
+    def _placed(self, asked: NewTopic, room: int) -> list[tuple[int, ...]]:
         count = asked.num_partitions
         factor = asked.replication_factor
         if count == -1:
@@ -194,9 +203,9 @@ class TopicControl:
             raise InvalidReplicationFactor(
                 "Replication factor must be larger than 0, or -1 to use the default value."
             )
-        if count > PARTITIONS_PER_REQUEST_MAX:
-            raise PolicyViolation("Excessively large number of partitions per request.")
+        _check_room(count, PARTITIONS_PER_REQUEST_MAX)
         ring = ring_of(list(self._image.brokers.values()), factor, self._rng)
+        _check_room(count, room)
         return [ring.replicas(index, factor) for index in range(count)]
 
     def _assigned(self, asked: NewTopic) -> list[tuple[int, ...]]:
@@ -249,6 +258,7 @@ class TopicControl:
     def create_partitions(self, asked: CreatePartitions) -> Decision[list[TopicOutcome]]:
         """Give topics more partitions."""
         twice = {name for name, n in Counter(one.name for one in asked.topics).items() if n > 1}
+        room = asked.room
         records: list[Record] = []
         outcomes = [
             TopicOutcome(name, error=InvalidRequest.code, message="Duplicate topic name.")
@@ -259,15 +269,16 @@ class TopicControl:
                 continue
             try:
                 topic = self._known(one.name)
-                made = self._grown(topic, one)
+                made = self._grown(topic, one, room)
             except KafkaError as refused:
                 outcomes.append(_refused(one.name, refused))
                 continue
+            room -= len(made)
             records.extend(made)
             outcomes.append(TopicOutcome(one.name, topic.topic_id, num_partitions=one.count))
         return Decision([] if asked.validate_only else records, outcomes)
 
-    def _grown(self, topic: Topic, asked: MorePartitions) -> list[Record]:
+    def _grown(self, topic: Topic, asked: MorePartitions, room: int) -> list[Record]:
         now = len(topic.partitions)
         more = asked.count - now
         if more == 0:
@@ -277,8 +288,7 @@ class TopicControl:
                 f"The topic {topic.name} currently has {now} partition(s); {asked.count} would "
                 "not be an increase."
             )
-        if more > PARTITIONS_PER_REQUEST_MAX:
-            raise PolicyViolation("Excessively large number of partitions per request.")
+        _check_room(more, room)
         factor = len(topic.partitions[0].replicas)
         if asked.assignments is None:
             ring = ring_of(list(self._image.brokers.values()), factor, self._rng)

@@ -59,18 +59,22 @@ class RequestHead(NamedTuple):
 
 
 def take_request(
-    runtime: Runtime, request: LinkRequest, take: Callable[[Asked[Any], Reply], None]
+    runtime: Runtime,
+    request: LinkRequest,
+    take: Callable[[Asked[Any], Reply], None],
+    take_large: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
 ) -> None:
     """Decode a client's request that a gateway has forwarded; `take` gets it and what answers it.
 
     One that cannot be read fails. A large one is decoded beside the event loop, and its answer is
-    encoded there: the gateway lets no later request of the same client overtake it.
+    encoded there; `take_large` lets others have their turn. The gateway lets no later request of
+    the same connection overtake it.
     """
     head = RequestHead(*request.header)
     try:
         taken = _decoded(request, head, LIGHT_ELEMENTS_MAX)
     except TooManyElements:
-        runtime.start(_take_large(runtime, request, head, take), "a large request")
+        runtime.start(_take_large(runtime, request, head, take_large), "a large request")
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
     else:
@@ -106,7 +110,7 @@ async def _take_large(
     runtime: Runtime,
     request: LinkRequest,
     head: RequestHead,
-    take: Callable[[Asked[Any], Reply], None],
+    take: Callable[[Asked[Any], Reply], Coroutine[Any, Any, None]],
 ) -> None:
     try:
         elements_max = limit_of(head.api_key).elements_max
@@ -118,7 +122,7 @@ async def _take_large(
     async def answer(response: Any) -> None:
         _answer(request, await runtime.run_blocking(_frame, head, response))
 
-    take(taken, lambda response: _start(runtime, answer(response)))
+    await take(taken, lambda response: _start(runtime, answer(response)))
 
 
 def _start(runtime: Runtime, answer: Coroutine[Any, Any, None]) -> None:

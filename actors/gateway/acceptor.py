@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import math
 import socket
 from collections.abc import Callable
 
@@ -44,7 +45,7 @@ class Acceptor:
         self._timer: Timer | None = None
         self._opening = 0
         """Accepted connections that have no protocol yet."""
-        self._allowed = 1.0
+        self._allowed = math.inf
         """Connections that may be accepted now by their rate."""
         self._allowed_ms = runtime.monotonic_ms()
         listener.setblocking(False)

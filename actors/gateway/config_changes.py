@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from raylog.actors.controller.api import AlterConfigs, ConfigOutcome
+from raylog.actors.controller.api import AlterConfigs, ConfigAlteration, ConfigOutcome
 from raylog.actors.gateway.interceptor_trials import refused_alterations
+from raylog.actors.gateway.parts import in_parts
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode
 
@@ -25,14 +26,20 @@ async def alter(gateway: GatewayActor, asked: AlterConfigs) -> list[ConfigOutcom
     connection to it, is told the new value.
     """
 
-    def refused(code: int, message: str | None) -> list[ConfigOutcome]:
-        return [
-            ConfigOutcome(one.resource_type, one.resource_name, ErrorCode(code), message)
-            for one in asked.alterations
-        ]
+    async def ask(some: list[ConfigAlteration]) -> list[ConfigOutcome]:
+        def refused(code: int, message: str | None) -> list[ConfigOutcome]:
+            return [
+                ConfigOutcome(one.resource_type, one.resource_name, ErrorCode(code), message)
+                for one in some
+            ]
+
+        part = asked._replace(alterations=some)
+        return await gateway.controller.outcomes("alter_configs", part, TIMEOUT_MS, refused)
 
     asked, outcomes = await refused_alterations(gateway, asked)
-    outcomes += await gateway.controller.outcomes("alter_configs", asked, TIMEOUT_MS, refused)
+    outcomes += await in_parts(
+        asked.alterations, ask, lambda one: (one.resource_type, one.resource_name)
+    )
     cluster = gateway.cluster
     end = max((outcome.offset for outcome in outcomes), default=-1)
     await until(gateway.runtime, cluster.on_change, lambda: cluster.image.offset >= end, SEEN_MS)

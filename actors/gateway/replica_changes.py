@@ -11,6 +11,7 @@ from raylog.actors.controller.api import (
     ReassignOutcome,
     ReassignPartition,
 )
+from raylog.actors.gateway.parts import in_parts
 from raylog.actors.gateway.topic_changes import seen
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import NO_LEADER
@@ -22,9 +23,17 @@ if TYPE_CHECKING:
 async def elect_leaders(gateway: GatewayActor, asked: ElectLeaders) -> list[ElectOutcome]:
     """Elect leaders; this gateway knows those that were elected when this returns, if in time."""
     image = gateway.cluster.image
-    outcomes: list[ElectOutcome] = await gateway.controller.ask(
-        "elect_leaders", asked, asked.timeout_ms
-    )
+
+    async def ask(some: list[tuple[str, int]] | None) -> list[ElectOutcome]:
+        outcomes: list[ElectOutcome] = await gateway.controller.ask(
+            "elect_leaders", asked._replace(partitions=some), asked.timeout_ms
+        )
+        return outcomes
+
+    if asked.partitions is None:
+        outcomes = await ask(None)
+    else:
+        outcomes = await in_parts(asked.partitions, ask)
     elected = [(one.name, one.partition) for one in outcomes if not one.error]
 
     def leads(state: PartitionState) -> bool:
@@ -45,9 +54,14 @@ async def alter_reassignments(
 ) -> list[ReassignOutcome]:
     """Begin or call off moves; this gateway knows of them when this returns, if in time."""
     image = gateway.cluster.image
-    outcomes: list[ReassignOutcome] = await gateway.controller.ask(
-        "alter_reassignments", asked, timeout_ms
-    )
+
+    async def ask(some: list[ReassignPartition]) -> list[ReassignOutcome]:
+        outcomes: list[ReassignOutcome] = await gateway.controller.ask(
+            "alter_reassignments", asked._replace(partitions=some), timeout_ms
+        )
+        return outcomes
+
+    outcomes = await in_parts(asked.partitions, ask)
     failed = {(one.name, one.partition) for one in outcomes if one.error}
     altered = [one for one in asked.partitions if (one.name, one.partition) not in failed]
 

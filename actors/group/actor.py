@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
@@ -22,6 +23,7 @@ from raylog.actors.group.gathering import KINDS, Gathering, names_several
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
+from raylog.actors.group.splitting import Joined, split
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicDeleted
@@ -158,7 +160,7 @@ class GroupCoordinatorActor:
         if request.kind != GROUP_REQUEST:
             request.fail(InvalidRequest(f"a group coordinator does not answer {request.kind}"))
             return
-        take_request(self._runtime, request, self._dispatch)
+        take_request(self._runtime, request, self._dispatch, self._dispatch_large)
 
     def link_lost(self, peer: int) -> None:
         """A gateway is gone; members whose answers it would have carried ask again."""
@@ -171,6 +173,14 @@ class GroupCoordinatorActor:
             self._gather(asked, reply)
         else:
             self._ask(request.group_id, asked, reply)
+
+    async def _dispatch_large(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Dispatch a large request in parts."""
+        parts = await self._runtime.run_blocking(split, asked.request)
+        joined = Joined(len(parts), reply)
+        for place, part in enumerate(parts):
+            self._dispatch(replace(asked, request=part), joined.part(place))
+            await self._runtime.sleep(0)
 
     def _ask(self, group_id: str, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask the shard that holds a group."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
@@ -50,6 +51,8 @@ from raylog.wire.messages.list_transactions import (
 )
 
 log = logging.getLogger(__name__)
+DESCRIBED_AT_ONCE = 250
+"""Transactional ids of a large request that are looked at in one go."""
 PRODUCER_IDS_LOW = 100
 """With fewer left the controller is asked for more."""
 ALLOCATE_TIMEOUT_MS = 10_000
@@ -133,7 +136,7 @@ class TransactionCoordinatorActor:
         if request.kind == ADD_PARTITIONS:
             self._add_partitions(request)
         elif request.kind == TRANSACTION_REQUEST:
-            take_request(self._runtime, request, self._client_asks)
+            take_request(self._runtime, request, self._client_asks, self._large_client_asks)
         else:
             request.fail(
                 InvalidRequest(f"a transaction coordinator does not answer {request.kind}")
@@ -163,6 +166,25 @@ class TransactionCoordinatorActor:
                 self._with_ids(lambda: self._ask(message.transactional_id or "", asked, reply))
             case _:
                 self._ask(message.transactional_id, asked, reply)
+
+    async def _large_client_asks(self, asked: Asked[Any], reply: Reply) -> None:
+        """Have other requests heard between the parts of a large one."""
+        if not isinstance(asked.request, DescribeTransactionsRequest):
+            self._client_asks(asked, reply)
+            return
+        wanted = asked.request.transactional_ids
+        starts = range(0, len(wanted), DESCRIBED_AT_ONCE)
+
+        def done(answers: list[DescribeTransactionsResponse]) -> None:
+            found = [one for answer in answers for one in answer.transaction_states]
+            reply(DescribeTransactionsResponse(transaction_states=found))
+
+        together = Together(len(starts), done)
+        for place, start in enumerate(starts):
+            some = wanted[start : start + DESCRIBED_AT_ONCE]
+            part = replace(asked, request=DescribeTransactionsRequest(transactional_ids=some))
+            self._describe(part, together.part(place))
+            await self._runtime.sleep(0)
 
     def _ask(self, transactional_id: str, asked: Asked[Any], reply: Reply) -> None:
         """Ask the shard that holds an id."""

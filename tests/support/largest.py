@@ -6,7 +6,7 @@ Every array of a message is filled in turn, as deep as it lies, with elements th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from raylog.wire.api import VERSIONS, ApiKey
@@ -38,15 +38,15 @@ class Shape(NamedTuple):
         return f"{self.api_key.name} v{self.version}: {self.name}"
 
 
-Namer = Callable[[int], Known]
-
-
-def shapes(api_key: ApiKey, version: int, known: Known, served: range) -> Iterator[Shape]:
-    """The requests of an API at a version."""
+def shapes(api_key: ApiKey, version: int, known: Known, kinds: Sequence[str]) -> Iterator[Shape]:
+    """The requests of an API at a version: the empty one, and of each array those `kinds`."""
     cls = request_class(api_key)
-    yield Shape(api_key, version, "empty", _sound(cls(), api_key, version))
+    if "empty" in kinds:
+        yield Shape(api_key, version, "empty", _sound(cls(), api_key, version))
     for path in _paths(cls, version):
-        for kind in ("repeated", "existing", "unknown"):
+        for kind in kinds:
+            if kind == "empty":
+                continue
             count = limit_of(api_key).elements_max - len(path)
             while count > 0:
                 request = _sound(_filled(cls, version, path, count, kind, known), api_key, version)
@@ -111,9 +111,7 @@ def _element(kind: Kind | type, version: int, number: int, how: str, known: Know
             case "bytes" | "records":
                 return b""
             case _:
-                return {"repeated": 0, "existing": number % known.partitions}.get(
-                    how, number % 32767
-                )
+                return {"repeated": 0, "existing": number % known.partitions}.get(how, number % 127)
     one = kind()
     _name(one, version, number, how, known)
     return one

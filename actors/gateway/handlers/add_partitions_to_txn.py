@@ -7,6 +7,8 @@ instead, this serves whoever speaks Kafka's protocol. v5 may answer TRANSACTION_
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from raylog.actors.coordination.requests import coordinator_error
@@ -14,6 +16,7 @@ from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import absent
 from raylog.actors.gateway.handlers.forwarded import forward
 from raylog.actors.names import TRANSACTION
+from raylog.actors.runtime.base import Link
 from raylog.actors.transaction.api import ADD_PARTITIONS, AddPartitions, TopicPartitions
 from raylog.actors.transaction.failures import topic_results
 from raylog.wire.codec import encode
@@ -24,6 +27,8 @@ from raylog.wire.messages.add_partitions_to_txn import (
 )
 
 SEVERAL_SINCE = 4
+ASKED_AT_ONCE = 100
+"""Transactions of one request to the coordinator."""
 
 
 def add_partitions_to_txn(context: RequestContext, request: AddPartitionsToTxnRequest) -> None:
@@ -51,14 +56,45 @@ def add_partitions_to_txn(context: RequestContext, request: AddPartitionsToTxnRe
         context.reply(_response(asked, refused))
         return
 
-    def answered(codes: list[list[int]], _payload: Any) -> None:
-        context.reply(_response(asked, codes))
+    _Asking(context, link, asked).begin()
 
-    def lost(failure: Exception) -> None:
+
+class _Asking:
+    """The coordinator is asked about some transactions at a time."""
+
+    def __init__(self, context: RequestContext, link: Link, asked: list[AddPartitions]) -> None:
+        self._context = context
+        self._link = link
+        self._asked = asked
+        starts = range(0, max(len(asked), 1), ASKED_AT_ONCE)
+        self._parts = [asked[start : start + ASKED_AT_ONCE] for start in starts]
+        self._codes: list[list[list[int]]] = [[] for _ in self._parts]
+        self._left = len(self._parts)
+
+    def begin(self) -> None:
+        """Ask; the last answer makes the client's."""
+        self._context.in_turns(self._each(), _nothing)
+
+    def _each(self) -> Iterator[int]:
+        for place, part in enumerate(self._parts):
+            answered, lost = partial(self._answered, place), partial(self._lost, place)
+            self._link.request(ADD_PARTITIONS, part, (), answered, lost)
+            yield sum(10 + one.size() for one in part)
+
+    def _answered(self, place: int, codes: list[list[int]], _payload: Any) -> None:
+        self._codes[place] = codes
+        self._left -= 1
+        if not self._left:
+            found = [one for codes in self._codes for one in codes]
+            self._context.reply(_response(self._asked, found))
+
+    def _lost(self, place: int, failure: Exception) -> None:
         code = coordinator_error(failure).code
-        context.reply(_response(asked, [_refused(one, code) for one in asked]))
+        self._answered(place, [_refused(one, code) for one in self._parts[place]], None)
 
-    link.request(ADD_PARTITIONS, asked, (), answered, lost)
+
+def _nothing() -> None:
+    """All is asked: the last answer makes the client's."""
 
 
 def _refused(asked: AddPartitions, code: int) -> list[int]:

@@ -6,11 +6,13 @@ and this gateway sees it; the move itself takes as long as the data needs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 
 from raylog.actors.controller.api import AlterReassignments, ReassignOutcome, ReassignPartition
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.replica_changes import alter_reassignments
+from raylog.wire.errors import PolicyViolation
 from raylog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -18,6 +20,9 @@ from raylog.wire.messages.alter_partition_reassignments import (
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
 )
+
+REASSIGNED_MAX = 10_000
+"""Partitions of one request: each is a record, and Apache Kafka's controller takes no more."""
 
 
 async def alter_partition_reassignments(
@@ -27,22 +32,36 @@ async def alter_partition_reassignments(
 
     The answer has the request's topics and partitions, in its order.
     """
-    asked = AlterReassignments(
-        [_asked(topic.name, one) for topic in request.topics for one in topic.partitions],
-        request.allow_replication_factor_change,
-    )
-    outcomes = iter(await alter_reassignments(context.gateway, asked, request.timeout_ms))
-    return AlterPartitionReassignmentsResponse(
+    if sum(len(topic.partitions) for topic in request.topics) > REASSIGNED_MAX:
+        raise PolicyViolation("Excessively large number of partitions per request.")
+    partitions: list[ReassignPartition] = []
+    response = AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic.name,
-                partitions=[_result(one) for one in islice(outcomes, len(topic.partitions))],
-            )
-            for topic in request.topics
-        ],
+        responses=[],
     )
+
+    def read() -> Iterator[int]:
+        for topic in request.topics:
+            for one in topic.partitions:
+                partitions.append(_asked(topic.name, one))
+                yield 1 + len(one.replicas or ())
+            yield 1
+
+    def tell(outcomes: Iterator[ReassignOutcome]) -> Iterator[int]:
+        for topic in request.topics:
+            told = ReassignableTopicResponse(name=topic.name, partitions=[])
+            response.responses.append(told)
+            for one in islice(outcomes, len(topic.partitions)):
+                told.partitions.append(_result(one))
+                yield 1
+            yield 1
+
+    await context.turns(read())
+    asked = AlterReassignments(partitions, request.allow_replication_factor_change)
+    outcomes = await alter_reassignments(context.gateway, asked, request.timeout_ms)
+    await context.turns(tell(iter(outcomes)))
+    return response
 
 
 def _asked(name: str, one: ReassignablePartition) -> ReassignPartition:

@@ -7,9 +7,18 @@ Left out: quotas on changes (KIP-599).
 
 from __future__ import annotations
 
-from raylog.actors.controller.api import CreateTopics, NewTopic, TopicOutcome
+from collections.abc import Iterator
+
+from raylog.actors.controller.api import (
+    PARTITIONS_PER_REQUEST_MAX,
+    CreateTopics,
+    NewTopic,
+    TopicOutcome,
+)
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.parts import in_parts
 from raylog.actors.gateway.topic_changes import create_topics as change
+from raylog.wire.errors import PolicyViolation
 from raylog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -18,14 +27,63 @@ from raylog.wire.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+TOPICS_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+"""Each is two records at least: itself and a partition."""
+
 
 async def create_topics(
     context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Have the controller create them; each succeeds or fails on its own."""
-    asked = CreateTopics([_new(topic) for topic in request.topics], request.validate_only)
-    outcomes = await change(context.gateway, asked, request.timeout_ms)
-    return CreateTopicsResponse(topics=[_result(outcome) for outcome in outcomes])
+    room = PARTITIONS_PER_REQUEST_MAX
+
+    async def ask(some: list[NewTopic]) -> list[TopicOutcome]:
+        nonlocal room
+        asked = CreateTopics(some, request.validate_only, room)
+        outcomes = await change(context.gateway, asked, request.timeout_ms)
+        room -= sum(one.num_partitions for one in outcomes if not one.error)
+        return outcomes
+
+    topics: list[NewTopic] = []
+
+    def read() -> Iterator[int]:
+        for topic in request.topics:
+            topics.append(_new(topic))
+            yield 1 + len(topic.configs) + len(topic.assignments)
+
+    if len(request.topics) > TOPICS_MAX:
+        return await _too_many(context, request)
+    await context.turns(read())
+    outcomes = await in_parts(topics, ask, lambda topic: topic.name)
+    response = CreateTopicsResponse(topics=[])
+
+    def tell() -> Iterator[int]:
+        for outcome in outcomes:
+            response.topics.append(_result(outcome))
+            yield 1 + len(outcome.configs)
+
+    await context.turns(tell())
+    return response
+
+
+async def _too_many(context: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    """Apache Kafka makes none of them."""
+    response = CreateTopicsResponse(topics=[])
+
+    def tell() -> Iterator[int]:
+        for topic in request.topics:
+            response.topics.append(
+                CreatableTopicResult(
+                    name=topic.name,
+                    error_code=int(PolicyViolation.code),
+                    error_message="Excessively large number of partitions per request.",
+                    configs=[],
+                )
+            )
+            yield 1
+
+    await context.turns(tell())
+    return response
 
 
 def _new(topic: CreatableTopic) -> NewTopic:

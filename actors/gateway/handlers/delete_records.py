@@ -28,7 +28,8 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> No
             answered = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(answered)
             yield 1
-            for part in topic.partitions:
+            wanted = {part.partition_index: part for part in topic.partitions}
+            for part in wanted.values():
                 answer = DeleteRecordsPartitionResult(
                     partition_index=part.partition_index, low_watermark=-1
                 )

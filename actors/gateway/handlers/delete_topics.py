@@ -5,11 +5,13 @@ The answer comes when this gateway knows the topic no more. Left out: quotas on 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from raylog.actors.controller.api import DeleteTopics, TopicOutcome
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.parts import in_parts
 from raylog.actors.gateway.topic_changes import delete_topics as change
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import InvalidRequest, TopicDeletionDisabled
@@ -37,22 +39,30 @@ async def delete_topics(
         one.topic_id for one in asked
     }
     results: list[DeletableTopicResult] = []
-    sound = DeleteTopics()
-    for one in asked:
-        if one.name is None and one.topic_id in doubled:
-            continue  # the answer to its name is the answer to its id as well
-        known = image.topic_ids.get(one.name or "", TopicId(one.topic_id))
-        refused = attempt(
-            partial(_check, one, doubled=one.name is not None and known in doubled),
-            partial(_refused, one.name, known),
-        )
-        if refused is not None:
-            results.append(refused)
-        elif one.name is not None:
-            sound.names.append(one.name)
-        else:
-            sound.topic_ids.append(TopicId(one.topic_id))
-    outcomes = await change(context.gateway, sound, request.timeout_ms)
+    sound: list[DeleteTopicState] = []
+
+    def each() -> Iterator[int]:
+        for one in asked:
+            yield 1
+            if one.name is None and one.topic_id in doubled:
+                continue  # the answer to its name is the answer to its id as well
+            known = image.topic_ids.get(one.name or "", TopicId(one.topic_id))
+            refused = attempt(
+                partial(_check, one, doubled=one.name is not None and known in doubled),
+                partial(_refused, one.name, known),
+            )
+            if refused is None:
+                sound.append(one)
+            else:
+                results.append(refused)
+
+    async def ask(some: list[DeleteTopicState]) -> list[TopicOutcome]:
+        names = [one.name for one in some if one.name is not None]
+        topic_ids = [TopicId(one.topic_id) for one in some if one.name is None]
+        return await change(context.gateway, DeleteTopics(names, topic_ids), request.timeout_ms)
+
+    await context.turns(each())
+    outcomes = await in_parts(sound, ask, lambda one: one.name or one.topic_id)
     results.extend(_result(outcome, context.version) for outcome in outcomes)
     return DeleteTopicsResponse(responses=results)
 

@@ -5,7 +5,8 @@ Topics and partitions that are not there are left out, as those that do not move
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.metadata.image import MetadataImage, PartitionState
@@ -19,18 +20,24 @@ from raylog.wire.messages.list_partition_reassignments import (
 
 def list_partition_reassignments(
     context: RequestContext, request: ListPartitionReassignmentsRequest
-) -> ListPartitionReassignmentsResponse:
+) -> None:
     """Answer from this gateway's image of the cluster."""
     image = context.gateway.cluster.image
-    topics = [_topic(image, name, indexes) for name, indexes in _wanted(image, request)]
-    return ListPartitionReassignmentsResponse(
-        error_message=None, topics=[topic for topic in topics if topic.partitions]
-    )
+    response = ListPartitionReassignmentsResponse(error_message=None, topics=[])
+
+    def each() -> Iterator[int]:
+        for name, indexes in _wanted(image, request):
+            topic = _topic(image, name, indexes)
+            if topic.partitions:
+                response.topics.append(topic)
+            yield 1 + len(indexes)
+
+    context.in_turns(each(), partial(context.reply, response))
 
 
 def _wanted(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
-) -> Iterable[tuple[str, Iterable[int]]]:
+) -> Iterable[tuple[str, Sequence[int]]]:
     if request.topics is None:
         return ((one.name, range(len(one.partitions))) for one in image.topics.values())
     return ((topic.name, topic.partition_indexes) for topic in request.topics)

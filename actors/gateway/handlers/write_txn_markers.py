@@ -56,7 +56,7 @@ def write_txn_markers(context: RequestContext, request: WriteTxnMarkersRequest) 
                 answered = WritableTxnMarkerTopicResult(name=topic.name)
                 outcome.topics.append(answered)
                 yield 1
-                for index in topic.partition_indexes:
+                for index in dict.fromkeys(topic.partition_indexes):
                     answer = WritableTxnMarkerPartitionResult(partition_index=index)
                     answered.partitions.append(answer)
                     one = _One(context, marker, topic.name, answer)

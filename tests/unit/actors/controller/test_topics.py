@@ -5,6 +5,7 @@ import pytest
 from raylog.actors.config import ResourceType
 from raylog.actors.controller.api import (
     NO_TOPIC,
+    PARTITIONS_PER_REQUEST_MAX,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -12,7 +13,6 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
-from raylog.actors.controller.topics import PARTITIONS_PER_REQUEST_MAX
 from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionCreated,
