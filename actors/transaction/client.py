@@ -127,7 +127,12 @@ class TransactionCoordinators:
             self._lost(self._connecting.pop(address), lost)
         else:
             self._links[address] = link
+            link.on_lost(lambda: self._forget(address, link))
             self._request(link, self._connecting.pop(address))
+
+    def _forget(self, address: str, link: Link) -> None:
+        if self._links.get(address) is link:
+            del self._links[address]
 
     def _request(self, link: Link, found: list[_Asking]) -> None:
         def answered(codes: list[list[int]], _payload: Any) -> None:

@@ -259,8 +259,13 @@ class MarkerSender:
                 self._again(piece)
             return
         self._links[address] = link
+        link.on_lost(lambda: self._forget(address, link))
         pieces = self._connecting.pop(address)
         self._request(link, kind, [piece for piece in pieces if not piece.sending.dropped])
+
+    def _forget(self, address: str, link: Link) -> None:
+        if self._links.get(address) is link:
+            del self._links[address]
 
     def _request(self, link: Link, kind: str, pieces: list[_Piece]) -> None:
         """Send one frame; pieces of one transaction share a marker."""

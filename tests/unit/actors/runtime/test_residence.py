@@ -12,6 +12,7 @@ from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.stream import connect_link
+from raylog.wire.errors import UnknownServerError
 
 SECRET = b"s" * 32
 
@@ -37,6 +38,8 @@ class Keeper:
         match request.kind:
             case "echo":
                 request.reply(request.header, [request.payload])
+            case "fail":
+                raise ValueError("not foreseen")
             case "break":
                 raise AssertionError("broken here")
             case _:
@@ -164,6 +167,17 @@ def test_a_request_that_breaks_its_taker_ends_the_link_and_spares_the_asker() ->
         assert isinstance(failure, PeerLost)
         assert [str(one) for one in home.unhandled] == ["broken here"]
         assert len(home.actor.lost) == 1
+
+    tell(story)
+
+
+def test_a_request_that_fails_unforeseen_is_answered_and_the_link_goes_on() -> None:
+    async def story(home: Home) -> None:
+        link = home.residence.link()
+        with pytest.raises(UnknownServerError):
+            await link.ask("fail")
+        assert link.is_open
+        assert not home.unhandled
 
     tell(story)
 
