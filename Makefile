@@ -71,7 +71,7 @@ explore: $(STAMP) ## property tests with new examples for SECONDS=170; failures 
 sim: $(STAMP) ## whole clusters under virtual time; make sim SEED=7 for one, KIND=transactions SEED=7 for one of another kind
 	KIND=$(KIND) SEED=$(SEED) $(PYTEST) $(BOTH_CORES) tests/sim
 
-sim-planted: $(STAMP) ## every planted mistake must be found; an hour or so
+sim-planted: $(STAMP) ## every planted mistake must be found; prints its seed and writes it into the docs; an hour or so
 	PLANTED=all $(PYTEST) tests/sim/test_planted.py -v
 
 sim-campaign: $(STAMP) ## new seeds of KIND=plain for SECONDS=600; prints what was covered, sums up over runs in .cache
