@@ -62,8 +62,8 @@ layers: $(STAMP)
 unit: $(STAMP) ## machines, codecs, storage: no Ray
 	$(PYTEST) $(BOTH_CORES) tests/unit
 
-property: $(STAMP) ## Hypothesis; golden frames; directories of earlier commits
-	$(PYTEST) $(BOTH_CORES) tests/property tests/golden tests/compat
+property: $(STAMP) ## Hypothesis; a slice of the fuzzer; golden frames; directories of earlier commits
+	$(PYTEST) $(BOTH_CORES) tests/property tests/fuzz tests/golden tests/compat
 
 explore: $(STAMP) ## property tests with new examples for SECONDS=170; failures are printed and kept in .cache/explored
 	$(PY) -m tests.explore --seconds $(or $(SECONDS),170) $(if $(KEEP),--keep $(KEEP))
@@ -124,8 +124,9 @@ spark-copying: $(STAMP) ## a streaming job on three Ray nodes under kills: ROWS=
 	$(PY) -m tests.spark.copying --rows $(or $(ROWS),1000000) --kills $(or $(KILLS),30) \
 	  --batch-rows $(or $(BATCH_ROWS),16000) --job $(or $(JOB),copy) --sink $(or $(SINK),raylog) $(if $(SEED),--seed $(SEED))
 
-malformed: $(STAMP) ## 100,000 malformed frames at a live gateway
-	$(PY) -m tests.cluster.malformed --frames 100000
+malformed: $(STAMP) ## FRAMES=100000 malformed frames at a live gateway, then REQUESTS=1000000 well-formed extreme ones, SEED=1
+	$(PY) -m tests.cluster.malformed --frames $(or $(FRAMES),100000)
+	$(PY) -m tests.fuzz --requests $(or $(REQUESTS),1000000) --seed $(or $(SEED),1)
 
 checker: $(STAMP) ## the history checker on a million operations: time and memory
 	$(PY) -m tests.checker.large

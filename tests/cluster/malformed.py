@@ -46,7 +46,7 @@ AIMS: tuple[dict[str, str], ...] = (
 
 @dataclass(slots=True)
 class GoodClient:
-    """Writes and reads back, round after round, until it is told to stop."""
+    """Writes and reads back in a group, round after round, until it is told to stop."""
 
     address: str
     topic: str
@@ -73,12 +73,13 @@ class GoodClient:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
-                "group.id": "none",
+                "group.id": f"good-{self.topic}",
+                "session.timeout.ms": 10_000,
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",
+                "auto.offset.reset": "earliest",
             }
         )
-        consumer.assign([TopicPartition(self.topic, 0, 0)])
+        consumer.subscribe([self.topic])
         try:
             while not self._stop.wait(PAUSE_S) and not self.failures:
                 began = monotonic()
@@ -97,6 +98,10 @@ class GoodClient:
         if found != values:
             self.failures.append(f"read {found[:3]}…, wrote {values[:3]}…")
         self.rounds += 1
+        consumer.commit(asynchronous=False)
+        (committed,) = consumer.committed([TopicPartition(self.topic, 0)], ANSWER_TIMEOUT_S)
+        if committed.offset != self.rounds * ROUND:
+            self.failures.append(f"committed {committed.offset} after {self.rounds} rounds")
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:

@@ -1,0 +1,130 @@
+"""Memory and deaths of a broker's processes, sampled all the time, process by process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from bench.measure import marked_processes
+
+SAMPLE_S = 0.25
+LOOK_FOR_NEW_S = 5.0
+_PROC = Path("/proc")
+
+
+@dataclass(slots=True)
+class Memory:
+    """Private memory of one process in bytes: mapped files, which the kernel may drop, not counted.
+
+    `start` is None until the warm-up is over.
+    """
+
+    name: str
+    start: int | None = None
+    peak: int = 0
+    last: int = 0
+
+    @property
+    def growth(self) -> int:
+        """Of the peak over the start; 0 for a process that came later."""
+        return 0 if self.start is None else self.peak - self.start
+
+
+class Sampler:
+    """Watches the processes that carry a mark."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="sampler")
+        self._lock = threading.Lock()
+        self._watched: set[int] = set()
+        self.memories: dict[int, Memory] = {}
+        self.samples = 0
+        self.died: list[str] = []
+        """Processes that were there when `start` was called and are gone."""
+
+    def __enter__(self) -> Sampler:
+        """Begin to sample."""
+        self._find()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._ending.set()
+        self._thread.join()
+
+    def start(self) -> None:
+        """The warm-up is over: what the processes have now is what they start from."""
+        self._find()
+        with self._lock:
+            for pid, memory in self.memories.items():
+                memory.start = memory.peak = memory.last = private_bytes(pid)
+            self._watched = {pid for pid, memory in self.memories.items() if memory.start}
+
+    @property
+    def growth(self) -> int:
+        """The largest of any process."""
+        return max((memory.growth for memory in self.memories.values()), default=0)
+
+    def lines(self) -> list[str]:
+        """Start, peak and end of each process, in MiB."""
+        return [
+            f"{pid:>7} {memory.name:<24}"
+            + " / ".join(
+                f"{value / 2**20:7.1f}" for value in (memory.start or 0, memory.peak, memory.last)
+            )
+            for pid, memory in sorted(self.memories.items())
+            if memory.start
+        ]
+
+    def _run(self) -> None:
+        looked = monotonic()
+        while not self._ending.wait(SAMPLE_S):
+            if monotonic() - looked > LOOK_FOR_NEW_S:
+                looked = monotonic()
+                self._find()
+            with self._lock:
+                self._sample()
+
+    def _sample(self) -> None:
+        self.samples += 1
+        for pid, memory in self.memories.items():
+            now = private_bytes(pid)
+            if now:
+                memory.last = now
+                memory.peak = max(memory.peak, now)
+            elif pid in self._watched:
+                self._watched.discard(pid)
+                self.died.append(f"{memory.name} ({pid})")
+
+    def _find(self) -> None:
+        found = {pid: _name(pid) for pid in marked_processes(self._mark)}
+        with self._lock:
+            for pid, name in found.items():
+                self.memories.setdefault(pid, Memory(name))
+
+
+def private_bytes(pid: int) -> int:
+    """Anonymous memory that is resident; 0 if the process is gone."""
+    try:
+        status = (_PROC / str(pid) / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in status.splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1_024
+    return 0
+
+
+def _name(pid: int) -> str:
+    """What `ps` shows: Ray gives its workers the names of their actors."""
+    try:
+        words = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+    text = b" ".join(word.rpartition(b"/")[2] for word in words[:2]).decode(errors="replace")
+    return text[:24]
