@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Annotated
 
 import typer
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.__main__ import end_on_termination
@@ -84,7 +84,10 @@ class GoodClient:
             while not self._stop.wait(PAUSE_S) and not self.failures:
                 began = monotonic()
                 self._round(producer, consumer)
+                self.rounds += 1
                 self.slowest_s = max(self.slowest_s, monotonic() - began)
+        except KafkaException as failure:
+            self.failures.append(f"after {self.rounds} rounds: {failure}")
         finally:
             consumer.close()
 
@@ -97,11 +100,10 @@ class GoodClient:
         found = [m.value() for m in consumer.consume(ROUND, timeout=ANSWER_TIMEOUT_S)]
         if found != values:
             self.failures.append(f"read {found[:3]}…, wrote {values[:3]}…")
-        self.rounds += 1
         consumer.commit(asynchronous=False)
         (committed,) = consumer.committed([TopicPartition(self.topic, 0)], ANSWER_TIMEOUT_S)
-        if committed.offset != self.rounds * ROUND:
-            self.failures.append(f"committed {committed.offset} after {self.rounds} rounds")
+        if committed.offset != (self.rounds + 1) * ROUND:
+            self.failures.append(f"committed {committed.offset} after {self.rounds + 1} rounds")
 
     def _delivered(self, error: KafkaError | None, _: object) -> None:
         if error is not None:

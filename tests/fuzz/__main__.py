@@ -132,7 +132,10 @@ def _print(target: Target, sampler: Sampler, probe: Probe, good: GoodClient) -> 
         f"{len(tally.codes)} APIs and versions, {tally.sent:,} requests, "
         f"{tally.share_reached:.1%} reached a handler's rules"
     )
-    typer.echo(f"process, MiB at the start / at its peak / at the end ({sampler.samples} samples)")
+    typer.echo(
+        "process, CPU time, MiB at the start / at its peak / at the end "
+        f"({sampler.samples} samples)"
+    )
     for line in sampler.lines():
         typer.echo(line)
     typer.echo(f"good client: {good.rounds} rounds, slowest {good.slowest_s:.2f} s")

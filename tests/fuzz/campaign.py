@@ -14,25 +14,32 @@ from tests.fuzz.requests import deck_of
 from tests.fuzz.survey import survey
 from tests.fuzz.tally import Failure, Tally
 
-SLOTS = 10
+SLOTS = 24
 CARDS = 300
 HUGE = 20_000
 EVIDENCE = Path(".cache/malformed")
 
 
 def target_of(
-    address: str, seed: int, *, slots: int = SLOTS, huge: int = HUGE, evidence: Path = EVIDENCE
+    address: str,
+    seed: int,
+    *,
+    slots: int = SLOTS,
+    cards: int = CARDS,
+    huge: int = HUGE,
+    once: bool = False,
+    evidence: Path = EVIDENCE,
 ) -> Target:
-    """What a campaign of this seed aims at; makes its topics."""
+    """What a campaign of this seed aims at; makes its topics. `once`: a deck without repeats."""
     host, _, port = address.rpartition(":")
     served, cluster = survey(host, int(port))
     return Target(
         address=address,
         cluster=cluster,
         served=served,
-        deck=deck_of(served, seed),
+        deck=deck_of(served, seed, once=once),
         seed=seed,
-        cards=CARDS,
+        cards=cards,
         slots=slots,
         huge=huge,
         tally=Tally(),

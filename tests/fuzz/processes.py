@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from bench.measure import marked_processes
+from bench.measure import cpu_by_process, marked_processes
 
 SAMPLE_S = 0.25
 LOOK_FOR_NEW_S = 5.0
@@ -71,9 +71,10 @@ class Sampler:
         return max((memory.growth for memory in self.memories.values()), default=0)
 
     def lines(self) -> list[str]:
-        """Start, peak and end of each process, in MiB."""
+        """Start, peak and end of each process, in MiB, and its CPU seconds."""
+        cpu = cpu_by_process(self._mark)
         return [
-            f"{pid:>7} {memory.name:<24}"
+            f"{pid:>7} {memory.name:<24} {cpu.get(pid, 0.0):7.1f} s "
             + " / ".join(
                 f"{value / 2**20:7.1f}" for value in (memory.start or 0, memory.peak, memory.last)
             )

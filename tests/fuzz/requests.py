@@ -49,20 +49,34 @@ IDENTITIES = frozenset(
 """Fields that say what a request is about: if one is extreme, little else of it is looked at. So
 half of the times that one is chosen, another field is."""
 
-WEIGHTS: Mapping[ApiKey, int] = {
-    ApiKey.PRODUCE: 5,
-    ApiKey.FETCH: 4,
-    ApiKey.JOIN_GROUP: 4,
-    ApiKey.SYNC_GROUP: 3,
-    ApiKey.OFFSET_COMMIT: 3,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: 8,
-    ApiKey.INIT_PRODUCER_ID: 3,
-    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
-    ApiKey.ADD_OFFSETS_TO_TXN: 2,
-    ApiKey.TXN_OFFSET_COMMIT: 3,
-    ApiKey.END_TXN: 3,
+OFTEN: Mapping[ApiKey, int] = {
+    ApiKey.PRODUCE: 15,
+    ApiKey.FETCH: 12,
+    ApiKey.JOIN_GROUP: 12,
+    ApiKey.SYNC_GROUP: 9,
+    ApiKey.HEARTBEAT: 6,
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 24,
+    ApiKey.INIT_PRODUCER_ID: 9,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 9,
+    ApiKey.ADD_OFFSETS_TO_TXN: 6,
+    ApiKey.TXN_OFFSET_COMMIT: 9,
+    ApiKey.END_TXN: 9,
 }
-"""How many cards of each version are in the deck; the others have one."""
+"""How many cards of each version are in a campaign's deck; USUAL where nothing is said."""
+
+USUAL = 3
+SELDOM = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ADD_RAFT_VOTER,
+    }
+)
+"""One card each: they write metadata, which takes a hundred times as long as most."""
 
 FOLLOWERS: Mapping[ApiKey, tuple[ApiKey, ...]] = {
     ApiKey.JOIN_GROUP: (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SYNC_GROUP),
@@ -118,16 +132,23 @@ class Made:
         return len(self.frame) > LARGE_BYTES
 
 
-def deck_of(served: Mapping[int, range], seed: int) -> list[tuple[ApiKey, int]]:
-    """Every API and version that is announced, shuffled."""
+def deck_of(
+    served: Mapping[int, range], seed: int, *, once: bool = False
+) -> list[tuple[ApiKey, int]]:
+    """Every API and version that is announced, shuffled; as often as it is worth, or `once`."""
     deck = [
         (ApiKey(key), version)
         for key, versions in served.items()
         for version in versions
-        for _ in range(WEIGHTS.get(ApiKey(key), 1))
+        for _ in range(1 if once else cards_of(ApiKey(key)))
     ]
     Random(seed).shuffle(deck)
     return deck
+
+
+def cards_of(api_key: ApiKey) -> int:
+    """How many cards of each version of an API there are."""
+    return 1 if api_key in SELDOM else OFTEN.get(api_key, USUAL)
 
 
 class Maker:
