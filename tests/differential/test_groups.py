@@ -20,10 +20,24 @@ BY_CHANCE = {"walk-mixed-10", "walk-classic-14"}
 _OF_NO_MEMBER = [
     "[11].outsider[0].groups[0].error_code: 'UNKNOWN_SERVER_ERROR', 'UNKNOWN_MEMBER_ID'"
 ]
+_STATIC_WITH_A_GIVEN_ID = [(2, 10, "a"), (5, 4, "c"), (31, 15, "a"), (33, 8, "b"), (34, 11, "a")]
+"""Number of a walk, its step, and who asks."""
+
 JUSTIFIED = {
     # Apache Kafka fails unexpectedly where a member is asked for that has left an empty group.
     "fetch-as-member-9": _OF_NO_MEMBER,
     "fetch-as-member-10": _OF_NO_MEMBER,
+    # Apache Kafka fails unexpectedly where a subscription cannot be read, and where a static member
+    # comes with an id that was given to a dynamic one.
+    "classic-refused-by-consumers": [
+        "[9].d[0].error_code: 'UNKNOWN_SERVER_ERROR', 'INCONSISTENT_GROUP_PROTOCOL'"
+    ],
+    **{
+        f"walk-classic-{number}": [
+            f"[{step}].{member}[0].error_code: 'UNKNOWN_SERVER_ERROR', 'UNKNOWN_MEMBER_ID'"
+        ]
+        for number, step, member in _STATIC_WITH_A_GIVEN_ID
+    },
     # Apache Kafka fails unexpectedly where a classic assignment is none of a consumer's. Raylog
     # says what it says of every group that cannot change its protocol.
     "upgrade-refused-no-blob": [

@@ -46,6 +46,7 @@ from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
 
 log = logging.getLogger(__name__)
 ANY_REPLICA_SINCE = 11
+DIVERGING_SINCE = 12
 HINTS_SINCE = 12
 NO_REPLICA = -1
 TOPIC_IDS_SINCE = 13
@@ -490,10 +491,13 @@ class _Fetch:
             data.current_leader = leader_hint(
                 gateway.cluster.image.topics.get(key[0]), key[1], part.error_code
             )
-        if part.diverging:
+        if part.diverging and self._context.version >= DIVERGING_SINCE:
             data.diverging_epoch = EpochEndOffset(
                 epoch=part.diverging[0], end_offset=part.diverging[1]
             )
+        elif part.diverging:
+            # A newer version named the epoch earlier in this session; this one cannot be told more.
+            data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
         if part.aborted is not None:
             data.aborted_transactions = [
                 AbortedTransaction(producer_id=producer_id, first_offset=first)

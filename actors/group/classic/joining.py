@@ -88,7 +88,7 @@ def _join_pending(group: GroupState, step: Step, asked: Asked[JoinGroupRequest])
     """Someone comes back with the id it was given."""
     if asked.request.group_instance_id is not None:
         # A static member is never given an id to come back with.
-        refuse_join(step, asked, ErrorCode.UNKNOWN_SERVER_ERROR)
+        refuse_join(step, asked, ErrorCode.UNKNOWN_MEMBER_ID)
         return
     _add(group, step, asked, asked.request.member_id)
 

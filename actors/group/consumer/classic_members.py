@@ -37,7 +37,6 @@ from raylog.wire.errors import (
     KafkaError,
     RebalanceInProgress,
     UnknownMemberId,
-    UnknownServerError,
 )
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from raylog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -152,11 +151,11 @@ def _seat(group: GroupContext, request: JoinGroupRequest, member_id: str) -> Sea
 
 
 def _subscription(request: JoinGroupRequest) -> ConsumerProtocolSubscription:
-    """What the member's first choice says; Kafka has no better code for one it cannot read."""
+    """What the member's first choice says; InconsistentGroupProtocol if it cannot be read."""
     try:
         return embedded.subscription_of(request.protocols[0].metadata)
     except DecodeError as malformed:
-        raise UnknownServerError("Malformed embedded consumer protocol.") from malformed
+        raise InconsistentGroupProtocol("Malformed embedded consumer protocol.") from malformed
 
 
 def _profile(

@@ -162,6 +162,21 @@ def test_an_error_of_the_replica_and_what_is_known_of_epochs_and_transactions(
     run(scenario)
 
 
+def test_a_version_without_diverging_epochs_is_told_that_its_offset_is_out_of_range(
+    tmp_path: Path,
+) -> None:
+    """The session may be one that a newer version began, with an epoch to compare."""
+
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        cluster.send(fetch((0, 9)), 11)
+        cluster.even.take(FETCH).reply([part(0)._replace(diverging=[3, 5])])
+        assert told(cluster.answer())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run(scenario)
+
+
 def test_a_replica_that_refuses_the_whole_request(tmp_path: Path) -> None:
     async def scenario(world: World) -> None:
         cluster = Cluster(world, tmp_path)

@@ -73,11 +73,11 @@ def test_an_outstanding_id_holds_up_the_rebalance_until_it_times_out() -> None:
     assert len(rejoined.answer.members) == 1
 
 
-def test_an_outstanding_id_with_an_instance_is_a_server_error() -> None:
+def test_an_outstanding_id_is_unknown_with_an_instance() -> None:
     session = Session()
     told = session.join().answer.member_id
     refused = session.join(told, instance="i").answer
-    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, "")
+    assert (refused.error_code, refused.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
 
 
 def test_a_member_id_that_was_never_given_is_unknown() -> None:

@@ -133,7 +133,7 @@ def test_a_malformed_subscription(world: ShardWorld) -> None:
         protocol_type="consumer",
         protocols=[JoinGroupRequestProtocol(name="range", metadata=b"x")],
     )
-    assert world.ask(request, 9).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert world.ask(request, 9).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_without_migration_no_classic_member_is_taken() -> None:
