@@ -16,12 +16,12 @@ import typer
 from bench.__main__ import end_on_termination
 from bench.peers import Peer, Raylog, Reachable
 from tests.cluster.malformed import GoodClient, actor_processes
-from tests.fuzz.campaign import replay, run_episodes, target_of
+from tests.fuzz.campaign import HUGE, replay, run_episodes, target_of
 from tests.fuzz.episode import Target
 from tests.fuzz.health import SETTINGS, Probe
 from tests.fuzz.processes import Sampler
 from tests.fuzz.survey import make_topic
-from tests.fuzz.tally import Tally
+from tests.fuzz.tally import Failure
 from tests.fuzz.world import GOOD
 from tests.support.wire_client import WireClient
 
@@ -51,6 +51,7 @@ def main(
     episode: Annotated[int, typer.Option(help="Run this episode alone.")] = -1,
     replay_file: Annotated[str, typer.Option("--replay", help="Send these frames alone.")] = "",
     bootstrap: Annotated[str, typer.Option(help="Aim at this broker and start none.")] = "",
+    huge: Annotated[int, typer.Option(help="Elements of a huge array.")] = HUGE,
 ) -> None:
     """Run a campaign, an episode of it, or the frames of a connection."""
     end_on_termination()
@@ -61,7 +62,7 @@ def main(
                 typer.echo(line)
         else:
             numbers = range(_FOREVER) if episode < 0 else range(episode, episode + 1)
-            campaign(peer, requests, seed, numbers)
+            campaign(peer, target_of(peer.address, seed, huge=huge), requests, numbers)
 
 
 def campaign(peer: Peer, requests: int, seed: int, numbers: range) -> None:
@@ -78,11 +79,12 @@ def campaign(peer: Peer, requests: int, seed: int, numbers: range) -> None:
         GoodClient(peer.address, topic) as good,
     ):
         before = actor_processes(peer.data) if peer.data else None
-        is_over = _Course(tally, sampler, requests)
-        run_episodes(target, numbers, is_over)
+        try:
+            run_episodes(target, numbers, _Course(target, sampler, requests))
+        finally:
+            _print(target, sampler, probe, good)
     after = actor_processes(peer.data) if peer.data else None
-    _print(target, sampler, probe, good)
-    wrong = [f"{f.what}\n  {f.request}" for f in tally.failures]
+    wrong = [f"{count} × {kind}" for kind, count in tally.failure_counts().items()]
     wrong += [f"died: {name}" for name in sampler.died]
     wrong += [f"probe: {text}" for text in probe.failures]
     wrong += [f"good client: {text}" for text in good.failures]
@@ -101,11 +103,14 @@ def campaign(peer: Peer, requests: int, seed: int, numbers: range) -> None:
 class _Course:
     """Says when a campaign is over; ends the warm-up, prints progress."""
 
-    def __init__(self, tally: Tally, sampler: Sampler, requests: int) -> None:
-        self._tally = tally
+    def __init__(self, target: Target, sampler: Sampler, requests: int) -> None:
+        self._seed = target.seed
+        self._tally = target.tally
         self._sampler = sampler
         self._requests = requests
         self._is_warm = False
+        self._told = 0
+        """Failures that were printed."""
         self._began = self._printed = monotonic()
 
     def __call__(self) -> bool:
@@ -121,6 +126,9 @@ class _Course:
                 f"{len(self._tally.failures)} failures, "
                 f"growth {self._sampler.growth / 2**20:.0f} MiB"
             )
+        for failure in self._tally.failures[self._told :]:
+            self._told += 1
+            _print_failure(self._seed, failure)
         return sent >= self._requests or bool(self._sampler.died)
 
 
@@ -143,14 +151,14 @@ def _print(target: Target, sampler: Sampler, probe: Probe, good: GoodClient) -> 
         f"probe: {probe.rounds} groups and transactions, slowest {probe.slowest_work_s:.2f} s; "
         f"slowest ApiVersions {probe.slowest_s * 1_000:.0f} ms"
     )
-    for failure in tally.failures:
-        typer.echo(
-            f"FAILED {failure.what}\n  {failure.request}\n"
-            f"  again: python -m tests.fuzz --seed {target.seed} --episode {failure.episode}\n"
-            f"     or: python -m tests.fuzz --replay {failure.replay}"
-        )
-    for kind, count in tally.failure_counts().items():
-        typer.echo(f"  {count} × {kind}")
+
+
+def _print_failure(seed: int, failure: Failure) -> None:
+    typer.echo(
+        f"FAILED {failure.what}\n  {failure.request}\n"
+        f"  again: python -m tests.fuzz --seed {seed} --episode {failure.episode}\n"
+        f"     or: python -m tests.fuzz --replay {failure.replay}"
+    )
 
 
 if __name__ == "__main__":
