@@ -65,9 +65,8 @@ def main(
             campaign(peer, target_of(peer.address, seed, huge=huge), requests, numbers)
 
 
-def campaign(peer: Peer, requests: int, seed: int, numbers: range) -> None:
+def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
     """Run episodes beside good clients and print what was seen; Findings if anything is wrong."""
-    target = target_of(peer.address, seed)
     tally = target.tally
     topic = f"{GOOD}topic"
     host, _, port = peer.address.rpartition(":")
