@@ -1,0 +1,58 @@
+"""Growth and death of a process are seen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from time import monotonic
+
+from bench.measure import environment, new_mark
+from tests.fuzz.processes import SAMPLE_S, Sampler
+
+GROWN = 80 << 20
+SCRIPT = f"""
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
+held = b"x" * {GROWN}
+print("grown", flush=True)
+sys.stdin.readline()
+held = b""
+print("shrunk", flush=True)
+sys.stdin.readline()
+"""
+
+
+def await_that(sampler: Sampler, holds: Callable[[], bool]) -> None:
+    """Return when it holds; fail after a time in which there are many samples."""
+    deadline = monotonic() + 100 * SAMPLE_S
+    while not holds():
+        assert monotonic() < deadline, sampler.lines()
+
+
+def test_the_peak_and_the_end_of_a_process_are_seen() -> None:
+    mark = new_mark()
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=pipe, stdout=pipe, env=environment(mark), text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process, Sampler(mark) as sampler:
+        assert process.stdout.readline() == "ready\n"
+        sampler.start()
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "grown\n"
+        await_that(sampler, lambda: sampler.growth >= GROWN * 0.9)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "shrunk\n"
+        seen = sampler.samples
+        await_that(sampler, lambda: sampler.samples > seen + 1)
+        assert sampler.growth >= GROWN * 0.9
+        assert sampler.died == []
+        process.kill()
+        process.wait()
+        await_that(sampler, lambda: sampler.died != [])
