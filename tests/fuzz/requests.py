@@ -89,6 +89,12 @@ FOLLOWERS: Mapping[ApiKey, tuple[ApiKey, ...]] = {
     ApiKey.CONSUMER_GROUP_HEARTBEAT: (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.OFFSET_COMMIT),
     ApiKey.CREATE_TOPICS: (ApiKey.METADATA, ApiKey.CREATE_PARTITIONS),
 }
+SHORT = 1_000
+"""Characters or bytes of a value that may stand in an array that is repeated."""
+
+REPEATED_BYTES = 4 << 20
+"""About the bytes that one array may have by repeating its elements."""
+
 FOLLOWS = 0.3
 """How often one of the followers comes next."""
 
@@ -169,6 +175,8 @@ class Maker:
         self._huge = huge
         self._scene = Scene(rng, world)
         self._slots: list[tuple[Any, Field]] = []
+        self._has_huge = False
+        """Whether the request at hand may have a huge array already."""
         self._followed: ApiKey | None = None
         self._made = 0
 
@@ -199,6 +207,7 @@ class Maker:
         cls = request_class(api_key)
         self._scene.begin(cls.__name__)
         self._slots.clear()
+        self._has_huge = False
         request = self._struct(cls, version)
         if spoiled is None:
             spoiled = rng.choice(SPOILED)
@@ -245,13 +254,23 @@ class Maker:
         elif isinstance(kind, Array):
             element = kind.element.name if isinstance(kind.element, Kind) else None
             values = getattr(owner, field.name) or []
-            setattr(owner, field.name, spoiled_array(rng, values, element, self._huge))
+            setattr(owner, field.name, spoiled_array(rng, values, element, self._most(values)))
         elif not isinstance(kind, Kind):
             setattr(owner, field.name, kind())
-        elif kind.name == "records" and rng.random() < 0.8:
-            setattr(owner, field.name, self._scene.records(spoil=True))
         else:
-            setattr(owner, field.name, rng.choice(ENDS[kind.name]))
+            value = rng.choice(ENDS[kind.name])
+            if kind.name == "records" and rng.random() < 0.8:
+                value = self._scene.records(spoil=True)
+            is_long = isinstance(value, str | bytes) and len(value) > SHORT
+            setattr(owner, field.name, field.default if is_long and self._has_huge else value)
+
+    def _most(self, values: list[Any]) -> int:
+        """Elements that an array may get: one array of a request may be huge, or they multiply."""
+        if self._has_huge:
+            return 2
+        self._has_huge = True
+        each = len(repr(values[0])) if values else 1
+        return max(2, min(self._huge, REPEATED_BYTES // each))
 
 
 @dataclass(frozen=True, slots=True)

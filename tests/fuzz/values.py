@@ -67,24 +67,23 @@ ENDS: dict[str, list[Any]] = {
 """Kind -> values that something might not expect. The ends themselves are twice as likely."""
 
 
-def spoiled_array(rng: Random, values: list[Any], kind: str | None, huge: int) -> list[Any]:
+def spoiled_array(rng: Random, values: list[Any], kind: str | None, most: int) -> list[Any]:
     """The same array empty, with doubles, in another order, huge, or with an extreme element.
 
-    `kind` is that of its elements, None for structs; `huge` is how many a huge one has.
+    `kind` is that of its elements, None for structs; it gets at most about `most` elements.
     """
     choice = rng.random()
     if choice < 0.25 or not values:
         return [] if kind is None or choice < 0.2 else [rng.choice(ENDS[kind])]
     if choice < 0.45:
         return [*values, rng.choice(values)]
-    if choice < 0.6:
-        return values * rng.choice([3, 10, 50])
     if choice < 0.62:
-        return values * max(1, huge // len(values))
+        times = rng.choice([3, 10, 50]) if choice < 0.6 else most
+        return values * max(1, min(times, most // len(values)))
     if kind is None:
         return values[::-1]
     if choice < 0.63:
-        return _many(rng, kind, huge)
+        return _many(rng, kind, most)
     changed = list(values)
     changed[rng.randrange(len(changed))] = rng.choice(ENDS[kind])
     return changed
