@@ -169,6 +169,14 @@ class SegmentFiles:
                 self._loaded.pop(0).index = None
         return segment.index
 
+    def take_index(self, segment: Segment, index: SparseIndex) -> None:
+        """Keep an index that somebody else has read, for a while."""
+        if segment.index is None:
+            segment.index = index
+            self._loaded.append(segment)
+            if len(self._loaded) > _INDEXES_KEPT:
+                self._loaded.pop(0).index = None
+
     def keep_index(self, segment: Segment) -> None:
         """Load the index of a segment that will grow, and keep it."""
         self.index_of(segment)

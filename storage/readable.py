@@ -9,16 +9,39 @@ from raylog.storage.config import LogConfig
 from raylog.storage.disk import Disk
 from raylog.storage.epochs import LeaderEpochs
 from raylog.storage.files import SegmentFiles
-from raylog.storage.index import AbortedTransaction
+from raylog.storage.index import AbortedTransaction, SparseIndex
 from raylog.storage.lookup import LookupJob
 from raylog.storage.reader import Slice, SliceReader, segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.segment import Segment
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from raylog.wire.errors import CorruptMessage, DecodeError, KafkaStorageError, OffsetOutOfRange
 
 RECENT_BYTES = 16 * 1024 * 1024
 """As much at the end of a log is taken to be in memory."""
+
+
+@dataclass(slots=True)
+class IndexJob:
+    """Read the index of a segment that is not written to, or make it anew where it is wrong."""
+
+    disk: Disk
+    directory: str
+    segment: Segment
+    index: SparseIndex | None = None
+    damage: str | None = None
+    failure: OSError | None = None
+
+    def run(self) -> None:
+        """Blocking. Call once."""
+        own = copy(self.segment)
+        own.fd = -1
+        try:
+            self.index = SegmentFiles(self.disk, self.directory).index_of(own)
+        except OSError as failure:
+            self.failure = failure
+        except (CorruptMessage, DecodeError) as damage:
+            self.damage = str(damage)
 
 
 @dataclass(slots=True)
@@ -81,6 +104,33 @@ class ReadableLog(LogWriter):
             self._refuse("read", failure)
         except CorruptMessage as damage:
             self._condemn(self._segments[segment_index(self._segments, offset)], str(damage))
+
+    # -- indexes -------------------------------------------------------------------------------
+
+    def is_indexed(self, offset: int) -> bool:
+        """Whether `read` finds an offset without reading, or making anew, a whole index."""
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or offset >= segment.base_offset:
+            return segment is None or segment.index is not None
+        return self._segments[segment_index(self._segments, offset)].index is not None
+
+    def begin_index(self, offset: int) -> IndexJob:
+        """A job that gets the index for `offset`, for an executor and then `end_index`."""
+        self._require_online()
+        segment = self._segments[segment_index(self._segments, offset)]
+        return IndexJob(self._disk, self.directory, segment)
+
+    def end_index(self, job: IndexJob) -> None:
+        """Take an index back. KAFKA_STORAGE_ERROR if the disk failed, or the log is damaged."""
+        self._require_online()
+        if job.segment not in self._segments:
+            return  # cut, cleaned or expired meanwhile
+        if job.failure is not None:
+            self._refuse("read", job.failure)
+        if job.damage is not None:
+            self._condemn(job.segment, job.damage)
+        if job.index is not None:
+            self._files.take_index(job.segment, job.index)
 
     # -- checking ------------------------------------------------------------------------------
 

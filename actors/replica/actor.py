@@ -100,6 +100,8 @@ class ReplicaActor:
             runtime, cleaner or CleanerSettings(), self._partitions, name=name, broker=self._broker
         )
         self._sessions: dict[SessionKey, FetchSession] = {}
+        self._deferred = False
+        """Whether a look at news left out records that a thread must see first."""
         self._claims = Claims()
         self._failures = StorageFailures(runtime.monotonic_ms)
         self._deadlines = Deadlines(runtime)
@@ -440,7 +442,10 @@ class ReplicaActor:
 
     def _look(self, session_key: SessionKey, session: FetchSession) -> None:
         """Look at what has news, and answer if that is worth it."""
-        if session.collect(self._read) or not (session.waits or session.has_more):
+        self._deferred = False
+        ready = session.collect(self._read)
+        session.waits_for_files = self._deferred and not session.waits
+        if (ready or not (session.waits or session.has_more)) and not session.waits_for_files:
             self._answer(session_key, session)
         elif session.has_more:
             parked = session.parked
@@ -470,13 +475,20 @@ class ReplicaActor:
         partition = self._partitions.get((interest.topic_id, interest.partition))
         if partition is None:
             return unknown_partition(interest)
-        return partition.read(interest, room, at_least_one, isolation)
+        part = partition.read(interest, room, at_least_one, isolation)
+        if partition.waits_for_files and not part.length and not part.error_code:
+            self._deferred = True
+        return part
 
     def has_news(self, partition: Partition) -> None:
         """Answer who waits for more of a partition."""
         for session, session_key in tuple(partition.sessions.items()):
             session.news[partition.key] = None
-            if session.parked is not None and session.collect(self._read):
+            if session.parked is None:
+                continue
+            self._deferred = False
+            ready = session.collect(self._read)
+            if ready and not (session.waits_for_files and self._deferred):
                 self._answer(session_key, session)
 
     def _answer(self, session_key: SessionKey, session: FetchSession) -> None:
@@ -568,6 +580,10 @@ class ReplicaActor:
     def check(self, partition: Partition, found: Slice) -> None:
         """Check what nobody has read since the log was opened."""
         self._upkeep.check(partition, found)
+
+    def load_index(self, partition: Partition, offset: int) -> None:
+        """Get the index for an offset."""
+        self._upkeep.load_index(partition, offset)
 
     def follow(self, partition: Partition, leader: int) -> None:
         """Fetch from a leader."""

@@ -93,6 +93,9 @@ class Host(Protocol):
     def check(self, partition: Partition, found: Slice) -> None:
         """A slice must be checked before it is served; there is news afterwards."""
 
+    def load_index(self, partition: Partition, offset: int) -> None:
+        """The index for an offset must be read from its file; there is news afterwards."""
+
     def has_appended(self, partition: Partition) -> None:
         """The log grew: it is looked after until it rests."""
 
@@ -138,6 +141,7 @@ class Partition:
     is_behind: bool = True
     """As a follower: whether the leader had more at its last answer, as far as is known."""
     check_running: bool = False
+    index_running: bool = False
     flush_running: bool = False
     flush_target: int = 0
     """Writers of batches that end at or below it wait until the log is flushed that far."""
@@ -394,7 +398,7 @@ class Partition:
             raise OffsetOutOfRange(
                 f"offset {offset} is not in [{log.log_start_offset}, {log.log_end_offset}]"
             )
-        if offset >= limit or max_bytes <= 0:
+        if offset >= limit or max_bytes <= 0 or not self.can_read(offset):
             return FetchedPartition(*figures)
         found = log.read(offset, max_bytes, limit, at_least_one=at_least_one)
         if found is None or not self.may_serve(found):
@@ -408,6 +412,19 @@ class Partition:
         return FetchedPartition(
             *figures, found.segment_id, found.position, found.length, aborted, None
         )
+
+    def can_read(self, offset: int) -> bool:
+        """Whether the index for an offset is in memory; else a thread gets it, and it is news."""
+        if self.log.is_indexed(offset):
+            return True
+        if not self.index_running:
+            self.host.load_index(self, offset)
+        return False
+
+    @property
+    def waits_for_files(self) -> bool:
+        """Whether a thread reads what a reader waits for."""
+        return self.index_running or self.check_running
 
     def may_serve(self, found: Slice) -> bool:
         """Whether a slice is known to be right; else it is checked now, and is news then."""

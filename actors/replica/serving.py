@@ -361,7 +361,7 @@ class Serving:
             return None if standing is WAIT else standing
         log = partition.log
         offset, end_offset = interest.offset, log.log_end_offset
-        if offset == end_offset:
+        if offset == end_offset or not partition.can_read(offset):
             return None
         throttles = self._throttler.leads
         if throttles and self._must_wait(session, partition):

@@ -34,6 +34,8 @@ class FetchSession:
     parked: LinkRequest | None = None
     waits: bool = False
     """Whether that is to be answered only when it is worth it."""
+    waits_for_files: bool = False
+    """Whether a request that does not wait for records is held for what a thread reads."""
     _isolation_level: int = 0
     _min_bytes: int = 0
     _max_bytes: int = 0

@@ -102,6 +102,25 @@ class Upkeep:
         partition.host.has_news(partition)
         partition.host.has_grown(partition)
 
+    def load_index(self, partition: Partition, offset: int) -> None:
+        """Get the index for an offset beside the event loop; there is news afterwards."""
+        partition.index_running = True
+        self._runtime.start(self._load_index(partition, offset), f"index of {partition.name}")
+
+    async def _load_index(self, partition: Partition, offset: int) -> None:
+        try:
+            job = partition.log.begin_index(offset)
+            await self._runtime.run_blocking(job.run)
+            partition.log.end_index(job)
+        except KafkaStorageError as failure:
+            self._failures.report(failure)
+            partition.give_up_if_offline()
+            return
+        finally:
+            partition.index_running = False
+        partition.host.has_news(partition)
+        partition.host.has_grown(partition)
+
     # ---- the clock -----------------------------------------------------------------------
 
     def appended(self, partition: Partition) -> None:
