@@ -139,7 +139,7 @@ def _tokens() -> Iterator[Case]:
 
 
 def _quotas() -> Iterator[Case]:
-    filters = {
+    filters: dict[str, list[tuple[str, int, str | None]]] = {
         "all": [],
         "of a user": [("user", 0, "alice")],
         "of the default user": [("user", 1, None)],
@@ -161,8 +161,8 @@ def _quotas() -> Iterator[Case]:
     entity = [quota_changes.EntityData(entity_type="user", entity_name="a")]
     op = quota_changes.OpData(key="producer_byte_rate", value=1.0)
     changed = quota_changes.EntryData(entity=entity, ops=[op])
-    request = quota_changes.AlterClientQuotasRequest(entries=[changed], validate_only=True)
-    yield Case("alter quotas", request, 1)
+    change = quota_changes.AlterClientQuotasRequest(entries=[changed], validate_only=True)
+    yield Case("alter quotas", change, 1)
 
 
 def _scram() -> Iterator[Case]:
