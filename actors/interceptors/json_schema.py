@@ -11,7 +11,7 @@
 
 At least one schema is needed. Its draft is what its `$schema` says, else the newest that the
 jsonschema library knows. References are resolved within the schema only: nothing is fetched.
-Regular expressions are RE2's, which match in linear time (`json_patterns.py`).
+Regular expressions are RE2's, which match in linear time (`json_keywords.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from raylog.actors.interceptors.api import Interceptor, Record, Rejected
-from raylog.actors.interceptors.json_patterns import check_patterns, with_re2
+from raylog.actors.interceptors.json_keywords import Steps, bounded, check_patterns
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
 _OPTIONS = ("schema", "schema.file", "key.schema", "key.schema.file", "on.invalid", "null")
+STEPS_MAX = 1_000_000
+"""Keywords of schemas that one call looks at, once for each part of a document: some seconds."""
 _SHOWN = 200
 """Characters of an error that a producer is told; it may quote a whole value."""
 
@@ -42,14 +44,15 @@ class JsonSchema(Interceptor):
         self._key: Validator | None = None
         self._drops = False
         self._accepts_null = True
+        self._steps = Steps()
 
     def configure(self, options: Mapping[str, str]) -> None:
         """Read the schemas; ValueError says what is wrong with the options."""
         for option in options:
             if option not in _OPTIONS:
                 raise ValueError(f"unknown option {option!r}; there are: {', '.join(_OPTIONS)}")
-        self._value = _validator("schema", options)
-        self._key = _validator("key.schema", options)
+        self._value = _validator("schema", options, self._steps)
+        self._key = _validator("key.schema", options, self._steps)
         if self._value is None and self._key is None:
             raise ValueError("a schema is needed: schema, schema.file, key.schema, key.schema.file")
         self._drops = _choice(options, "on.invalid", "reject", "drop")
@@ -57,6 +60,7 @@ class JsonSchema(Interceptor):
 
     def on_produce(self, topic: str, records: Sequence[Record]) -> Sequence[Record | Rejected]:
         """The records that fit, and in the place of those that do not, why."""
+        self._steps.left = STEPS_MAX
         checked: list[Record | Rejected] = []
         for record in records:
             problem = self._problem(record)
@@ -104,7 +108,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON value")
 
 
-def _validator(option: str, options: Mapping[str, str]) -> Validator | None:
+def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validator | None:
     text = options.get(option)
     path = options.get(f"{option}.file")
     if text is not None and path is not None:
@@ -128,7 +132,7 @@ def _validator(option: str, options: Mapping[str, str]) -> Validator | None:
         raise ValueError(f"{option} is no JSON: {failure}") from failure
     check_patterns(schema)
     # A registry of its own: the default one would fetch references from the network.
-    validator: Validator = with_re2(kind)(schema, registry=Registry())
+    validator: Validator = bounded(kind, steps)(schema, registry=Registry())
     return validator
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from raylog.actors.interceptors import json_schema
 from raylog.actors.interceptors.api import Record, Rejected
+from raylog.actors.interceptors.json_keywords import TooManySteps
 from raylog.actors.interceptors.json_schema import JsonSchema
 
 SCHEMA = json.dumps(
@@ -206,3 +210,52 @@ def test_what_only_looks_like_a_pattern_is_none() -> None:
         "properties": {"pattern": {"type": "string"}, "patternProperties": {"type": "string"}},
     }
     assert reason(configured(schema=json.dumps(schema)), b'{"pattern": "("}') is None
+
+
+# ---- schemas that take long ------------------------------------------------------------------
+
+
+def nested(depth: int) -> dict[str, object]:
+    """Alternatives within alternatives: twice the work with each further level."""
+    levels = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(depth)}
+    return {"$ref": "#/$defs/0", "$defs": {**levels, str(depth): {"type": "integer"}}}
+
+
+def test_a_schema_that_takes_too_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_schema, "STEPS_MAX", 5_000)
+    one = configured(schema=json.dumps(nested(40)))
+    for _ in range(2):
+        with pytest.raises(TooManySteps):
+            one.on_produce("t", [record(b"1")])
+    few = configured(schema=json.dumps(nested(5)))
+    for _ in range(100):
+        assert reason(few, b"1") is None, "each call has as many steps"
+
+
+@pytest.mark.parametrize(
+    ("document", "unique"),
+    [
+        ([1, True, "1", None, [1], [True], {"a": 1}, {"a": True}, 0, False], True),
+        ([1, 1.0], False),
+        ([[{"a": [1, 2]}], [{"a": [1.0, 2]}]], False),
+        ([{"a": 1, "b": 2}, {"b": 2, "a": 1}], False),
+        ([None, None], False),
+        ([True, True], False),
+        ([["bool", 1], True, ["bool", True]], True),
+        ([], True),
+        ({"a": 1}, True),
+    ],
+)
+def test_items_are_unique_as_json_schema_has_it(document: object, unique: bool) -> None:
+    schema = {"uniqueItems": True}
+    answer = reason(configured(schema=json.dumps(schema)), json.dumps(document).encode())
+    assert (answer is None) is unique
+    by_library = Draft202012Validator(schema).is_valid(document)
+    assert by_library is unique
+
+
+def test_items_are_compared_in_linear_time() -> None:
+    items = [one for n in range(5_000) for one in ({"n": n}, str(n), n)]
+    begin_s = time.thread_time()
+    assert reason(configured(schema='{"uniqueItems": true}'), json.dumps(items).encode()) is None
+    assert time.thread_time() - begin_s < 1

@@ -1,32 +1,59 @@
-"""JSON Schema with RE2's patterns: validators whose regular expressions take linear time.
+"""Keywords of JSON Schema that take a bounded time, whatever the schema and the document.
 
 The jsonschema library matches with Python's `re`, which some patterns keep busy for years, and
 with it the whole process. Here `pattern`, `patternProperties` and `additionalProperties` match with
 RE2 instead. The library's `unevaluatedProperties` looks into `patternProperties` by itself, so a
-schema has one of the two only.
+schema has one of the two only. `uniqueItems` compares each item with all others in the library.
+What still may take long, such as alternatives within alternatives, is counted and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from raylog.actors.patterns import BadPattern, compiled
 
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
 _DATA = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose values are no schemas."""
+_BOOL = object()
 
 
-def with_re2(kind: Any) -> Any:
-    """A class of validators like `kind`."""
+class Steps(threading.local):
+    """How many keywords a thread may still look at."""
+
+    left = 0
+
+
+class TooManySteps(Exception):
+    """Records take too long to be looked at."""
+
+
+def bounded(kind: Any, steps: Steps) -> Any:
+    """A class of validators like `kind`, which raise TooManySteps when none are left."""
     from jsonschema.validators import extend  # it takes longer to import than a gateway to start
 
-    ours = {
+    keywords = {
+        **kind.VALIDATORS,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
     }
-    return extend(kind, {name: one for name, one in ours.items() if name in kind.VALIDATORS})
+    known = {name: _counted(keywords[name], steps) for name in kind.VALIDATORS}
+    return extend(kind, known)
+
+
+def _counted(keyword: Keyword, steps: Steps) -> Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any] | None:
+        steps.left -= 1
+        if steps.left < 0:
+            raise TooManySteps("the schema takes too long")
+        return keyword(validator, value, instance, schema)
+
+    return counted
 
 
 def check_patterns(schema: object) -> None:
@@ -112,3 +139,25 @@ def _additional_properties(
     elif not allowed and extras:
         names = ", ".join(map(repr, sorted(extras)))
         yield ValidationError(f"additional properties are not allowed: {names}")
+
+
+def _unique_items(validator: Any, unique: Any, instance: Any, _schema: Any) -> Iterator[Any]:
+    from jsonschema import ValidationError
+
+    if unique and validator.is_type(instance, "array"):
+        items = [_comparable(item) for item in instance]
+        if len(set(items)) < len(items):
+            yield ValidationError(f"{instance!r} has non-unique elements")
+
+
+def _comparable(item: Any) -> Hashable:
+    """Equal to that of another item if the items are equal to JSON Schema: 1 and 1.0, not true."""
+    match item:
+        case dict():
+            return frozenset((name, _comparable(value)) for name, value in item.items())
+        case list():
+            return tuple(map(_comparable, item))
+        case bool():
+            return (_BOOL, item)  # or it would equal 0 or 1
+        case _:
+            return item  # type: ignore[no-any-return]  # of JSON: a text, a number or None
