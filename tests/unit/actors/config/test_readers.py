@@ -65,7 +65,7 @@ def said() -> Texts:
 
 
 def is_read(name: str, said: Texts) -> bool:
-    return said.name(name) or (name in TOPIC_KEY_OF and said.name(TOPIC_KEY_OF[name]))
+    return said.name(TOPIC_KEY_OF.get(name, name))
 
 
 @pytest.mark.parametrize(
