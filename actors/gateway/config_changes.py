@@ -27,17 +27,18 @@ async def alter(gateway: GatewayActor, asked: AlterConfigs) -> list[ConfigOutcom
     """
 
     async def ask(some: list[ConfigAlteration]) -> list[ConfigOutcome]:
+        part, outcomes = await refused_alterations(gateway, asked._replace(alterations=some))
+
         def refused(code: int, message: str | None) -> list[ConfigOutcome]:
             return [
                 ConfigOutcome(one.resource_type, one.resource_name, ErrorCode(code), message)
-                for one in some
+                for one in part.alterations
             ]
 
-        part = asked._replace(alterations=some)
-        return await gateway.controller.outcomes("alter_configs", part, TIMEOUT_MS, refused)
+        made = await gateway.controller.outcomes("alter_configs", part, TIMEOUT_MS, refused)
+        return outcomes + made
 
-    asked, outcomes = await refused_alterations(gateway, asked)
-    outcomes += await in_parts(
+    outcomes = await in_parts(
         asked.alterations, ask, lambda one: (one.resource_type, one.resource_name)
     )
     cluster = gateway.cluster

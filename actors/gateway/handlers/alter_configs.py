@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raylog.actors.controller.api import AlterConfigs, AlterOp, ConfigAlteration, ConfigOp
 from raylog.actors.gateway.config_changes import alter
 from raylog.actors.gateway.context import RequestContext
@@ -17,7 +19,14 @@ async def alter_configs(
     context: RequestContext, request: AlterConfigsRequest
 ) -> AlterConfigsResponse:
     """Have the controller change them; each resource succeeds or fails on its own."""
-    asked = AlterConfigs([_alteration(one) for one in request.resources], request.validate_only)
+    asked = AlterConfigs([], request.validate_only)
+
+    def read() -> Iterator[int]:
+        for resource in request.resources:
+            asked.alterations.append(_alteration(resource))
+            yield 1 + len(resource.configs)
+
+    await context.turns(read())
     return AlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 from raylog.actors.config import ResourceType
@@ -35,11 +36,16 @@ async def incremental_alter_configs(
     asked = AlterConfigs([], request.validate_only)
     outcomes: list[ConfigOutcome] = []
     broker_id = context.gateway.broker_id
-    for resource in request.resources:
-        attempt(
-            partial(_take, resource, asked.alterations, broker_id),
-            partial(_refuse, resource, outcomes),
-        )
+
+    def read() -> Iterator[int]:
+        for resource in request.resources:
+            attempt(
+                partial(_take, resource, asked.alterations, broker_id),
+                partial(_refuse, resource, outcomes),
+            )
+            yield 1 + len(resource.configs)
+
+    await context.turns(read())
     if asked.alterations:
         outcomes.extend(await alter(context.gateway, asked))
     return IncrementalAlterConfigsResponse(responses=[_response(one) for one in outcomes])
