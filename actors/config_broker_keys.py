@@ -76,7 +76,7 @@ _NETWORK = (
         "max.connections",
         _T.INT,
         str(INT_MAX),
-        "Client connections a broker holds at a time. Further ones wait to be accepted.",
+        "Client connections a broker holds at a time; further ones wait.",
         low=0,
         dynamic=True,
     ),
@@ -92,7 +92,7 @@ _NETWORK = (
         "max.connections.per.ip.overrides",
         _T.STRING,
         "",
-        "Other limits for some addresses or host names: `127.0.0.1:200,example.org:100`.",
+        "Other limits for some of them: `127.0.0.1:200,example.org:100`.",
         counts_hosts=True,
         dynamic=True,
     ),
@@ -114,9 +114,8 @@ _NETWORK = (
         "queued.max.request.bytes",
         _T.LONG,
         "-1",
-        "Memory that the connections of a gateway may take together before it stops reading: parts "
-        "of requests, requests without an answer, answers that clients leave unread. -1 is no "
-        "limit. A request that was begun is read to its end, one at a time.",
+        "Memory that requests, parts of them and unread answers of all of a gateway's connections "
+        "may take before it stops reading, but for one request at a time. -1 is no limit.",
     ),
     ConfigKey(
         "fetch.max.bytes",
@@ -219,13 +218,7 @@ _CLUSTER = (
         "Whether brokers come to vote on metadata by themselves: up to three, and in the place of "
         "their own lost directories.",
     ),
-    ConfigKey(
-        "num.partitions",
-        _T.INT,
-        "1",
-        "Partitions of a topic made without a count.",
-        low=1,
-    ),
+    ConfigKey("num.partitions", _T.INT, "1", "Partitions of a topic made without a count.", low=1),
     ConfigKey(
         "default.replication.factor",
         _T.INT,
@@ -266,10 +259,7 @@ _CLUSTER = (
         "Time for which a leader may keep a follower's request when there is nothing new.",
     ),
     ConfigKey(
-        "replica.fetch.min.bytes",
-        _T.INT,
-        "1",
-        "Bytes a follower asks a leader to wait for.",
+        "replica.fetch.min.bytes", _T.INT, "1", "Bytes a follower asks a leader to wait for."
     ),
     ConfigKey(
         "replica.fetch.max.bytes",

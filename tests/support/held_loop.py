@@ -36,7 +36,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
 
         return run
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # the base's arguments are a TypeVarTuple
         self,
         callback: Callable[..., Any],
         *args: Any,
@@ -44,7 +44,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         return super().call_soon(self._measured(callback), *args, context=context)
 
-    def call_soon_threadsafe(
+    def call_soon_threadsafe(  # type: ignore[override]  # the base's arguments are a TypeVarTuple
         self,
         callback: Callable[..., Any],
         *args: Any,
@@ -52,7 +52,7 @@ class HeldLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.Handle:
         return super().call_soon_threadsafe(self._measured(callback), *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]  # the base's arguments are a TypeVarTuple
         self,
         when: float,
         callback: Callable[..., Any],

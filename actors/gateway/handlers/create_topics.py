@@ -76,7 +76,7 @@ async def _too_many(context: RequestContext, request: CreateTopicsRequest) -> Cr
                 CreatableTopicResult(
                     name=topic.name,
                     error_code=int(PolicyViolation.code),
-                    error_message="Excessively large number of partitions per request.",
+                    error_message="Unable to perform excessively large batch operation.",
                     configs=[],
                 )
             )

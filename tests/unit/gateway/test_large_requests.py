@@ -1,0 +1,134 @@
+"""Requests at and beyond the limits of their API, and what comes behind large ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.actors.metadata.records import ConfigChanged
+from raylog.actors.replica.api import OFFSET_FOR, PRODUCE
+from raylog.wire.api import ApiKey
+from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
+from raylog.wire.messages.api_versions import ApiVersionsRequest
+from raylog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from raylog.wire.messages.produce import ProduceRequest
+from raylog.wire.records import Record, encode_batch
+from tests.support.gateway_world import World, run, settle, topic_id
+from tests.support.producing import produce
+
+T = topic_id("t")
+BATCH = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
+
+
+def offsets(partitions: int) -> ListOffsetsRequest:
+    parts = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=parts)])
+
+
+def asked(topics: int) -> MetadataRequest:
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name="t")] * topics, allow_auto_topic_creation=False
+    )
+
+
+def test_what_exceeds_its_limit_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        most = limit_of(ApiKey.METADATA).elements_max
+        client.send(asked(most + 1), 9)
+        await settle()
+        assert client.transport.closed
+        assert "cannot be read" in caplog.text
+        other = world.client()
+        other.send(asked(most), 9)
+        await settle()
+        assert len(other.received()[0].topics) == 1
+
+    caplog.set_level("INFO")
+    run(scenario)
+
+
+def test_a_request_too_long_for_its_api_is_refused_by_its_first_bytes() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        length = limit_of(ApiKey.HEARTBEAT).bytes_max + 1
+        client.send_bytes(length.to_bytes(4, "big") + int(ApiKey.HEARTBEAT).to_bytes(2, "big"))
+        assert client.transport.closed
+        produces = world.client()
+        produces.send_bytes(length.to_bytes(4, "big") + int(ApiKey.PRODUCE).to_bytes(2, "big"))
+        assert not produces.transport.closed
+
+    run(scenario)
+
+
+def test_large_requests_are_answered_in_turns_and_overtaken_by_others_only() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", LIGHT_ELEMENTS_MAX)
+        link = await world.route("replica", *((T, at) for at in range(LIGHT_ELEMENTS_MAX)))
+        link.answering = lambda request: (7, -1, 0)
+        client, other = world.client(), world.client()
+        client.send(offsets(LIGHT_ELEMENTS_MAX), 5)
+        assert not client.transport.reading, "what comes behind it waits"
+        client.send(ApiVersionsRequest(), 0)
+        other.send(ApiVersionsRequest(), 0)
+        assert len(other.received()) == 1
+        assert link.kinds().count(OFFSET_FOR) < LIGHT_ELEMENTS_MAX, "that was in between"
+        for _ in range(5):
+            await settle()
+        large, small = client.received()
+        assert [one.offset for one in large.topics[0].partitions] == [7] * LIGHT_ELEMENTS_MAX
+        assert small.error_code == 0
+        assert client.connection.is_paused is False
+
+    run(scenario)
+
+
+def test_a_produce_request_with_many_batches_keeps_its_place() -> None:
+    count = 600
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        client = world.client()
+        client.send(produce(*((at, BATCH) for at in range(count)), timeout_ms=1_000), 9)
+        client.send(produce((0, BATCH), timeout_ms=1_000), 9)
+        for _ in range(5):
+            await settle()
+        sizes = [len(one.header[2]) for one in link.requests if one.kind == PRODUCE]
+        assert sizes == [250, 250, 100, 1], "in parts, and the second request behind all of them"
+
+    run(scenario)
+
+
+def test_an_answer_names_so_many_refused_records() -> None:
+    refused = encode_batch([Record(at, 1_000_000, None, b"v", []) for at in range(700)])
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 3)
+        await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
+        await world.route("replica", *((T, at) for at in range(3)))
+        request: ProduceRequest = produce(*((at, refused) for at in range(3)), timeout_ms=1_000)
+        answer = await world.client().ask(request, 9)
+        found = [len(one.record_errors) for one in answer.responses[0].partition_responses]
+        assert found == [700, 300, 0]
+
+    run(scenario)
+
+
+def test_a_resource_is_described_once() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        broker = DescribeConfigsResource(resource_type=4, resource_name="1")
+        once = await world.client().ask(DescribeConfigsRequest(resources=[broker]), 4)
+        often = await world.client().ask(DescribeConfigsRequest(resources=[broker] * 300), 4)
+        assert often == once
+
+    run(scenario)
