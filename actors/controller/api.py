@@ -48,6 +48,9 @@ from raylog.wire.uuids import ZERO_UUID
 
 NO_TOPIC = TopicId(ZERO_UUID)
 PARTITIONS_PER_REQUEST_MAX = 10_000
+"""Apache Kafka's controller takes no request that makes more records."""
+TOPICS_PER_REQUEST_MAX = PARTITIONS_PER_REQUEST_MAX // 2
+"""Each is two records at least: itself and a partition."""
 HEARTBEAT = "heartbeat"
 
 

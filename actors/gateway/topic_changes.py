@@ -16,6 +16,7 @@ from raylog.actors.controller.api import (
 from raylog.actors.controller.internal_topics import internal_topic
 from raylog.actors.gateway.cluster_facts import INTERNAL_TOPICS
 from raylog.actors.gateway.interceptor_trials import refused_topics
+from raylog.actors.gateway.parts import PART
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, TopicAlreadyExists
@@ -55,8 +56,9 @@ class MissingTopics:
 
     async def _create(self, names: list[str]) -> None:
         try:
-            topics = [_new_topic(self._gateway, name) for name in names]
-            await _create_missing(self._gateway, topics, AUTO_CREATE_TIMEOUT_MS)
+            for start in range(0, len(names), PART):
+                some = [_new_topic(self._gateway, name) for name in names[start : start + PART]]
+                await _create_missing(self._gateway, some, AUTO_CREATE_TIMEOUT_MS)
         finally:
             self._coming.difference_update(names)
 

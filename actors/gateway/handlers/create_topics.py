@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from raylog.actors.controller.api import (
     PARTITIONS_PER_REQUEST_MAX,
+    TOPICS_PER_REQUEST_MAX,
     CreateTopics,
     NewTopic,
     TopicOutcome,
@@ -26,9 +27,6 @@ from raylog.wire.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-TOPICS_MAX = PARTITIONS_PER_REQUEST_MAX // 2
-"""Each is two records at least: itself and a partition."""
 
 
 async def create_topics(
@@ -51,7 +49,7 @@ async def create_topics(
             topics.append(_new(topic))
             yield 1 + len(topic.configs) + len(topic.assignments)
 
-    if len(request.topics) > TOPICS_MAX:
+    if len(request.topics) > TOPICS_PER_REQUEST_MAX:
         return await _too_many(context, request)
     await context.turns(read())
     outcomes = await in_parts(topics, ask, lambda topic: topic.name)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
+from raylog.actors.controller.api import TOPICS_PER_REQUEST_MAX
 from raylog.actors.controller.topics import check_name
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.cluster_facts import (
@@ -70,9 +71,14 @@ def _failed(request: MetadataRequest, code: int) -> MetadataResponse:
 
 
 def _to_create(context: RequestContext, request: MetadataRequest) -> list[str]:
-    """Names asked for that have no topic yet and may have one."""
+    """Names asked for that have no topic yet and may have one.
+
+    None of more than a request may make: Apache Kafka's controller refuses these together.
+    """
     gateway = context.gateway
     if not request.topics or not request.allow_auto_topic_creation:
+        return []
+    if len(request.topics) > TOPICS_PER_REQUEST_MAX:
         return []
     known = gateway.cluster.image.topic_ids
     missing = {one.name for one in request.topics if one.name and one.topic_id == ZERO_UUID}

@@ -132,3 +132,22 @@ def test_a_resource_is_described_once() -> None:
         assert often == once
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("count", "calls"), [(600, [500, 100]), (5_001, [])])
+def test_missing_topics_are_made_in_parts_and_not_beyond_a_number(
+    count: int, calls: list[int]
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        world.controller.script["create_topics"] = lambda asked: []
+        topics = [MetadataRequestTopic(name=f"m{at}") for at in range(count)]
+        client = world.client()
+        client.send(MetadataRequest(topics=topics), 9)
+        for _ in range(5):
+            await settle()
+        (answer,) = client.received()
+        assert len(answer.topics) == count
+        assert [len(asked.topics) for _, asked in world.controller.asked] == calls
+
+    run(scenario)

@@ -13,6 +13,7 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
+from raylog.actors.controller.placement import Ring
 from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionCreated,
@@ -138,6 +139,30 @@ def test_too_many_partitions_in_a_request_are_refused() -> None:
     assert refusal(world, NewTopic("t", most + 1, 1))[0] is ErrorCode.POLICY_VIOLATION
     outcomes = create(world, NewTopic("t", most - 1, 1), NewTopic("u", 2, 1), NewTopic("v", 1, 1))
     assert [one.error for one in outcomes] == [0, ErrorCode.POLICY_VIOLATION, 0]
+
+
+def test_no_partition_is_placed_beyond_what_a_request_may_make(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Controlled()
+    placed: list[int] = []
+    replicas = Ring.replicas
+
+    def counted(ring: Ring, index: int, factor: int) -> tuple[int, ...]:
+        placed.append(index)
+        return replicas(ring, index, factor)
+
+    monkeypatch.setattr(Ring, "replicas", counted)
+    create(world, *(NewTopic(f"t{at}", PARTITIONS_PER_REQUEST_MAX, 1) for at in range(50)))
+    assert len(placed) == PARTITIONS_PER_REQUEST_MAX
+
+
+def test_topics_grow_by_so_many_partitions_together() -> None:
+    world = Controlled()
+    create(world, NewTopic("t", 1, 1), NewTopic("u", 1, 1))
+    more = [MorePartitions(name, PARTITIONS_PER_REQUEST_MAX) for name in ("t", "u")]
+    outcomes = world.carry(world.machine.topics.create_partitions(CreatePartitions(more)))
+    assert [one.error for one in outcomes] == [0, ErrorCode.POLICY_VIOLATION]
 
 
 @pytest.mark.parametrize(
