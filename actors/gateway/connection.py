@@ -158,7 +158,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for what comes in."""
         room = self._buffer.writable(4 + max(0, self._buffer.peek_length()))
-        if self._memory.is_full and not self._memory.is_finishing(self):
+        memory = self._memory
+        if memory.held >= memory.bytes_max and not memory.is_finishing(self):
             return room[:READ_BYTES_WHEN_FULL]
         return room
 
@@ -309,7 +310,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Read, or stop reading, as it is right by now."""
         if self._taking or self._transport is None or self._transport.is_closing():
             return
-        pause = self._must_wait() or not self._memory.may_read(self)
+        memory = self._memory
+        has_memory = memory.held < memory.bytes_max or memory.may_read(self)
+        pause = not has_memory or self._must_wait()
         if pause != self._paused:
             self._paused = pause
             if pause:
