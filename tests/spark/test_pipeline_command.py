@@ -81,7 +81,12 @@ def test_it_runs_until_it_is_stopped_and_tells_what_it_fails_of(
         lines = iter(run.stderr.readline, "")
         told = list(takewhile(lambda line: not line.startswith("batch 0: 2 rows"), lines))
         log = tmp_path / "checkpoint" / "raylog" / "spark.log"
-        assert told == [f"starting Spark, whose messages go to {log}\n", f"{name} runs\n"]
+        assert [line for line in told if not line.startswith("starting Spark: ")] == [
+            "records in a batch, at most: 1,000,000 of rows (max_offsets_per_trigger)\n",
+            f"messages of Spark go to {log}\n",
+            "starting Spark\n",
+            f"{name} runs\n",
+        ]
         wait_until(lambda: of_status(file)["batch_id"] == 0, "the batch to be told")
         found = of_status(file)
         assert (found["state"], found["pid"], found["rows"]) == ("running", run.pid, 2)

@@ -22,7 +22,9 @@ from raylog.cli.failures import CommandFailed
 from raylog.client import BlockingClient, ClientError, NewTopic
 from raylog.raydp_jobs.pipelines import register
 from raylog.raydp_jobs.pipelines.register import RunTopic, here
+from raylog.raydp_jobs.pipelines.running import Control, noted
 from raylog.raydp_jobs.pipelines.runs import Place, RunState, StopRequest, encode, run_key
+from raylog.raydp_jobs.pipelines.spec import load
 from raylog.testing import EmbeddedBroker
 
 TEXT = """
@@ -217,6 +219,18 @@ def test_status_of_a_run(file: Path, topic: RunTopic) -> None:
     assert (found["state"], found["batch_id"], found["rows_per_s"]) == ("running", 4, 500.0)
     assert (found["host"], found["pid"]) == (socket.gethostname(), os.getpid())
     assert (found["lag"], found["failure"]) == ({"rows": None}, None)
+
+
+def test_a_run_that_nobody_stopped_has_finished(file: Path, bootstrap: str) -> None:
+    control = Control()
+    with noted(load(file), control, bootstrap):
+        pass
+    assert f"{file.stem} finished, {here()}, before its first batch" in call(
+        "pipeline", "status", file
+    )
+    with noted(load(file), control, bootstrap):
+        control.stop()
+    assert f"{file.stem} stopped, {here()}" in call("pipeline", "status", file)
 
 
 def test_status_of_a_run_that_was_killed_here(file: Path, topic: RunTopic) -> None:
