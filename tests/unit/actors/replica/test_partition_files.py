@@ -20,11 +20,10 @@ from raylog.actors.ports import (
     TopicId,
 )
 from raylog.actors.replica.actor import ReplicaActor
-from raylog.actors.replica.config import partition_config
+from raylog.actors.replica.opening import open_logs
 from raylog.actors.replica.partition_files import RETRY_MS, check
 from raylog.storage.disk import OsDisk
 from raylog.storage.layout import PARTITION_FILE, holds_log, segment_name
-from raylog.storage.log import Log
 from raylog.storage.partition_file import (
     PartitionFile,
     TopicNote,
@@ -386,10 +385,17 @@ def asked(*, lacks: bool = False, was_open: bool = True) -> OpenPartition:
 
 def opened_on(disk: FaultyDisk) -> bool:
     """Open the lost log as a process does; whether it begins anew."""
-    checked = check(asked(), disk)
-    log = Log.open(Path(DIRECTORY), partition_config(asked().config).log, disk, now_ms=0)
+    [opened] = open_logs([asked()], disk, 0, frozenset())
+    assert isinstance(opened, tuple), opened
+    log, found = opened
     log.close()
-    return checked.wanted.begun_anew
+    return found.wanted.begun_anew
+
+
+def checked(disk: FaultyDisk, *, lacks: bool = False) -> PartitionFile:
+    """What the file of a directory that is there says once it was checked."""
+    disk.mkdir(DIRECTORY)
+    return check(asked(lacks=lacks), disk).wanted
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
@@ -422,13 +428,13 @@ def test_a_lost_log_is_not_opened_while_that_cannot_be_noted(call: str) -> None:
     disk = FaultyDisk()
     disk.fail(call, errno.ENOSPC, path=DIRECTORY)
     with pytest.raises(OSError, match="No space left"):
-        check(asked(), disk)
+        checked(disk)
     assert not holds_log(disk.listdir(DIRECTORY))
-    assert check(asked(), disk).wanted.begun_anew
+    assert checked(disk).begun_anew
 
 
 def with_damaged_file(disk: FaultyDisk, *, records: bytes) -> None:
-    assert check(asked(), disk).wanted.begun_anew
+    assert checked(disk).begun_anew
     fd = disk.open(f"{DIRECTORY}/{segment_name(0, 0)}", create=True)
     disk.pwritev(fd, [records], 0)
     disk.close(fd)
@@ -439,20 +445,20 @@ def with_damaged_file(disk: FaultyDisk, *, records: bytes) -> None:
 def test_a_damaged_file_does_not_make_a_lost_log_whole(records: bytes, lacks: bool) -> None:
     disk = FaultyDisk()
     with_damaged_file(disk, records=records)
-    assert check(asked(lacks=lacks), disk).wanted.begun_anew
+    assert checked(disk, lacks=lacks).begun_anew
 
 
 def test_a_damaged_file_does_not_make_a_whole_log_a_lost_one() -> None:
     disk = FaultyDisk()
     with_damaged_file(disk, records=b"\0" * 11 + b"1")
-    assert not check(asked(), disk).wanted.begun_anew
+    assert not checked(disk).begun_anew
 
 
 def test_a_directory_that_was_put_back_without_its_file_lacks_what_the_metadata_says() -> None:
     disk = FaultyDisk()
     with_damaged_file(disk, records=b"\0" * 11 + b"1")
     disk.unlink(f"{DIRECTORY}/{PARTITION_FILE}")
-    assert check(asked(lacks=True), disk).wanted.begun_anew
+    assert checked(disk, lacks=True).begun_anew
 
 
 @pytest.mark.parametrize("leader", [1, 2])
