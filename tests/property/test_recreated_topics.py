@@ -69,6 +69,8 @@ class Recreating(Playing):
 
     async def recreate_in_a_load(self) -> None:
         """It happens while a new process reads the log."""
+        if self.is_legacy:
+            await self.rest()  # the old one needs answers for that
         answering, self.world.link.answering = self.world.link.answering, None
         await self.crash(is_written=False)
         await self.recreate()
