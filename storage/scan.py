@@ -38,7 +38,7 @@ class Surroundings(NamedTuple):
     """What lies around a part of the log that is walked over; what is not known has defaults.
 
     No checksum covers a batch's offset and leader epoch. Where these do not go on from the batch
-    before, they must agree with the batch behind. The last batch has none: it is believed where
+    before, they must agree with the batch behind, if that is whole. The last batch has none: it is believed where
     the log is known to have reached as far, since no damage lengthens a log to where it was.
     """
 
@@ -125,15 +125,25 @@ class _Course:
         if behind + BATCH_OVERHEAD <= self._end:
             head = self._disk.pread(self._fd, BATCH_OVERHEAD, behind)
         if len(head) == BATCH_OVERHEAD:
-            base_offset, length, following_epoch, magic, *_ = unpack_header(head, 0)
+            base_offset, length, following_epoch, magic, crc, *_ = unpack_header(head, 0)
             if magic == MAGIC and length >= _LENGTH_MIN:
-                self._has_holes = self._has_holes or leaps
-                return bool(base_offset >= next_offset and following_epoch >= epoch)
+                if base_offset >= next_offset and following_epoch >= epoch:
+                    self._has_holes = self._has_holes or leaps
+                    return True
+                if self._is_whole(behind, LENGTH_OVERHEAD + length, crc):
+                    return False
         _, _, end_offset, end_epoch, _, held = self._around
         if end_epoch is not None and epoch > end_epoch:
             return False
         reaches_end = end_offset is not None and next_offset >= end_offset
         return not leaps or self._has_holes or reaches_end or next_offset <= held
+
+    def _is_whole(self, position: int, size: int, crc: int) -> bool:
+        """Whether the batch behind was written whole: one that was torn contradicts nothing."""
+        if position + size > self._end:
+            return False
+        data = self._disk.pread(self._fd, size, position)
+        return len(data) == size and crc32c(data[_CHECKSUM_START:]) == crc
 
 
 def _skip(disk: Disk, fd: int, position: int, end: int, next_offset: int) -> Iterator[Scanned]:

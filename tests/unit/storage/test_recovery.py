@@ -204,6 +204,19 @@ def test_a_torn_tail_is_left_alone_and_the_log_goes_on_elsewhere(disk: FaultyDis
     assert (log.log_end_offset, log.report.clean) == (10, True)
 
 
+def test_a_batch_of_a_new_epoch_stays_though_the_one_behind_it_is_torn(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    fill(log, 3)
+    durable = append(log, batch(), epoch=1)
+    flush(log)
+    torn = append(log, batch(), epoch=1)
+    disk.kill()
+    name = path(log.segments[0])
+    disk.corrupt(name, torn.position, bytes(8))  # its offset never reached the disk,
+    disk.corrupt(name, torn.position + 30, bytes(torn.length - 30))  # nor did its records
+    assert open_log(disk).log_end_offset == durable.base_offset + 1
+
+
 def test_a_torn_first_batch_leaves_an_empty_log_with_a_fresh_name(disk: FaultyDisk) -> None:
     log = open_log(disk)
     size = fill(log, 1)
