@@ -141,7 +141,10 @@ class DisasterSimulation(Simulation):
         self.checks.hold(Property.GROWN, *grown)
 
     def _growth(self) -> tuple[bool, Voters, list[int]]:
-        """Whether the cluster has grown: its voters, the replicas of internal partitions."""
+        """Whether the cluster has grown: its voters, the replicas of internal partitions.
+
+        Those of a topic that the operator has moved to fewer stay as few.
+        """
         image = self.cluster.newest_image()
         replicas = [
             len(state.replicas)
@@ -149,7 +152,8 @@ class DisasterSimulation(Simulation):
             if topic.name == OFFSETS_TOPIC
             for state in topic.partitions
         ]
-        grown = len(image.voters) >= VOTERS_WANTED and all(n >= VOTERS_WANTED for n in replicas)
+        wanted = min(VOTERS_WANTED, self.operator.moved_to.get(OFFSETS_TOPIC, VOTERS_WANTED))
+        grown = len(image.voters) >= VOTERS_WANTED and all(n >= wanted for n in replicas)
         return grown, image.voters, replicas
 
     def _path(self, machine: Machine) -> str:

@@ -38,6 +38,8 @@ class Operator:
         self.topics: list[str] = []
         """Topics that were acknowledged."""
         self.partitions: dict[str, int] = {}
+        self.moved_to: dict[str, int] = {}
+        """The fewest replicas that a partition of each topic was moved to."""
         self.is_calm = False
         """Whether nothing is to be moved any more."""
         self.stopping = False
@@ -83,6 +85,7 @@ class Operator:
         brokers = self._random.sample(range(len(self._cluster.machines)), count)
         name, index = self._partition()
         self._cluster.world.tell(f"{name}-{index} moves to {brokers}")
+        self.moved_to[name] = min(count, self.moved_to.get(name, count))
         moves = [ReassignPartition(name, index, tuple(brokers))]
         await self._ask("alter_reassignments", AlterReassignments(moves))
 
