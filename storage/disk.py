@@ -5,6 +5,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 Writable = bytes | bytearray | memoryview
@@ -211,10 +212,12 @@ def sync_names_anew(disk: Disk, directory: str) -> None:
 
     A kernel that could not write a directory says so once and counts it as written from then on:
     another sync alone would write nothing. A change of any name has the directory written again.
+    Several may do this to one directory: whoever removes the name has changed it for all.
     """
     path = f"{directory}/{NAME_TO_SYNC}"
     disk.close(disk.open(path, create=True))
-    disk.unlink(path)
+    with suppress(FileNotFoundError):
+        disk.unlink(path)
     disk.fsync_dir(directory)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raylog.storage.disk import OsDisk, remove
+from raylog.storage.disk import OsDisk, remove, sync_names_anew
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
 from tests.support.logs import NOW_MS, append, batch, flush
@@ -171,3 +171,17 @@ def test_a_directory_is_moved_to_a_name_that_nothing_has(tmp_path: Path) -> None
     assert sorted(disk.listdir(str(tmp_path))) == ["free", "taken"]
     assert disk.used(str(tmp_path / "free")) == before >= 10_000
     assert disk.used(str(tmp_path / "a")) == 0
+
+
+class _SharedDirectory(OsDisk):
+    """Somebody else removes what was just made, as two that sync one directory do."""
+
+    def open(self, path: str, *, create: bool = False) -> int:
+        opened = super().open(path, create=create)
+        os.unlink(path)
+        return opened
+
+
+def test_two_may_sync_one_directory_anew(tmp_path: Path) -> None:
+    sync_names_anew(_SharedDirectory(), str(tmp_path))
+    assert os.listdir(tmp_path) == []
