@@ -116,6 +116,8 @@ class Episode:
                 await asyncio.wait(self._waiting)
             while batch := self._batch():
                 await self._play(batch)
+            if self._waiting:
+                await asyncio.wait(self._waiting)
         finally:
             for task in self._waiting:
                 task.cancel()
