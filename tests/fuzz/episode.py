@@ -1,7 +1,7 @@
 """One episode: a few hundred requests of one seed, over a few connections, in batches.
 
-Requests that may wait by right, may be refused for their size or get no answer go over connections
-of their own; whatever else is closed or stays silent is a failure.
+Requests that may wait by right, are large or get no answer go over connections of their own. What
+exceeds a limit of its API may be closed; whatever else is closed or stays silent is a failure.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from tests.fuzz.tally import CLOSED, SILENT, WAITED, Failure, Tally, codes_of
 from tests.fuzz.world import Cluster, World
 
 ANSWER_TIMEOUT_S = 20.0
+LARGE_TIMEOUT_S = 60.0
+"""For one that is large: thousands of groups or topics are asked for in turns."""
+
 WAIT_S = 1.0
 """How long a request may wait that may wait by right; then its connection is dropped."""
 
@@ -168,7 +171,7 @@ class Episode:
     async def _ask_aside(self, made: Made) -> None:
         target = self._target
         connection = self._idle.pop() if self._idle else await Connection.open(target.address)
-        patience = WAIT_S if made.may_wait else ANSWER_TIMEOUT_S
+        patience = WAIT_S if made.may_wait else LARGE_TIMEOUT_S
         connection.send(made.frame)
         try:
             answer = await asyncio.wait_for(connection.receive(), patience)
@@ -180,9 +183,8 @@ class Episode:
                 self._failed(made, connection, f"no answer: {silence!r}")
         except (OSError, EOFError) as end:
             connection.close()
-            if made.is_large:
-                target.tally.unanswered(made.api_key, made.version, CLOSED)
-            else:
+            target.tally.unanswered(made.api_key, made.version, CLOSED)
+            if not made.exceeds_limit:
                 self._failed(made, connection, f"connection closed: {end!r}")
         else:
             self._idle.append(connection)

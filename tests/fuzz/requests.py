@@ -13,7 +13,10 @@ from random import Random
 from typing import Any
 
 from raylog.wire.api import ApiKey
-from raylog.wire.frame import encode_request
+from raylog.wire.codec import decode_counted
+from raylog.wire.errors import TooManyElements
+from raylog.wire.frame import LENGTH_BYTES, decode_request_header, encode_request
+from raylog.wire.limits import limit_of
 from raylog.wire.messages.registry import request_class
 from raylog.wire.schema import Array, Field, Kind, layout_of
 from tests.fuzz.safety import tame
@@ -22,7 +25,7 @@ from tests.fuzz.values import ENDS, TEXTS, spoiled_array
 from tests.fuzz.world import World
 
 LARGE_BYTES = 64 * 1_024
-"""From here on a request is large: a broker may refuse it, with its connection if it must."""
+"""From here on a request is large: it may take long, so that nothing waits behind it."""
 
 WAIT_BY_RIGHT_MS = 20
 """A fetch that may wait longer is sent where nothing else waits behind it."""
@@ -119,6 +122,8 @@ class Made:
     frame: bytes
     is_spoiled: bool
     """Whether something in it is extreme: a refusal then tells nothing about what exists."""
+    exceeds_limit: bool
+    """Whether it has more bytes or elements than its API may have: its connection is closed."""
 
     @property
     def is_silent(self) -> bool:
@@ -134,8 +139,8 @@ class Made:
 
     @property
     def is_large(self) -> bool:
-        """Whether a limit of size may forbid it."""
-        return len(self.frame) > LARGE_BYTES
+        """Whether it is sent where nothing waits behind it."""
+        return self.exceeds_limit or len(self.frame) > LARGE_BYTES
 
 
 def deck_of(
@@ -221,7 +226,8 @@ class Maker:
         client_id = rng.choice(_CLIENT_IDS) if rng.random() < 0.97 else rng.choice(TEXTS)
         self._made += 1
         frame = b"".join(encode_request(api_key, version, self._made, client_id, request))
-        return Made(api_key, version, request, frame, spoiled > 0)
+        exceeds = _exceeds_limit(api_key, version, frame)
+        return Made(api_key, version, request, frame, spoiled > 0, exceeds)
 
     def _struct(self, cls: type, version: int) -> Any:
         plan = _plan(cls, version)
@@ -297,3 +303,19 @@ def _choice(cls: type, field: Field) -> Choice | None:
     own = SANE.get(f"{cls.__name__}.{field.name}")
     element = field.kind.element if isinstance(field.kind, Array) else field.kind
     return own or (SANE.get(field.name) if isinstance(element, Kind) else None)
+
+
+def _exceeds_limit(api_key: ApiKey, version: int, frame: bytes) -> bool:
+    limit = limit_of(api_key)
+    size = len(frame) - LENGTH_BYTES
+    if size > limit.bytes_max:
+        return True
+    if size <= limit.elements_max:
+        return False  # an element has at least one byte
+    body = memoryview(frame)[LENGTH_BYTES:]
+    _, position = decode_request_header(body)
+    try:
+        decode_counted(request_class(api_key), version, body, position, limit.elements_max)
+    except TooManyElements:
+        return True
+    return False
