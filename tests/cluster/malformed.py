@@ -241,7 +241,7 @@ async def _send(address: str, frame: Frame) -> str:
     return "answer" if answer else "close"
 
 
-def actor_processes(data: str) -> object:
+def actor_processes(data: str) -> list[tuple[str, int, int]]:
     """Name, pid and restarts of every actor, as `raylog status` says."""
     done = subprocess.run(
         [sys.executable, "-m", "raylog.cli", "status", "--json", "--data", data],

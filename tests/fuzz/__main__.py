@@ -77,12 +77,13 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
         Probe(peer.address) as probe,
         GoodClient(peer.address, topic) as good,
     ):
-        before = actor_processes(peer.data) if peer.data else None
+        before = actor_processes(peer.data) if peer.data else []
+        sampler.name({pid: name.partition("/")[2] for name, pid, _ in before})
         try:
             run_episodes(target, numbers, _Course(target, sampler, requests))
         finally:
             _print(target, sampler, probe, good)
-    after = actor_processes(peer.data) if peer.data else None
+    after = actor_processes(peer.data) if peer.data else []
     wrong = [f"{count} × {kind}" for kind, count in tally.failure_counts().items()]
     wrong += [f"died: {name}" for name in sampler.died]
     wrong += [f"probe: {text}" for text in probe.failures]

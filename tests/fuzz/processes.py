@@ -70,11 +70,17 @@ class Sampler:
         """The largest of any process."""
         return max((memory.growth for memory in self.memories.values()), default=0)
 
+    def name(self, names: dict[int, str]) -> None:
+        """Say what processes are: `ps` knows them all as Ray's."""
+        with self._lock:
+            for pid, memory in self.memories.items():
+                memory.name = names.get(pid, memory.name)
+
     def lines(self) -> list[str]:
         """Start, peak and end of each process, in MiB, and its CPU seconds."""
         cpu = cpu_by_process(self._mark)
         return [
-            f"{pid:>7} {memory.name:<24} {cpu.get(pid, 0.0):7.1f} s "
+            f"{pid:>7} {memory.name:<32} {cpu.get(pid, 0.0):7.1f} s "
             + " / ".join(
                 f"{value / 2**20:7.1f}" for value in (memory.start or 0, memory.peak, memory.last)
             )
