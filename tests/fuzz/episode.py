@@ -106,6 +106,7 @@ class Episode:
         deck = target.deck
         cards = [deck[(first + n) % len(deck)] for n in range(target.cards)]
         self._maker = Maker(self._rng, self._world, target.served, cards, target.huge)
+        self._opened: list[Connection] = []
         self._main: Connection | None = None
         self._silent: Connection | None = None
         self._idle: list[Connection] = []
@@ -125,9 +126,13 @@ class Episode:
             for task in self._waiting:
                 task.cancel()
             await asyncio.gather(*self._waiting, return_exceptions=True)
-            for connection in (self._main, self._silent, *self._idle):
-                if connection is not None:
-                    connection.close()
+            for connection in self._opened:
+                connection.close()
+
+    async def _open(self) -> Connection:
+        connection = await Connection.open(self._target.address)
+        self._opened.append(connection)
+        return connection
 
     def _batch(self) -> list[Made]:
         made = (self._maker.next() for _ in range(self._rng.randint(1, BATCH_MAX)))
@@ -143,7 +148,7 @@ class Episode:
             else:
                 straight.append(made)
         if self._main is None:
-            self._main = await Connection.open(self._target.address)
+            self._main = await self._open()
         for made in straight:
             self._main.send(made.frame)
         for at, made in enumerate(straight):
@@ -157,7 +162,7 @@ class Episode:
 
     async def _send_silently(self, made: Made) -> None:
         if self._silent is None or self._silent.is_over:
-            self._silent = await Connection.open(self._target.address)
+            self._silent = await self._open()
         self._silent.send(made.frame)
         self._target.tally.unanswered(made.api_key, made.version, SILENT)
 
@@ -170,7 +175,7 @@ class Episode:
 
     async def _ask_aside(self, made: Made) -> None:
         target = self._target
-        connection = self._idle.pop() if self._idle else await Connection.open(target.address)
+        connection = self._idle.pop() if self._idle else await self._open()
         patience = WAIT_S if made.may_wait else LARGE_TIMEOUT_S
         connection.send(made.frame)
         try:
@@ -209,7 +214,7 @@ class Episode:
         kept.close()
         what = "no answer" if isinstance(end, TimeoutError) else "connection closed"
         for made in batch:
-            connection = await Connection.open(self._target.address)
+            connection = await self._open()
             connection.send(made.frame)
             try:
                 answer = await asyncio.wait_for(connection.receive(), ANSWER_TIMEOUT_S)
