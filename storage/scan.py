@@ -38,8 +38,9 @@ class Surroundings(NamedTuple):
     """What lies around a part of the log that is walked over; what is not known has defaults.
 
     No checksum covers a batch's offset and leader epoch. Where these do not go on from the batch
-    before, they must agree with the batch behind, if that is whole. The last batch has none: it is believed where
-    the log is known to have reached as far, since no damage lengthens a log to where it was.
+    before, they must agree with the batch behind, if that is whole. The last batch has none: it is
+    believed where the log is known to have reached as far, since no damage lengthens a log to where
+    it was.
     """
 
     next_offset: int = 0  # where the part begins, or before
