@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from raylog.actors.collecting import without_collector
@@ -22,6 +23,8 @@ from raylog.wire.errors import CorruptMessage, error_of
 CHUNK_BYTES = 4 << 20
 WAIT_S = (0.01, 0.5)
 """First and longest wait before it is asked again for what is not below the high watermark yet."""
+_session_ids = itertools.count(1)
+"""Shards share links, and a replica holds a session for as long as a thread reads for it."""
 Take = Callable[[memoryview, int], int]
 """Takes in whole batches, of which those before an offset are known; returns the next offset."""
 
@@ -37,11 +40,9 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
     end: int = await link.ask(CLAIM, (*key, epoch))
     offset: int
     offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
-    session_id = 0
     wait_s, longest_s = WAIT_S
     while offset < end:
-        session_id += 1
-        part = await _fetch(link, route, offset, session_id)
+        part = await _fetch(link, route, offset)
         if not part.length:
             await runtime.sleep(wait_s)
             wait_s = min(wait_s * 2, longest_s)
@@ -54,13 +55,13 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
     return offset
 
 
-async def _fetch(link: Link, route: Route, offset: int, session_id: int) -> FetchedPartition:
+async def _fetch(link: Link, route: Route, offset: int) -> FetchedPartition:
     """Where the next records are."""
     interest = Interest(
         route.topic_id, route.partition, offset, CHUNK_BYTES, route.leader_epoch, -1
     )
     asked = FetchAsk(
-        session_id=session_id,
+        session_id=next(_session_ids),
         once=True,
         complete=True,
         isolation_level=0,

@@ -191,7 +191,12 @@ class Faults:
         if power:
             self._losses.lost(machine)
         self._world.stop_machine(machine, power=power)
-        self._do.later(seconds, lambda: None if machine.up else self._world.start_machine(machine))
+
+        def start() -> None:
+            if not (machine.up or self._do.is_over):  # afterwards whoever stops it starts it
+                self._world.start_machine(machine)
+
+        self._do.later(seconds, start)
 
     # ---- network -------------------------------------------------------------------------
 
