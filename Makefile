@@ -78,7 +78,7 @@ sim-campaign: $(STAMP) ## new seeds of KIND=plain for SECONDS=600; prints what w
 	$(VENV)/bin/raylog sim --kind $(or $(KIND),plain) --campaign $(or $(SECONDS),600) $(if $(STATE),--state $(STATE))
 
 cluster: $(STAMP) ## actors on a local Ray
-	$(PYTEST) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
+	$(PYTEST) $(BOTH_CORES) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
 
 groups: $(STAMP) ## groups of real clients that come, go, die; the coordinator killed 40 times
 	$(PYTEST) $(GROUPS_TESTS)

@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.frames import KINDS, Frame, batch, frames, record, uvarint, varint
 from tests.cluster.malformed import SHIELDED, actor_processes, run
 
-FRAMES = int(os.environ.get("RAYLOG_MALFORMED_FRAMES", "2000"))
+FRAMES = int(os.environ.get("RAYLOG_MALFORMED_FRAMES", "800"))
 
 
 @pytest.mark.ray
