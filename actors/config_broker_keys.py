@@ -101,7 +101,7 @@ _NETWORK = (
         _T.INT,
         str(INT_MAX),
         "Connections accepted in a second; further ones wait (KIP-612).",
-        low=0,
+        low=1,
         dynamic=True,
     ),
     ConfigKey(

@@ -53,6 +53,7 @@ _LOOSE = {
     "log.retention.ms",
     "log.roll.jitter.ms",
     "log.roll.ms",
+    "max.connection.creation.rate",
     "offset.metadata.max.bytes",
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
