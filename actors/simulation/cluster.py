@@ -11,6 +11,7 @@ from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.broker.spec import broker_spec
 from raylog.actors.cluster import READY_TIMEOUT_MS, VOTERS_MAX, plan_cluster, start_cluster
 from raylog.actors.config import ResourceType
+from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -165,10 +166,15 @@ class Cluster:
         states = [image.partition(topic_id, partition) for image in self.images()]
         return max([state.leader_epoch for state in states if state is not None], default=-1)
 
-    def controller_images(self) -> list[MetadataImage]:
-        """The metadata of controllers that take themselves for the serving one."""
+    def serving_controllers(self) -> list[ControllerActor]:
+        """The controllers that take themselves for the serving one."""
         actors = [one.actor for one in self.of_role(CONTROLLER)]
-        return [actor._term.machine.image for actor in actors if actor._term is not None]
+        return [actor for actor in actors if actor._term is not None]
+
+    def controller_images(self) -> list[MetadataImage]:
+        """Their metadata."""
+        terms = [actor._term for actor in self.serving_controllers()]
+        return [term.machine.image for term in terms if term is not None]
 
     def newest_image(self) -> MetadataImage:
         """The metadata of who knows most; decisions that are not committed yet are in it."""
