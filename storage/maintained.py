@@ -127,6 +127,11 @@ class MaintainedLog(ReadableLog):
         ]
         self._snapshots = [each for each in self._snapshots if each in useful]
 
+    @property
+    def durable_start_offset(self) -> int:
+        """The log start that a crash would leave at least: the checkpointed one."""
+        return self._saved.log_start_offset
+
     def delete_records_to(self, offset: int) -> None:
         """Move the log start up to `offset`; the next checkpoint makes that durable.
 

@@ -25,6 +25,7 @@ from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
 from raylog.actors.replica.claims import Claims
 from raylog.actors.replica.cleaner import Cleaner
 from raylog.actors.replica.config import CleanerSettings, ReplicationSettings, partition_config
+from raylog.actors.replica.deletions import Deletions
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.following import Following
 from raylog.actors.replica.leading import Proposal
@@ -51,7 +52,6 @@ from raylog.wire.errors import (
     KafkaError,
     KafkaStorageError,
     NotLeaderOrFollower,
-    RequestTimedOut,
     UnknownLeaderEpoch,
     UnknownTopicOrPartition,
 )
@@ -62,8 +62,6 @@ SessionKey = tuple[int, int]
 """(link, the gateway's session id)."""
 BUSY_WAIT_S = 0.005
 REPORT_TIMEOUT_MS = 5_000
-DELETE_TIMEOUT_MS = 20_000
-"""For followers to delete records, too."""
 MARKERS_TIMEOUT_MS = 30_000
 """For markers to be replicated."""
 COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
@@ -111,8 +109,14 @@ class ReplicaActor:
         )
         self._serving = Serving(runtime, self._deadlines, self._partitions, self._throttler)
         self._following = Following(
-            runtime, self._replication, cluster_id, broker_id, self._throttler
+            runtime,
+            self._replication,
+            cluster_id,
+            broker_id,
+            self._throttler,
+            self._upkeep.checkpoint,
         )
+        self._deletions = Deletions(runtime, self._partitions, self._upkeep, self._serving)
         self._alterations = Alterations(runtime, cluster_id, broker_id)
         self._files = PartitionFiles(runtime)
         self._transactions = TransactionCoordinators(runtime, self._broker)
@@ -380,38 +384,7 @@ class ReplicaActor:
     def _delete_records(self, request: LinkRequest) -> None:
         topic_id, index, offset = request.header
         partition = self.partition(topic_id, index)
-        log_start_offset = partition.delete_records(offset)
-        self._runtime.start(
-            self._answer_durable(request, partition, log_start_offset), "delete records"
-        )
-
-    async def _answer_durable(
-        self, request: LinkRequest, partition: Partition, log_start_offset: int
-    ) -> None:
-        """Answer a deletion once it would survive a crash, and the loss of this replica."""
-        try:
-            await self._upkeep.checkpoint(partition)
-            self.has_news(partition)
-            await self._tell_log_start(partition, log_start_offset)
-        except KafkaError as failure:
-            request.fail(failure)
-            partition.give_up_if_offline()
-        else:
-            request.reply(log_start_offset)
-
-    async def _tell_log_start(self, partition: Partition, log_start_offset: int) -> None:
-        """Wait until all who fetch, or may be in sync, have deleted as much (KIP-107)."""
-        self._serving.tell_now(partition)
-        deadline_ms = self._runtime.monotonic_ms() + DELETE_TIMEOUT_MS
-        while True:
-            if self._partitions.get(partition.key) is not partition:
-                raise NotLeaderOrFollower(f"{partition.name} is closed here")
-            partition.machine.require_leader()
-            if self._serving.log_starts_at(partition, log_start_offset):
-                return
-            if self._runtime.monotonic_ms() > deadline_ms:
-                raise RequestTimedOut(f"not all replicas begin at {log_start_offset} yet")
-            await self._runtime.sleep(BUSY_WAIT_S)
+        self._deletions.delete(request, partition, offset)
 
     def _claim(self, request: LinkRequest) -> None:
         topic_id, index, epoch = request.header

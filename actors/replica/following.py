@@ -8,7 +8,7 @@ for again when the link breaks or the process says that it does not lead it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from raylog.actors.names import broker_name
@@ -38,12 +38,16 @@ class Following:
         cluster_id: str,
         broker_id: int,
         throttler: Throttler,
+        checkpoint: Callable[[Partition], Awaitable[None]],
     ) -> None:
         self._runtime = runtime
         self._settings = settings
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._throttler = throttler
+        self._checkpoint = checkpoint
+        self._saving: set[Partition] = set()
+        """Those whose log start is being made durable."""
         self._fresh: dict[int, dict[Partition, int]] = {}
         """Leader to partitions that are to be looked for, each with its leader epoch."""
         self._streams: dict[str, LeaderStream] = {}
@@ -195,6 +199,30 @@ class Following:
             partition.in_surgery = False
         partition.handle(Truncated(partition.log.log_end_offset))
         resume()
+
+    def starts_later(self, partition: Partition, stream: LeaderStream) -> None:
+        """Make a log start durable, then tell it: DeleteRecords waits for that."""
+        if partition not in self._saving:
+            self._saving.add(partition)
+            self._runtime.start(self._save_start(partition, stream), f"start of {partition.name}")
+
+    async def _save_start(self, partition: Partition, stream: LeaderStream) -> None:
+        epoch = partition.machine.leader_epoch
+        try:
+            while self._wants_saved(partition, stream):
+                await self._checkpoint(partition)
+        except KafkaStorageError as failure:
+            log.error("the log start of %s was not saved: %s", partition.name, failure)
+            partition.give_up_if_offline()
+        finally:
+            self._saving.discard(partition)
+        stream.resume(partition, epoch)
+
+    def _wants_saved(self, partition: Partition, stream: LeaderStream) -> bool:
+        """Whether the stream still follows, nobody cuts the log, and its start is not durable."""
+        is_followed = self._stream_of.get(partition) is stream and not partition.in_surgery
+        own = partition.log
+        return is_followed and own.durable_start_offset < own.log_start_offset
 
     def streams(self) -> Iterable[LeaderStream]:
         """All streams, for the end."""

@@ -36,6 +36,9 @@ class Followers(Protocol):
     def cut(self, partition: Partition, cut: Cut, stream: LeaderStream) -> None:
         """A partition's log must be shortened; `resume` follows."""
 
+    def starts_later(self, partition: Partition, stream: LeaderStream) -> None:
+        """A partition's log start is not durable yet; `resume` follows once it is."""
+
 
 class LeaderStream:
     """All partitions that one process leads and this one follows."""
@@ -131,7 +134,7 @@ class LeaderStream:
             machine.leader_epoch,
             log.log_end_offset,
             log.epochs.latest,
-            log.log_start_offset,
+            log.durable_start_offset,
             machine.incarnation,
             self._settings.partition_bytes_max,
         )
@@ -199,6 +202,8 @@ class LeaderStream:
             if part.log_start_offset > own.log_start_offset:
                 own.delete_records_to(min(part.log_start_offset, own.log_end_offset))
                 self._changed[partition.key] = None
+            if part.log_start_offset > own.durable_start_offset:
+                self._followers.starts_later(partition, self)
         except (KafkaError, DecodeError) as failure:
             self._changed.pop(partition.key, None)
             self._not_appended(partition, failure)

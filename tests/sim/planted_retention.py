@@ -51,3 +51,9 @@ def opens_a_log_at_its_first_segment(stack: ExitStack) -> None:
     """The log start that was stored is not read: deleted records come back."""
     bounds = Recovery._bounds
     replace(stack, Recovery, "_bounds", lambda recovery, _: bounds(recovery, 0))
+
+
+@plant
+def tells_a_log_start_that_is_not_durable(stack: ExitStack) -> None:
+    """A follower that is killed after DeleteRecords was answered brings records back."""
+    replace(stack, MaintainedLog, "durable_start_offset", property(lambda log: log._start))

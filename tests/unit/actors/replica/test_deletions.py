@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from raylog.actors.replica.actor import DELETE_TIMEOUT_MS
 from raylog.actors.replica.api import DELETE_RECORDS
+from raylog.actors.replica.deletions import TIMEOUT_MS
 from raylog.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, RequestTimedOut
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
@@ -23,6 +23,8 @@ def test_deleted_records_are_deleted_by_all_in_sync_before_the_answer() -> None:
         assert deleted.result() == 7
         starts = [world.replica(one).log.log_start_offset for one in (1, 2, 3)]
         assert starts == [7, 7, 7]
+        durable = [world.replica(one).log.durable_start_offset for one in (1, 2, 3)]
+        assert durable == [7, 7, 7], "one that is killed and leads next brings nothing back"
 
     run_world(scenario)
 
@@ -67,7 +69,7 @@ def test_a_deletion_waits_for_who_is_in_sync_only() -> None:
         world.change(isr=(1, 2, 3))
         await world.publish()
         late = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, -1))
-        await world.pass_ms(DELETE_TIMEOUT_MS + 100)
+        await world.pass_ms(TIMEOUT_MS + 100)
         with pytest.raises(RequestTimedOut, match="begin at 5 yet"):
             late.result()
 

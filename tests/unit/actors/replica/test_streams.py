@@ -36,6 +36,9 @@ class _Followers:
     def cut(self, partition: Partition, cut: object, stream: LeaderStream) -> None:
         self.noted.append("cut")
 
+    def starts_later(self, partition: Partition, stream: LeaderStream) -> None:
+        self.noted.append("starts later")
+
 
 def _stream(world: ReplicaWorld, link: FakeLink, followers: _Followers) -> LeaderStream:
     fakes: Any = (link, followers, _Unthrottled())
