@@ -71,6 +71,8 @@ def first_at_or_after(
         if segment.max_timestamp < timestamp:
             continue
         start = files.index_of(segment).floor_timestamp(timestamp)
+        if segment.base_offset < start_offset:
+            start = max(start, files.position_of(segment, start_offset))
         for position, header, _ in files.batches(segment, start, check=False):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue

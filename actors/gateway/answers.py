@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.cluster import LeaderStarting
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout
+from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout, Timer
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, KafkaError
 
@@ -81,7 +81,16 @@ class PartitionAnswers:
     time is up: what is unsettled then is REQUEST_TIMED_OUT.
     """
 
-    __slots__ = ("_asked", "_context", "_done", "_in_old_words", "_open", "_response", "_timer")
+    __slots__ = (
+        "_asked",
+        "_context",
+        "_done",
+        "_in_old_words",
+        "_open",
+        "_response",
+        "_timeout_ms",
+        "_timer",
+    )
 
     def __init__(
         self,
@@ -97,9 +106,8 @@ class PartitionAnswers:
         self._open: dict[int, PartitionAnswer] = {}
         self._asked = 0
         self._done = False
-        self._timer = context.gateway.runtime.call_later(
-            max(timeout_ms, REPLICA_TIMEOUT_MIN_MS), self._time_is_up
-        )
+        self._timeout_ms = max(timeout_ms, REPLICA_TIMEOUT_MIN_MS)
+        self._timer: Timer | None = None
 
     def ask(
         self,
@@ -161,13 +169,17 @@ class PartitionAnswers:
         link.request(kind, header, (), answered, failed)
 
     def done(self) -> None:
-        """Everything is asked."""
+        """Everything is asked: the time begins."""
         self._done = True
+        if self._open:
+            runtime = self._context.gateway.runtime
+            self._timer = runtime.call_later(self._timeout_ms, self._time_is_up)
         self._settle()
 
     def _settle(self) -> None:
         if self._done and not self._open:
-            self._timer.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
             self._context.reply(self._response)
 
     def _time_is_up(self) -> None:

@@ -22,9 +22,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.__main__ import end_on_termination
-from bench.measure import usage
 from bench.peers import Peer, Raylog, Reachable
 from tests.cluster.frames import Frame, FrameSource, frames
+from tests.fuzz.processes import Sampler
 
 MEMORY_GROWTH_MAX_BYTES = 64 * 1_048_576
 ANSWER_TIMEOUT_S = 20.0
@@ -118,9 +118,11 @@ class Report:
     good_rounds: int
     good_slowest_s: float
     good_failures: list[str]
-    memory_before: int
-    memory_after: int
-    memory_peak: int
+    growth: int
+    """Bytes by which the process that grew most was above its start, at its peak."""
+    memory: list[str]
+    """Start, peak and end of each process."""
+    died: list[str]
     alive_before: object
     alive_after: object
     seconds: float
@@ -133,8 +135,8 @@ class Report:
         assert self.good_failures == []
         assert self.good_rounds > 0
         assert self.alive_after == self.alive_before
-        growth = self.memory_after - self.memory_before
-        assert growth < MEMORY_GROWTH_MAX_BYTES, f"memory grew by {growth / 2**20:.0f} MiB"
+        assert self.died == []
+        assert self.growth < MEMORY_GROWTH_MAX_BYTES, f"grew by {self.growth / 2**20:.0f} MiB"
 
 
 def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Report:
@@ -144,28 +146,20 @@ def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Repor
         source = frames(seed, topics[:-1])
         began = monotonic()
         warm = max(200, count // 20)
-        asyncio.run(_campaign(peer.address, source, warm, {}, lambda: None))
-        before, alive_before = usage(peer.mark).pss_bytes, alive()
-        peaks = [before]
+        asyncio.run(_campaign(peer.address, source, warm, {}))
+        alive_before = alive()
         outcomes: dict[str, Counter[str]] = {}
-        with GoodClient(peer.address, topics[-1]) as good:
-            asyncio.run(
-                _campaign(
-                    peer.address,
-                    source,
-                    count,
-                    outcomes,
-                    lambda: peaks.append(usage(peer.mark).pss_bytes),
-                )
-            )
+        with Sampler(peer.mark) as sampler, GoodClient(peer.address, topics[-1]) as good:
+            sampler.start()
+            asyncio.run(_campaign(peer.address, source, count, outcomes))
         return Report(
             outcomes=outcomes,
             good_rounds=good.rounds,
             good_slowest_s=good.slowest_s,
             good_failures=good.failures,
-            memory_before=before,
-            memory_after=usage(peer.mark).pss_bytes,
-            memory_peak=max(peaks),
+            growth=sampler.growth,
+            memory=sampler.lines(),
+            died=sampler.died,
             alive_before=alive_before,
             alive_after=alive(),
             seconds=monotonic() - began,
@@ -201,7 +195,6 @@ async def _campaign(
     source: FrameSource,
     count: int,
     outcomes: dict[str, Counter[str]],
-    sample: Callable[[], None],
 ) -> None:
     """Several connections at a time, one frame each."""
     left = count
@@ -210,8 +203,6 @@ async def _campaign(
         nonlocal left
         while left > 0:
             left -= 1
-            if left % 1_000 == 0:
-                sample()
             frame = source.next()
             outcome = await _send(address, frame)
             outcomes.setdefault(frame.kind, Counter())[outcome] += 1
@@ -266,11 +257,9 @@ def main(
         report = run(peer, count, seed, lambda: actor_processes(peer.data) if peer.data else None)
     for kind, outcomes in sorted(report.outcomes.items()):
         typer.echo(f"{kind:20} {dict(outcomes)}")
-    megabytes = [
-        f"{value / 2**20:.0f}"
-        for value in (report.memory_before, report.memory_peak, report.memory_after)
-    ]
-    typer.echo(f"memory before / peak / after: {' / '.join(megabytes)} MiB")
+    typer.echo("process, CPU time, MiB at the start / at its peak / at the end")
+    for line in report.memory:
+        typer.echo(line)
     typer.echo(f"good client: {report.good_rounds} rounds, slowest {report.good_slowest_s:.2f} s")
     typer.echo(f"{report.seconds:.0f} s")
     report.check()

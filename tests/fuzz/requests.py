@@ -275,7 +275,7 @@ class Maker:
         if self._has_huge:
             return 2
         self._has_huge = True
-        each = len(repr(values[0])) if values else 1
+        each = max((len(repr(value)) for value in values), default=1)
         return max(2, min(self._huge, REPEATED_BYTES // each))
 
 

@@ -23,11 +23,13 @@ from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import (
     PRODUCE,
     PRODUCE_IN_TRANSACTION,
+    ProduceAnswer,
     ProducePart,
     TransactionalWrite,
     produced,
 )
 from raylog.actors.runtime.base import Link, PeerTimeout
+from raylog.actors.runtime.deadlines import Due
 from raylog.wire.errors import (
     InvalidProducerIdMapping,
     InvalidRequiredAcks,
@@ -91,8 +93,7 @@ class _Send:
             except KafkaError as failure:
                 self._produce.fail(answer, failure, self.sequences[at])
             else:
-                self._produce.written(self.sequences[at])
-                answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
+                self._produce.written(answer, where, self.sequences[at])
         self._produce.one_done()
 
     def failed(self, failure: Exception) -> None:
@@ -139,16 +140,22 @@ class _Produce:
         """Those that take no more batches."""
         self._errors_left = RECORD_ERRORS_MAX
         self._timeout_ms = request.timeout_ms
-        self._due = context.gateway.deadlines.add(self, self._timeout_ms + DEADLINE_GRACE_MS)
+        self._due = Due()
 
     def begin(self, topics: list[TopicProduceData]) -> None:
         """Send everything on its way; the answer follows when all of it is settled."""
         self._context.in_turns(self._steps(topics), self.one_done)
 
     def _steps(self, topics: list[TopicProduceData]) -> Iterator[int]:
-        """Look at everything before anything is sent: the request may be refused as a whole."""
+        """Look at everything before anything is sent: the request may be refused as a whole.
+
+        Its time begins then: an answer says something of every batch.
+        """
         for data in topics:
             yield from self._topic(data)
+        self._due = self._context.gateway.deadlines.add(
+            self, max(self._timeout_ms, 0) + DEADLINE_GRACE_MS
+        )
         if self._refusal is None:
             yield from self._send()
         else:
@@ -332,6 +339,8 @@ class _Produce:
         code = error_code_of(failure)
         if sequence is not None:
             code = self._context.connection.refused_sequences.note(sequence, code)
+        if self._is_answered:
+            return
         answer.error_code = int(code)
         answer.error_message = message_of(failure)
         if isinstance(failure, KafkaError) and failure.record_errors:
@@ -342,11 +351,20 @@ class _Produce:
             self._errors_left -= len(answer.record_errors)
         self._failed.append(str(failure))
 
-    def written(self, sequence: Sequence | None) -> None:
+    def written(
+        self, answer: PartitionProduceResponse, where: ProduceAnswer, sequence: Sequence | None
+    ) -> None:
         """A batch is in the log."""
         refused = self._context.connection.refused_sequences
         if refused and sequence is not None:
             refused.written(sequence)
+        if not self._is_answered:
+            answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = where
+
+    @property
+    def _is_answered(self) -> bool:
+        """What comes later changes the answer no more: a thread may be encoding it."""
+        return self._left < 0
 
     def timed_out(self) -> None:
         """Answer without the partitions that did not."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from raylog.storage.files import SegmentFiles
 from raylog.storage.log import Log
+from raylog.storage.segment import Segment
 from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
 from tests.support.logs import DIRECTORY, NOW_MS, append, batch, checkpoint, flush, open_log
@@ -83,3 +87,30 @@ def test_the_damaged_segment_is_condemned_and_no_other(disk: FaultyDisk) -> None
         log.end_lookup(job)
     log.close()
     assert open_log(disk).log_end_offset == 2
+
+
+def test_a_lookup_begins_at_the_log_start(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of one time, and deleted but for the last: their headers are not read one by one."""
+    log = open_log(disk, index_interval_bytes=1)
+    for _ in range(200):
+        append(log, batch(1, timestamp=NOW_MS))
+    flush(log)
+    log.delete_records_to(199)
+    seen: list[int] = []
+    batches = SegmentFiles.batches
+
+    def counted(files: SegmentFiles, segment: Segment, start: int, *, check: bool) -> Any:
+        for one in batches(files, segment, start, check=check):
+            seen.append(one[0])
+            yield one
+
+    monkeypatch.setattr(SegmentFiles, "batches", counted)
+    for timestamp in (NOW_MS, 0):
+        seen.clear()
+        job = log.begin_lookup(timestamp)
+        job.run()
+        assert log.end_lookup(job)
+        assert job.found == (199, NOW_MS, 0)
+        assert len(seen) == 1
