@@ -167,16 +167,7 @@ class ShardWorld:
         **fields: Any,
     ) -> int:
         """A JoinGroup of a consumer; `answers` has what it is answered, in time."""
-        blob = encode_value(
-            ConsumerProtocolSubscription(
-                topics=list(topics),
-                owned_partitions=[
-                    TopicPartition(topic=name, partitions=some)
-                    for name, some in (owned or {}).items()
-                ],
-            ),
-            3,
-        )
+        blob = subscription_blob(*topics, owned=owned)
         names = fields.pop("protocols", ("range",))
         fields.setdefault("protocol_type", "consumer")
         request = JoinGroupRequest(
@@ -249,6 +240,12 @@ class ShardWorld:
             self.image.topics[TopicId(one.topic_id)].name: one.partitions
             for one in response.assignment.topic_partitions
         }
+
+
+def subscription_blob(*topics: str, owned: Owned | None = None) -> bytes:
+    """What a consumer wants and has."""
+    owns = [TopicPartition(topic=name, partitions=some) for name, some in (owned or {}).items()]
+    return encode_value(ConsumerProtocolSubscription(topics=list(topics), owned_partitions=owns), 3)
 
 
 def assignment_blob(owned: Owned, user_data: bytes | None = None) -> bytes:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from raylog.actors.group.consumer.member import Partitions
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import TopicId
-from raylog.wire.errors import DecodeError
 from raylog.wire.internal.blobs import decode_blob, encode_value
 from raylog.wire.internal.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -48,10 +47,9 @@ def assignment_blob(
 
 
 def _version(subscription: bytes) -> int:
+    """That of a subscription, which may be one that was never read: 0 where it says nonsense."""
     version = int.from_bytes(subscription[:_VERSION_BYTES], "big", signed=True)
-    if version < 0:
-        raise DecodeError(f"subscription of version {version}")
-    return min(version, _VERSION_MAX)
+    return max(0, min(version, _VERSION_MAX))
 
 
 def partitions_of(found: Iterable[TopicPartition], image: MetadataImage) -> Partitions:

@@ -13,6 +13,7 @@ from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.offsets import GroupMetadataKey
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.shard_world import (
     AT_ONCE,
@@ -20,6 +21,7 @@ from tests.support.shard_world import (
     ShardWorld,
     assigned_by,
     assignment_blob,
+    subscription_blob,
 )
 
 
@@ -188,6 +190,32 @@ def test_downgrade_keeps_what_the_target_gave(classic: ShardWorld) -> None:
     classic.beat("a", -1)
     described = classic.ask(DescribeGroupsRequest(groups=[GROUP]), 6).groups[0]
     assert assigned_by(described.members[0].member_assignment) == {"t": target}
+
+
+@pytest.mark.parametrize("nonsense", [b"", b"\x00", b"\xff\xff", b"\x7f\xff"])
+def test_downgrade_to_a_protocol_whose_subscription_was_never_read(
+    classic: ShardWorld, nonsense: bytes
+) -> None:
+    """Only a member's first choice is read as it joins; the vote may be for another."""
+    z = classic_member(classic)
+    classic.enter("a", "t")
+    send = JoinGroupRequest(
+        group_id=GROUP,
+        session_timeout_ms=45_000,
+        rebalance_timeout_ms=30_000,
+        member_id=z,
+        protocol_type="consumer",
+        protocols=[
+            JoinGroupRequestProtocol(name="range", metadata=subscription_blob("t")),
+            JoinGroupRequestProtocol(name="odd", metadata=nonsense),
+        ],
+    )
+    assert classic.ask(send, 9).error_code == ErrorCode.NONE
+    other = classic.join("", "t", protocols=("odd",), version=3)
+    assert other.error_code == ErrorCode.NONE
+    assert classic.beat("a", -1).error_code == ErrorCode.NONE
+    assert isinstance(classic.group, ClassicGroup)
+    assert classic.group.protocol == "odd"
 
 
 def test_downgrade_when_the_last_kip_848_member_is_silent(classic: ShardWorld) -> None:
