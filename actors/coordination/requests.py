@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.step import Asked
@@ -17,6 +18,7 @@ from raylog.actors.runtime.base import (
 )
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_counted
+from raylog.wire.counting import has_more_elements
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
     CorruptMessage,
@@ -66,9 +68,9 @@ def take_request(
 ) -> None:
     """Decode a client's request that a gateway has forwarded; `take` gets it and what answers it.
 
-    One that cannot be read fails. A large one is decoded beside the event loop, and its answer is
-    encoded there; `take_large` lets others have their turn. The gateway lets no later request of
-    the same connection overtake it.
+    One that cannot be read fails. A large one is decoded beside the event loop, and `take_large`
+    lets others have their turn. The gateway lets no later request of the same connection overtake
+    it. Large answers are encoded beside the event loop, too.
     """
     head = RequestHead(*request.header)
     try:
@@ -78,7 +80,7 @@ def take_request(
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
     else:
-        take(taken, lambda response: _answer(request, _frame(head, response)))
+        take(taken, partial(_reply, runtime, request, head))
 
 
 def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> Asked[Any]:
@@ -119,14 +121,21 @@ async def _take_large(
         request.fail(CorruptMessage(str(failure)))
         return
 
-    async def answer(response: Any) -> None:
-        _answer(request, await runtime.run_blocking(_frame, head, response))
-
-    await take(taken, lambda response: _start(runtime, answer(response)))
+    await take(taken, partial(_reply, runtime, request, head))
 
 
-def _start(runtime: Runtime, answer: Coroutine[Any, Any, None]) -> None:
-    runtime.start(answer, "a large answer")
+def _reply(runtime: Runtime, request: LinkRequest, head: RequestHead, response: Any) -> None:
+    """Answer; what takes long to encode is encoded by a thread."""
+    if has_more_elements(response, LIGHT_ELEMENTS_MAX):
+        runtime.start(_reply_aside(runtime, request, head, response), "a large answer")
+    else:
+        _answer(request, _frame(head, response))
+
+
+async def _reply_aside(
+    runtime: Runtime, request: LinkRequest, head: RequestHead, response: Any
+) -> None:
+    _answer(request, await runtime.run_blocking(_frame, head, response))
 
 
 def coordinator_error(failure: Exception) -> KafkaError:

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.coordination.led import LedShards
-from raylog.actors.coordination.placement import group_partition
+from raylog.actors.coordination.placement import group_partition, key_weight
 from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
 from raylog.actors.group.api import GROUP_REQUEST, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
-from raylog.actors.group.gathering import KINDS, Gathering, names_several
+from raylog.actors.group.gathering import KINDS, Gathering, Kind, names_several, weight_of
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
@@ -42,6 +42,8 @@ from raylog.wire.errors import (
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
 log = logging.getLogger(__name__)
+TOLD = 1_000
+"""Members, partitions and offsets that are told of several groups in one turn."""
 
 
 class GroupCoordinatorActor:
@@ -166,6 +168,50 @@ class GroupCoordinatorActor:
         """A gateway is gone; members whose answers it would have carried ask again."""
 
     def _dispatch(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Dispatch a request; one that asks little may be answered with much."""
+        request = asked.request
+        if names_several(request, asked.version) and self._tells_much(request):
+            self._runtime.start(self._dispatch_large(asked, reply), "a large answer")
+        else:
+            self._dispatch_part(asked, reply)
+
+    def _tells_much(self, request: Any) -> bool:
+        """Whether what several groups are asked takes more than one turn."""
+        kind = KINDS[type(request)]
+        items = kind.items(request)
+        if len(items) <= 1:
+            return False
+        if sum(key_weight(kind.group_of(item)) for item in items) > TOLD:
+            return True
+        left = TOLD
+        for item in items:
+            left -= self._weight(kind, item)
+            if left < 0:
+                return True
+        return False
+
+    def _weight(self, kind: Kind, item: Any) -> int:
+        host = self._shards.get(self._partition_of(kind.group_of(item)))
+        return weight_of(kind, None if host is None else host.shard, item)
+
+    def _light_parts(self, asked: Asked[Any]) -> Iterator[Asked[Any]]:
+        """Requests about some of the groups, each with an answer that is soon made."""
+        if not names_several(asked.request, asked.version):
+            yield asked
+            return
+        kind = KINDS[type(asked.request)]
+        some: list[Any] = []
+        size = 0
+        for item in kind.items(asked.request):
+            weight = self._weight(kind, item)
+            if some and size + weight > TOLD:
+                yield replace(asked, request=kind.part(asked.request, some))
+                some, size = [], 0
+            some.append(item)
+            size += weight
+        yield replace(asked, request=kind.part(asked.request, some))
+
+    def _dispatch_part(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         request = asked.request
         if isinstance(request, ListGroupsRequest):
             self._list(asked, reply)
@@ -177,10 +223,12 @@ class GroupCoordinatorActor:
     async def _dispatch_large(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Dispatch a large request in parts."""
         parts = await self._runtime.run_blocking(split, asked.request)
-        joined = Joined(len(parts), reply)
-        for place, part in enumerate(parts):
-            self._dispatch(replace(asked, request=part), joined.part(place))
-            await self._runtime.sleep(0)
+        joined = Joined(reply)
+        for part in parts:
+            for light in self._light_parts(replace(asked, request=part)):
+                self._dispatch_part(light, joined.part())
+                await self._runtime.sleep(0)
+        joined.all_asked()
 
     def _ask(self, group_id: str, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask the shard that holds a group."""

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from raylog.actors.coordination.placement import key_weight
 from raylog.actors.group.api import SEVERAL_GROUPS_SINCE
+from raylog.actors.group.shard import Shard
 from raylog.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
 )
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+)
 
 
 class Kind(NamedTuple):
     """How one API names its groups."""
 
     items: Callable[[Any], list[Any]]
-    """What the request asks, one item a group."""
+    """What the request asks, one item a group. What is asked twice is in it once: a request of a
+    few bytes could ask for gigabytes."""
     group_of: Callable[[Any], str]
     """An item's group id."""
+    weight: Callable[[Shard, Any], int]
+    """How much there is to tell or to delete about an item, beside what the request itself has."""
     part: Callable[[Any, list[Any]], Any]
     """The request about some of the items."""
     results: Callable[[Any], list[Any]]
@@ -35,10 +44,42 @@ def _itself(item: Any) -> str:
     return str(item)
 
 
+def _once(items: Iterable[str]) -> list[Any]:
+    return list(dict.fromkeys(items))
+
+
+def _fetched_once(request: OffsetFetchRequest) -> list[Any]:
+    """Partitions that are named may be named again: the request has as many of them."""
+    seen: set[tuple[str, str | None, int]] = set()
+    found: list[OffsetFetchRequestGroup] = []
+    for group in request.groups:
+        who = group.group_id, group.member_id, group.member_epoch
+        if group.topics is None:
+            if who in seen:
+                continue
+            seen.add(who)
+        found.append(group)
+    return found
+
+
+def _described(shard: Shard, group_id: str) -> int:
+    group = shard.groups.get(group_id)
+    return 0 if group is None else group.weight()
+
+
+def _stored(shard: Shard, group_id: str) -> int:
+    return sum(map(len, shard.offsets.of(group_id).values()))
+
+
+def _fetched(shard: Shard, item: OffsetFetchRequestGroup) -> int:
+    return _stored(shard, item.group_id) if item.topics is None else 0
+
+
 KINDS: dict[type, Kind] = {
     DescribeGroupsRequest: Kind(
-        lambda request: request.groups,
+        lambda request: _once(request.groups),
         _itself,
+        _described,
         lambda request, items: DescribeGroupsRequest(
             groups=items, include_authorized_operations=request.include_authorized_operations
         ),
@@ -46,8 +87,9 @@ KINDS: dict[type, Kind] = {
         lambda results: DescribeGroupsResponse(groups=results),
     ),
     ConsumerGroupDescribeRequest: Kind(
-        lambda request: request.group_ids,
+        lambda request: _once(request.group_ids),
         _itself,
+        _described,
         lambda request, items: ConsumerGroupDescribeRequest(
             group_ids=items, include_authorized_operations=request.include_authorized_operations
         ),
@@ -55,15 +97,17 @@ KINDS: dict[type, Kind] = {
         lambda results: ConsumerGroupDescribeResponse(groups=results),
     ),
     DeleteGroupsRequest: Kind(
-        lambda request: list(dict.fromkeys(request.groups_names)),
+        lambda request: _once(request.groups_names),
         _itself,
+        _stored,
         lambda _request, items: DeleteGroupsRequest(groups_names=items),
         lambda response: response.results,
         lambda results: DeleteGroupsResponse(results=results),
     ),
     OffsetFetchRequest: Kind(
-        lambda request: request.groups,
+        _fetched_once,
         lambda item: item.group_id,
+        _fetched,
         lambda request, items: OffsetFetchRequest(
             groups=items, require_stable=request.require_stable
         ),
@@ -72,6 +116,12 @@ KINDS: dict[type, Kind] = {
     ),
 }
 """Requests that may be about several groups."""
+
+
+def weight_of(kind: Kind, shard: Shard | None, item: Any) -> int:
+    """How long it takes to handle an item, in members, partitions and offsets."""
+    weight = key_weight(kind.group_of(item))
+    return weight if shard is None else weight + kind.weight(shard, item)
 
 
 def names_several(request: object, version: int) -> bool:

@@ -64,6 +64,8 @@ class OffsetStore:
         self.pending = PendingOffsets()
         self._changes: deque[OffsetChange] = deque()
         """What is not committed yet, in the order of the log: no more than is on its way there."""
+        self._changes_of: dict[str, deque[OffsetChange]] = {}
+        """The same by group: who asks about one group does not look at all others' changes."""
 
     def of(self, group_id: str) -> Topics:
         """A group's offsets, as the log will have them; not to be changed."""
@@ -72,8 +74,8 @@ class OffsetStore:
     def committed(self, group_id: str) -> Topics:
         """A group's offsets, as far as they are below the high watermark; not to be changed."""
         topics = self.of(group_id)
-        changes = [change for change in self._changes if change.key.group == group_id]
-        if not changes:
+        changes = self._changes_of.get(group_id)
+        if changes is None:
             return topics
         topics = topics.copy()
         for name in {change.key.topic for change in changes}:
@@ -105,12 +107,16 @@ class OffsetStore:
             self.put(group_id, topic, partition, _stored(value))
         change = OffsetChange(self, key, before, is_first, value is None, self.pending.next_number)
         self._changes.append(change)
+        self._changes_of.setdefault(group_id, deque()).append(change)
         return change
 
     def commit(self, change: OffsetChange) -> None:
         """A record is below the high watermark: it overtakes what stands before it in the log."""
         first = self._changes.popleft()
         assert first is change, "changes are committed in order"
+        of_group = self._changes_of[change.key.group]
+        of_group.popleft()
+        self._drop_unchanged(change.key.group, of_group)
         if self.pending:
             key = change.key
             overtake = self.pending.forget if change.forgets else self.pending.overtake
@@ -120,6 +126,9 @@ class OffsetStore:
         """A record was refused, and what came after it is reverted already."""
         last = self._changes.pop()
         assert last is change, "changes are reverted in the opposite order"
+        of_group = self._changes_of[change.key.group]
+        of_group.pop()
+        self._drop_unchanged(change.key.group, of_group)
         key = change.key
         if change.before is None:
             self.drop(key.group, key.topic, key.partition)
@@ -127,6 +136,10 @@ class OffsetStore:
             self.put(key.group, key.topic, key.partition, change.before)
         if change.is_first:
             self.drop_empty(key.group)
+
+    def _drop_unchanged(self, group_id: str, changes: deque[OffsetChange]) -> None:
+        if not changes:
+            del self._changes_of[group_id]
 
     def replay_pending(
         self, producer: Producer, key: OffsetCommitKey, value: OffsetCommitValue
@@ -144,7 +157,11 @@ class OffsetStore:
         if not ended or not committed:
             return
         # What is not committed yet comes behind the marker: the first of it for each partition.
-        later = {change.where: change for change in reversed(self._changes)}
+        later = {
+            change.where: change
+            for group_id in {one.group_id for one in ended}
+            for change in reversed(self._changes_of.get(group_id, ()))
+        }
         for one in ended:
             if one.is_overtaken:
                 continue

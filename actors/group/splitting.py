@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from raylog.actors.coordination.placement import key_weight
+from raylog.actors.group.gathering import KINDS
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -20,7 +22,7 @@ from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 PART = 250
-"""Items of a part: groups, members, or topics and partitions."""
+"""Items of a part: groups, members, or topics and partitions; a long group id counts as several."""
 
 
 class _Items(NamedTuple):
@@ -57,8 +59,8 @@ def split(request: Any) -> list[Any]:
     asked = getattr(request, items.name)
     if not asked:
         return [request]
-    if isinstance(request, DeleteGroupsRequest):
-        asked = list(dict.fromkeys(asked))
+    if type(request) in KINDS and items is not _ASKED_OF_GROUP:
+        asked = KINDS[type(request)].items(request)
     return [replace(request, **{items.name: part}) for part in _parts(asked, items.inner)]
 
 
@@ -88,7 +90,7 @@ def _cut(items: Sequence[Any], inner: tuple[str, ...]) -> Iterator[Any]:
 
 def _weight(item: Any, inner: tuple[str, ...]) -> int:
     if not inner:
-        return 1
+        return key_weight(item) if isinstance(item, str) else 1
     elements = getattr(item, inner[0]) or ()
     if len(inner) == 1:
         return 1 + len(elements)
@@ -98,21 +100,31 @@ def _weight(item: Any, inner: tuple[str, ...]) -> int:
 class Joined:
     """The answers to the parts of a request; `done` gets the whole one."""
 
-    def __init__(self, count: int, done: Callable[[Any], None]) -> None:
-        self._answers: list[Any] = [None] * count
-        self._left = count
+    def __init__(self, done: Callable[[Any], None]) -> None:
+        self._answers: list[Any] = []
+        self._left = 1  # until all parts are asked
         self._done = done
 
-    def part(self, place: int) -> Callable[[Any], None]:
-        """What takes the answer to the part at a place."""
+    def part(self) -> Callable[[Any], None]:
+        """What takes the answer to the next part."""
+        place = len(self._answers)
+        self._answers.append(None)
+        self._left += 1
 
         def answered(response: Any) -> None:
             self._answers[place] = response
-            self._left -= 1
-            if not self._left:
-                self._done(_whole(self._answers))
+            self._settle()
 
         return answered
+
+    def all_asked(self) -> None:
+        """No part follows."""
+        self._settle()
+
+    def _settle(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._done(_whole(self._answers))
 
 
 def _whole(answers: list[Any]) -> Any:

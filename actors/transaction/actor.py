@@ -16,7 +16,7 @@ from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import ProducerIdBlock
 from raylog.actors.coordination.failpoints import Failpoints
 from raylog.actors.coordination.led import LedShards
-from raylog.actors.coordination.placement import transaction_partition
+from raylog.actors.coordination.placement import key_weight, transaction_partition
 from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
 from raylog.actors.metadata.image import MetadataImage
@@ -52,7 +52,7 @@ from raylog.wire.messages.list_transactions import (
 
 log = logging.getLogger(__name__)
 DESCRIBED_AT_ONCE = 250
-"""Transactional ids of a large request that are looked at in one go."""
+"""Transactional ids that are looked at in one go, and their partitions; a long id is several."""
 PRODUCER_IDS_LOW = 100
 """With fewer left the controller is asked for more."""
 ALLOCATE_TIMEOUT_MS = 10_000
@@ -159,7 +159,7 @@ class TransactionCoordinatorActor:
             case ListTransactionsRequest():
                 self._list(asked, reply)
             case DescribeTransactionsRequest():
-                self._describe(asked, reply)
+                self._runtime.start(self._describe(asked, reply), "a large answer")
             case AddPartitionsToTxnRequest():
                 self._ask(message.v3_and_below_transactional_id, asked, reply)
             case InitProducerIdRequest():
@@ -169,22 +169,10 @@ class TransactionCoordinatorActor:
 
     async def _large_client_asks(self, asked: Asked[Any], reply: Reply) -> None:
         """Have other requests heard between the parts of a large one."""
-        if not isinstance(asked.request, DescribeTransactionsRequest):
+        if isinstance(asked.request, DescribeTransactionsRequest):
+            await self._describe(asked, reply)
+        else:
             self._client_asks(asked, reply)
-            return
-        wanted = asked.request.transactional_ids
-        starts = range(0, len(wanted), DESCRIBED_AT_ONCE)
-
-        def done(answers: list[DescribeTransactionsResponse]) -> None:
-            found = [one for answer in answers for one in answer.transaction_states]
-            reply(DescribeTransactionsResponse(transaction_states=found))
-
-        together = Together(len(starts), done)
-        for place, start in enumerate(starts):
-            some = wanted[start : start + DESCRIBED_AT_ONCE]
-            part = replace(asked, request=DescribeTransactionsRequest(transactional_ids=some))
-            self._describe(part, together.part(place))
-            await self._runtime.sleep(0)
 
     def _ask(self, transactional_id: str, asked: Asked[Any], reply: Reply) -> None:
         """Ask the shard that holds an id."""
@@ -200,19 +188,36 @@ class TransactionCoordinatorActor:
         else:
             host.ask(asked, reply)
 
-    def _describe(self, asked: Asked[DescribeTransactionsRequest], reply: Reply) -> None:
-        """Ask the shard of each id on its own."""
-        wanted = asked.request.transactional_ids
+    async def _describe(self, asked: Asked[DescribeTransactionsRequest], reply: Reply) -> None:
+        """Ask the shard of each id on its own.
+
+        What is named twice is described once: a few bytes could ask for gigabytes.
+        """
+        wanted = list(dict.fromkeys(asked.request.transactional_ids))
 
         def done(answers: list[DescribeTransactionsResponse]) -> None:
             found = [one for answer in answers for one in answer.transaction_states]
             reply(DescribeTransactionsResponse(transaction_states=found))
 
         together = Together(len(wanted), done)
+        left = DESCRIBED_AT_ONCE
         for place, transactional_id in enumerate(wanted):
+            if left <= 0:
+                await self._runtime.sleep(0)
+                left = DESCRIBED_AT_ONCE
+            left -= self._weight(transactional_id)
             one = DescribeTransactionsRequest(transactional_ids=[transactional_id])
-            part = Asked(0, one, asked.version, asked.client_id, asked.client_host)
-            self._ask(transactional_id, part, together.part(place))
+            self._ask(transactional_id, replace(asked, request=one), together.part(place))
+
+    def _weight(self, transactional_id: str) -> int:
+        """How long it takes to describe a transaction: the longer, the more partitions it has."""
+        weight = key_weight(transactional_id)
+        if self._image.topic(TRANSACTIONS_TOPIC) is None:
+            return weight
+        index, _ = transaction_partition(self._image, transactional_id)
+        host = self._shards.get(index)
+        found = None if host is None else host.shard.ids.transactions.get(transactional_id)
+        return weight if found is None else weight + sum(map(len, found.partitions.values()))
 
     def _list(self, asked: Asked[ListTransactionsRequest], reply: Reply) -> None:
         """Ask every shard; one that is loading, or not open, fails the answer, as in Kafka."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from raylog.actors.coordination.placement import key_weight
 from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import TOPICS, coordinating
@@ -71,7 +72,7 @@ async def _answer(
         def each() -> Iterator[int]:
             for key in request.coordinator_keys:
                 response.coordinators.append(_found(context, key, request.key_type))
-                yield 1
+                yield key_weight(key)
 
         await context.turns(each())
         return response

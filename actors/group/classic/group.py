@@ -226,6 +226,10 @@ class ClassicGroup:
         reads = group.roster.protocol_type == CONSUMER_PROTOCOL and group.topics() is not None
         return commit_ms if reads and group.state is State.STABLE else None
 
+    def weight(self) -> int:
+        """How much there is to be told of the group: its members."""
+        return len(self._group.roster.members)
+
     def describe(self, image: MetadataImage) -> DescribedGroup:
         """The group for DescribeGroups; metadata is told of a stable one only."""
         group = self._group

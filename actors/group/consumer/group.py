@@ -142,6 +142,10 @@ class ConsumerGroup:
         del image
         raise GroupIdNotFound(f"Group {self.group_id} is not a classic group.")
 
+    def weight(self) -> int:
+        """How much there is to be told of the group: members, and partitions twice."""
+        return self._group.state.weight()
+
     def consumer_describe(self, image: MetadataImage) -> DescribedGroup:
         """The group for ConsumerGroupDescribe."""
         return describing.described(self._group, image)

@@ -93,6 +93,10 @@ class GroupState:
         """What a member shall own; nothing if the target does not know it yet."""
         return self.targets.get(member_id, _NO_PARTITIONS)
 
+    def weight(self) -> int:
+        """Members, and the partitions that they have and shall have."""
+        return len(self.profiles) + 2 * sum(map(len, self.owners.values()))
+
     def is_free(self, topic_id: TopicId, partition: int) -> bool:
         """Whether nobody has to give the partition up first.
 

@@ -1,5 +1,7 @@
 """Which partition holds a group: as Apache Kafka places it."""
 
+import tracemalloc
+
 import pytest
 
 from raylog.actors.coordination.placement import group_partition, java_hash
@@ -23,6 +25,29 @@ from tests.support.shards import topic_records
 )
 def test_the_hash_is_javas(text: str, expected: int) -> None:
     assert java_hash(text) == expected
+
+
+@pytest.mark.parametrize("length", [254, 255, 256, 257, 1_023, 32_767])
+@pytest.mark.parametrize("character", ["a", "é", "\uffff", "😀"])
+def test_the_hash_of_long_texts_is_javas(length: int, character: str) -> None:
+    text = character * length
+    units = text.encode("utf-16-be")
+    number = 0
+    for at in range(0, len(units), 2):
+        number = (31 * number + int.from_bytes(units[at : at + 2], "big")) % (1 << 32)
+    expected = abs(number - (1 << 32) if number >= 1 << 31 else number)
+    assert java_hash(text) == (0 if expected == 1 << 31 else expected)
+
+
+def test_long_keys_are_not_kept() -> None:
+    java_hash("x" * 32_767)
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            java_hash(f"{number}".rjust(32_767, "x"))
+        assert tracemalloc.get_traced_memory()[0] < 100_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_groups_are_spread_over_the_partitions() -> None:

@@ -49,6 +49,17 @@ async def state(world: TransactionActorWorld) -> str:
     return str(found.transaction_state) or ErrorCode(found.error_code).name
 
 
+def test_a_transaction_that_is_named_often_is_described_once(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        await opened(world)
+        ids = ["x", "unknown", *["x"] * 3_000]
+        answer = await world.ask(DescribeTransactionsRequest(transactional_ids=ids), 0)
+        assert [one.transactional_id for one in answer.transaction_states] == ["x", "unknown"]
+
+    run(scenario, tmp_path)
+
+
 def test_a_transaction_from_beginning_to_end(tmp_path: Path) -> None:
     async def scenario(world: TransactionActorWorld) -> None:
         await world.begin()

@@ -1,0 +1,202 @@
+"""Small requests with large answers: what is named often is told once, the rest in turns."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.group.actor import TOLD
+from raylog.actors.group.gathering import KINDS
+from raylog.actors.group.offset_store import OffsetStore
+from raylog.actors.group.shard import Shard
+from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
+from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
+from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+)
+from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.unit.group.test_offsets import committing
+from tests.unit.group.test_shard import joining
+
+OFTEN = 3_000
+"""More than what is decoded on the event loop."""
+
+
+def _all_offsets(*groups: str) -> OffsetFetchRequest:
+    return OffsetFetchRequest(
+        groups=[OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+    )
+
+
+ASKING: dict[str, tuple[Any, int]] = {
+    "describe": (lambda *names: DescribeGroupsRequest(groups=list(names)), 6),
+    "consumers": (lambda *names: ConsumerGroupDescribeRequest(group_ids=list(names)), 1),
+    "offsets": (_all_offsets, 8),
+}
+
+
+@pytest.mark.parametrize("times", [2, OFTEN])
+@pytest.mark.parametrize("kind", ASKING)
+def test_a_group_that_is_named_often_is_told_once(tmp_path: Path, kind: str, times: int) -> None:
+    asking, version = ASKING[kind]
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.send(joining("g"), 3)
+        await world.ask(committing({0: 1}, group="g", generation=-1), 9)
+        once = await world.ask(asking("g", "u"), version)
+        often = await world.ask(asking("g", *["u"] * times, *["g"] * times), version)
+        assert often == once
+        assert [one.group_id for one in once.groups] == ["g", "u"]
+
+    run(scenario, tmp_path)
+
+
+def test_partitions_that_are_named_are_told_as_often_as_they_are_named(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
+        group = OffsetFetchRequestGroup(group_id="g", topics=[topic])
+        answer = await world.ask(OffsetFetchRequest(groups=[group, group]), 8)
+        assert [one.group_id for one in answer.groups] == ["g", "g"]
+
+    run(scenario, tmp_path)
+
+
+class Turns:
+    """What the shard is asked, and in between what others ask."""
+
+    def __init__(self, world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._world = world
+        self._seen: list[int] = []
+        handle = Shard.handle
+
+        def handling(shard: Shard, step: Step, asked: Asked[Any]) -> None:
+            if type(asked.request) in KINDS:
+                self._seen.append(len(KINDS[type(asked.request)].items(asked.request)))
+            handle(shard, step, asked)
+
+        monkeypatch.setattr(Shard, "handle", handling)
+
+    async def ask(self, request: Any, version: int) -> tuple[Any, list[int]]:
+        """The answer, and how many groups each part was about; others are served in between."""
+        await self._world.runtime.advance(1)
+        self._seen.clear()
+        asked = self._world.send(request, version)
+        parts = []
+        for _ in range(500):
+            assert len(self._seen) <= 1, "one part a turn"
+            parts += self._seen
+            self._seen.clear()
+            await asyncio.sleep(0)
+        await self._world.runtime.advance(1)
+        return asked.answer, parts
+
+
+@pytest.mark.parametrize("kind", ["describe", "delete"])
+def test_groups_of_which_there_is_much_to_be_told_are_handled_in_turns(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, members = 30, TOLD // 10
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        names = [f"g{n}" for n in range(groups)]
+        for name in names:
+            if kind == "describe":
+                for _ in range(members):
+                    world.send(joining(name), 3)
+                continue
+            await world.ask(committing({0: 1}, group=name), 9)
+            host = world.actor._shards.get(0)
+            assert host is not None
+            partitions = host.shard.offsets.groups[name]["t"]
+            partitions.update(dict.fromkeys(range(members), partitions[0]))
+        asking: Any = DescribeGroupsRequest(groups=names), 6
+        if kind == "delete":
+            asking = DeleteGroupsRequest(groups_names=names), 2
+        answer, parts = await Turns(world, monkeypatch).ask(*asking)
+        assert parts == [9, 9, 9, 3], "a thousand members or offsets each, the groups included"
+        found = answer.results if kind == "delete" else answer.groups
+        assert [one.group_id for one in found] == names
+        if kind == "describe":
+            assert {len(one.members) for one in found} == {members}
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("length", "turns"), [(10, 1), (30_000, 50)])
+def test_long_ids_take_more_turns(
+    tmp_path: Path, length: int, turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever places a group looks at each character of its id."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        names = [f"{n}".rjust(length, "x") for n in range(100)]
+        asking = DescribeGroupsRequest(groups=names), 6
+        answer, parts = await Turns(world, monkeypatch).ask(*asking)
+        assert (sum(parts), len(parts)) == (100, turns)
+        assert [one.group_id for one in answer.groups] == names
+
+    run(scenario, tmp_path)
+
+
+class _Counted(OffsetCommitKey):
+    """A key that counts who asks for its group."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "group":
+            _Counted.looks += 1
+        return super().__getattribute__(name)
+
+
+def test_what_one_group_has_committed_is_found_without_a_look_at_all_others() -> None:
+    store = OffsetStore()
+    value = OffsetCommitValue(offset=1)
+    changes = [
+        store.replay(_Counted(group=f"g{n % 100}", topic="t", partition=n // 100), value)
+        for n in range(1_000)
+    ]
+    _Counted.looks = 0
+    assert store.committed("g7") == {}
+    assert _Counted.looks <= 10
+    for change in changes[:500]:
+        change.commit()
+    assert sorted(store.committed("g7")["t"]) == [0, 1, 2, 3, 4]
+    for change in reversed(changes[500:]):
+        change.revert()
+    assert store.committed("g7") == store.of("g7")
+    assert sorted(store.of("g7")["t"]) == [0, 1, 2, 3, 4]
+
+
+def test_a_large_answer_to_a_small_request_is_encoded_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        for _ in range(1_100):
+            world.send(joining("g"), 3)
+        await world.runtime.advance(1)
+        aside: list[str] = []
+
+        async def run_blocking(function: Any, *args: Any) -> Any:
+            aside.append(function.__name__)
+            return function(*args)
+
+        monkeypatch.setattr(world.runtime, "run_blocking", run_blocking)
+        answer = await world.ask(DescribeGroupsRequest(groups=["g"]), 6)
+        assert len(answer.groups[0].members) == 1_100
+        assert aside == ["_frame"]
+
+    run(scenario, tmp_path)
