@@ -41,7 +41,7 @@ _UNWRITTEN = re.compile(r"([+-]?)(NaN|Infinity)[fFdD]?")
 _AROUND_ITEMS = " \t\n\x0b\f\r"
 _REPLICA = re.compile("([0-9]+:[0-9]+)?")
 _HOST = re.compile(r"[0-9a-zA-Z\-%._:\[\]]+")
-_COUNT = re.compile("[0-9]{1,9}")
+_COUNT = re.compile("[+-]?[0-9]{1,10}")
 _SHOWN_MAX = 100
 _RANGES = {
     ConfigType.INT: (-(2**31), INT_MAX),
@@ -185,7 +185,8 @@ def host_counts(key: ConfigKey, text: str) -> dict[str, int]:
     for item in filter(None, _items(text)):
         host, _, count = item.rpartition(":")
         host, count = host.strip(_BLANKS), count.strip(_BLANKS)
-        if not _HOST.fullmatch(host) or not _COUNT.fullmatch(count):
+        is_count = _COUNT.fullmatch(count) and -INT_MAX - 1 <= int(count) <= INT_MAX
+        if not _HOST.fullmatch(host) or not is_count:
             raise _invalid(key, item, "Expected hosts with a count for each: host:count")
         counts[host] = int(count)
     return counts

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from raylog.actors.config import (
     GROUP_KEYS,
     KEYS_OF,
+    BrokerConfigs,
     BrokerSettings,
     ConfigType,
     ResourceType,
     canonical,
     check,
+    check_broker,
     check_topic,
     find_key,
     node_id_of,
@@ -84,7 +86,7 @@ class ConfigControl:
         old = self._image.configs_of(kind, asked.resource_name)
         changed = {name: new.get(name) for name in sorted({*old, *new})}
         changed = {name: value for name, value in changed.items() if old.get(name) != value}
-        self._check_new(kind, new, changed)
+        self._check_new(kind, asked.resource_name, new, changed)
         keys = KEYS_OF[kind]
         values = {
             name: None if text is None else canonical(find_key(keys, name), text)
@@ -159,8 +161,22 @@ class ConfigControl:
                 return broker.effective(synonym.name) or ""
         return key.default or ""
 
+    def _check_brokers(self, name: str, configs: dict[str, str]) -> None:
+        """Check what comes to be in force: at one broker, or by default at each of them."""
+        if name:
+            default = self._image.configs_of(ResourceType.BROKER, "")
+            check_broker(BrokerConfigs(self._settings, configs, default))
+            return
+        own = [self._image.configs_of(ResourceType.BROKER, str(one)) for one in self._image.brokers]
+        for dynamic in [{}, *filter(None, own)]:
+            check_broker(BrokerConfigs(self._settings, dynamic, configs))
+
     def _check_new(
-        self, kind: ResourceType, configs: dict[str, str], changed: dict[str, str | None]
+        self,
+        kind: ResourceType,
+        name: str,
+        configs: dict[str, str],
+        changed: dict[str, str | None],
     ) -> None:
         match kind:
             case ResourceType.TOPIC:
@@ -174,6 +190,7 @@ class ConfigControl:
             case _:
                 try:
                     check(kind, configs)
+                    self._check_brokers(name, configs)
                 except InvalidConfig as wrong:
                     raise InvalidRequest(wrong.message) from wrong  # of brokers, as in Kafka
                 fixed = [name for name in changed if not KEYS_OF[kind][name].dynamic]

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from raylog.actors.config import BROKER_KEYS, BrokerConfigs
+from raylog.actors.config import BROKER_KEYS, PER_IP, BrokerConfigs
+from raylog.actors.config import PER_IP_OVERRIDES as OVERRIDES_KEY
 from raylog.actors.config_values import host_counts
 from raylog.actors.gateway.connection import ClientConnection
 from raylog.actors.gateway.memory import RequestMemory
@@ -30,7 +31,6 @@ PART_BYTES_A_MS = 4
 FINISHING_MS = 10_000
 FINISHING_BYTES_A_MS = 64
 """The same for the one connection that may read though there is no memory: all others wait."""
-OVERRIDES_KEY = "max.connections.per.ip.overrides"
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Connections:
         configs = self._configs()
         most = self._overrides.of(host, configs.effective(OVERRIDES_KEY) or "")
         if most is None:
-            most = int(configs.effective("max.connections.per.ip") or 0)
+            most = int(configs.effective(PER_IP) or 0)
         if self._by_host[host] >= most:
             return f"it has {self._by_host[host]} connections (max.connections.per.ip)"
         return None

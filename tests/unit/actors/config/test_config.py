@@ -102,6 +102,26 @@ def test_settings_are_checked_when_made() -> None:
         BrokerSettings({"num.partitions": "0"})
 
 
+@pytest.mark.parametrize("count", ["2147483647", "-2147483648", "+1", "-1"])
+def test_a_host_may_have_as_many_connections_as_an_int32_says(count: str) -> None:
+    key = BROKER_KEYS["max.connections.per.ip.overrides"]
+    assert parse(key, f"10.0.0.1:{count}") == f"10.0.0.1:{count}"
+
+
+@pytest.mark.parametrize("count", ["2147483648", "-2147483649", "", "1.0", "--1", "1" * 40])
+def test_no_host_may_have_what_is_no_int32(count: str) -> None:
+    with pytest.raises(InvalidConfig, match="host:count"):
+        parse(BROKER_KEYS["max.connections.per.ip.overrides"], f"10.0.0.1:{count}")
+
+
+@pytest.mark.parametrize("overrides", [{}, {"max.connections.per.ip.overrides": " , "}])
+def test_a_broker_that_takes_no_connection_does_not_start(overrides: dict[str, str]) -> None:
+    shut = {"max.connections.per.ip": "0"}
+    with pytest.raises(InvalidConfig, match=r"can be set to zero only if max\.connections"):
+        BrokerSettings(shut | overrides)
+    BrokerSettings(shut | {"max.connections.per.ip.overrides": "10.0.0.1:1"})
+
+
 def test_settings_give_the_default_of_what_is_not_given() -> None:
     settings = BrokerSettings({"num.partitions": "3", "broker.rack": "r1"})
     assert settings.number("num.partitions") == 3

@@ -251,6 +251,37 @@ def test_impossible_changes_elsewhere_are_refused(
     assert said in str(outcome.message)
 
 
+NO_CONNECTIONS = ConfigOp("max.connections.per.ip", SET, "0")
+ONE_HOST = ConfigOp("max.connections.per.ip.overrides", SET, "127.0.0.1:100")
+REQUIREMENT = (
+    "requirement failed: max.connections.per.ip can be set to zero only if "
+    "max.connections.per.ip.overrides property is set."
+)
+
+
+@pytest.mark.parametrize("name", ["", "0"])
+def test_not_every_host_is_shut_out(world: Controlled, name: str) -> None:
+    """As Apache Kafka has it: none may connect only if there are others that may."""
+    records, outcome = alter(world, BROKER, name, NO_CONNECTIONS)
+    assert (records, outcome.error) == ([], ErrorCode.INVALID_REQUEST)
+    assert outcome.message == REQUIREMENT
+    records, outcome = alter(world, BROKER, name, NO_CONNECTIONS, ONE_HOST)
+    assert not outcome.error
+    world.machine.replay(records)
+    _, outcome = alter(world, BROKER, name, ConfigOp(ONE_HOST.name, DELETE))
+    assert (outcome.error, outcome.message) == (ErrorCode.INVALID_REQUEST, REQUIREMENT)
+
+
+def test_hosts_that_may_connect_by_default_count_for_each_broker(world: Controlled) -> None:
+    records, _ = alter(world, BROKER, "", ONE_HOST)
+    world.machine.replay(records)
+    records, outcome = alter(world, BROKER, "0", NO_CONNECTIONS)
+    assert not outcome.error
+    world.machine.replay(records)
+    _, outcome = alter(world, BROKER, "", ConfigOp(ONE_HOST.name, DELETE))
+    assert outcome.message == REQUIREMENT, "broker 0 would take no connection"
+
+
 def test_a_groups_settings_lie_within_the_brokers_bounds(world: Controlled) -> None:
     records, _ = alter(world, GROUP, "g", ConfigOp("consumer.session.timeout.ms", SET, "50000"))
     assert records == [ConfigChanged(GROUP, "g", "consumer.session.timeout.ms", "50000")]
