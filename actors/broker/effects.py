@@ -119,6 +119,11 @@ class RetryLater(NamedTuple):
     delay_ms: int
 
 
+@distinct
+class GoOn(NamedTuple):
+    """Call `go_on` in the next turn of the event loop: there are more partitions to look at."""
+
+
 Effect = (
     SpawnReplica
     | HouseGateway
@@ -133,4 +138,5 @@ Effect = (
     | ReportLost
     | SendRoutes
     | RetryLater
+    | GoOn
 )

@@ -265,8 +265,8 @@ class Family:
                     for gateway in self._gateways.values():
                         gateway.post("apply_routes", update, answered=self._told)
                     self._coordinators.tell_routes(update)
-                case do.RetryLater(delay_ms):
-                    self._runtime.call_later(delay_ms, self._retry)
+                case do.GoOn() | do.RetryLater():
+                    self._come_again(effect)
                 case _:
                     self._tell_replica(effect)
         self._progressed()
@@ -282,6 +282,13 @@ class Family:
                 self._end_replica(name)
             case _:
                 raise AssertionError(f"{effect} neither starts nor ends anybody")
+
+    def _come_again(self, effect: do.GoOn | do.RetryLater) -> None:
+        match effect:
+            case do.GoOn():
+                self._runtime.call_later(0, self._go_on)
+            case do.RetryLater(delay_ms):
+                self._runtime.call_later(delay_ms, self._retry)
 
     def _tell_replica(self, effect: Effect) -> None:
         """Effects that are calls to one replica; one that is lost gets none."""
@@ -327,6 +334,10 @@ class Family:
 
     def _report(self, method: str, argument: Any) -> None:
         self._controller.report(method, argument, timeout_ms=CALL_TIMEOUT_MS)
+
+    def _go_on(self) -> None:
+        if not self._ending:
+            self.carry_out(self._machine.go_on())
 
     def _retry(self) -> None:
         if not self._ending:

@@ -16,11 +16,12 @@ process is lost, or another broker leads in its stead: it comes back as a follow
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from raylog.actors import incarnations
 from raylog.actors.backoff import Backoff
 from raylog.actors.broker.batch import Batch
+from raylog.actors.broker.behind import Behind
 from raylog.actors.broker.directories import directory_name, is_partition
 from raylog.actors.broker.effects import (
     ConfigurePartitions,
@@ -31,17 +32,15 @@ from raylog.actors.broker.effects import (
 from raylog.actors.broker.held import Leaving, LocalPartition
 from raylog.actors.broker.held import Phase as Phase
 from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
+from raylog.actors.broker.topic_configs import config_of, grown
 from raylog.actors.config import BrokerSettings, ResourceType
 from raylog.actors.controller.api import MetadataUpdate, OpenedReplica
-from raylog.actors.metadata.configs import broker_configs, replica_config
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import (
     NO_LEADER,
     ConfigChanged,
     PartitionChanged,
     PartitionCreated,
-    Record,
-    TopicCreated,
     TopicDeleted,
 )
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -55,7 +54,6 @@ from raylog.actors.ports import (
     TopicConfig,
     TopicId,
 )
-from raylog.storage.partition_file import TopicNote
 
 RETRY_OPEN_MS = 100
 """After the first failure of a log; it doubles with each, up to RETRY_OPEN_MS_MAX."""
@@ -93,6 +91,8 @@ class BrokerMachine:
         self._replica_starts = Backoff()
         self._leaving: dict[str, Leaving] = {}
         """Directories on their way out."""
+        self._behind = Behind()
+        """Partitions of which the metadata has news."""
         self._begun = False
 
     # ---- events --------------------------------------------------------------------------
@@ -113,26 +113,38 @@ class BrokerMachine:
         held = {topic_id for topic_id, _ in self.partitions}
         self._reconcile_all(batch)
         self._staff(batch)
-        return [*batch.effects(), *self._configured(held, batch)]
+        return [*batch.effects(), *self._configured(held, batch), *self._behind.rest()]
 
     def apply(self, update: MetadataUpdate, whole: MetadataImage | None = None) -> list[Effect]:
         """Committed metadata came; `whole` is what the parts of a snapshot add up to."""
         assert (whole is not None) == (update.from_offset == -1), "a snapshot is decoded first"
+        batch = Batch()
         fresh = True
         if whole is not None:
+            for key in self._behind.all():  # what it was seen to become, it becomes before
+                self._reconcile(key, batch)
             self.image.become(whole)
+            batch.configs.clear()
         else:
             fresh = self.image.apply_update(*update[:3])
         if not fresh or not self._begun:
             return []
-        batch = Batch()
         if whole is not None:
             self._reconcile_all(batch)
             changed = set(self.image.topics)
         else:
             changed = self._take_in(update, batch)
         self._staff(batch)
-        return [*batch.effects(), *self._configured(changed, batch), *self._surplus()]
+        told = self._configured(changed, batch)
+        return [*batch.effects(), *told, *self._surplus(), *self._behind.rest()]
+
+    def go_on(self) -> list[Effect]:
+        """Look at more of the partitions of which the metadata has news."""
+        self._behind.came()
+        batch = Batch()
+        self._reconcile_some((), batch)
+        self._staff(batch)
+        return [*batch.effects(), *self._surplus(), *self._behind.rest()]
 
     def replica_ready(self, name: str, instance: str, address: str) -> list[Effect]:
         """A Replica process runs; open what waits for it."""
@@ -141,10 +153,9 @@ class BrokerMachine:
             return [EndReplica(name)]
         slot.instance, slot.address = instance, address
         batch = Batch()
-        for key in sorted(slot.partitions):
-            self._reconcile(key, batch)
+        self._reconcile_some(sorted(slot.partitions), batch)
         self._staff(batch)
-        return [*batch.effects(), *self._surplus()]
+        return [*batch.effects(), *self._surplus(), *self._behind.rest()]
 
     def replica_lost(self, name: str, now_ms: float) -> list[Effect]:
         """A Replica process is gone: another takes all that it held."""
@@ -233,7 +244,7 @@ class BrokerMachine:
     def retry(self) -> list[Effect]:
         """Try again to open what failed."""
         batch = Batch()
-        for key, local in self.partitions.items():
+        for key, local in list(self.partitions.items()):
             if local.phase is Phase.FAILED:
                 local.phase = Phase.ASSIGNED
                 self._reconcile(key, batch)
@@ -252,7 +263,7 @@ class BrokerMachine:
     def registered(self) -> list[Effect]:
         """The broker has a new broker epoch: what was reported under the old one may be lost."""
         batch = Batch()
-        for key, local in self.partitions.items():
+        for key, local in list(self.partitions.items()):
             local.reported = False
             self._reconcile(key, batch)
         return batch.effects()
@@ -279,10 +290,14 @@ class BrokerMachine:
     @property
     def is_settled(self) -> bool:
         """Whether every log is open and known to the controller, or cannot be opened."""
-        return self._begun and all(
-            local.phase is Phase.FAILED
-            or (local.phase is Phase.OPEN and self._known_incarnation(key) == local.incarnation)
-            for key, local in self.partitions.items()
+        return (
+            self._begun
+            and not self._behind
+            and all(
+                local.phase is Phase.FAILED
+                or (local.phase is Phase.OPEN and self._known_incarnation(key) == local.incarnation)
+                for key, local in self.partitions.items()
+            )
         )
 
     @property
@@ -320,8 +335,7 @@ class BrokerMachine:
             self._retire(key, batch, keep=True)
         for local in self.partitions.values():
             local.reported = False  # as below: what came between is not told
-        for key in wanted:
-            self._reconcile(key, batch)
+        self._reconcile_some(wanted, batch)
 
     def _take_in(self, update: MetadataUpdate, batch: Batch) -> set[TopicId]:
         """Reconcile what the records touch.
@@ -329,7 +343,7 @@ class BrokerMachine:
         Returns the topics whose settings may differ, or the number of partitions.
         """
         touched: dict[PartitionKey, None] = {}
-        configured = _grown(update.records)
+        configured = grown(update.records)
         deleted: set[TopicId] = set()
         for record in update.records:
             match record:
@@ -346,9 +360,14 @@ class BrokerMachine:
                     pass
         if deleted:
             touched.update(dict.fromkeys(key for key in self.partitions if key[0] in deleted))
-        for key in touched:
-            self._reconcile(key, batch)
+        self._reconcile_some(touched, batch)
         return configured
+
+    def _reconcile_some(self, keys: Iterable[PartitionKey], batch: Batch) -> None:
+        """Reconcile these, behind those that are waited for: so many now, the rest in `go_on`."""
+        self._behind.add(keys)
+        for key in self._behind.some():
+            self._reconcile(key, batch)
 
     def _reconcile(self, key: PartitionKey, batch: Batch) -> None:
         """Bring one partition a step nearer to what the metadata says."""
@@ -545,26 +564,17 @@ class BrokerMachine:
 
     def _surplus(self) -> list[Effect]:
         """End processes that nobody needs, once it is known which hold partitions."""
-        return [EndReplica(slot.name) for slot in self.pool.surplus()] if self._begun else []
+        is_known = self._begun and not self._behind
+        return [EndReplica(slot.name) for slot in self.pool.surplus()] if is_known else []
 
     # ---- settings and directories --------------------------------------------------------
 
     def _config(self, topic_id: TopicId, batch: Batch) -> TopicConfig:
         found = batch.configs.get(topic_id)
         if found is None:
-            name = self.image.topics[topic_id].name
-            broker = broker_configs(self.image, self._settings, self.broker_id)
-            own = dict(self.image.configs_of(ResourceType.TOPIC, name))
-            found = TopicConfig(
-                topic_id, replica_config(self.image, name, broker), own, self._note(topic_id)
-            )
+            found = config_of(self.image, self._settings, self.broker_id, topic_id)
             batch.configs[topic_id] = found
         return found
-
-    def _note(self, topic_id: TopicId) -> TopicNote:
-        """How many partitions a topic has, and what says so."""
-        count = len(self.image.topics[topic_id].partitions)
-        return TopicNote(count, self.image.controller_epoch, self.image.offset)
 
     def _topics_of(self, record: ConfigChanged) -> Iterable[TopicId]:
         """The topics here that a changed setting may concern."""
@@ -580,15 +590,10 @@ class BrokerMachine:
         told: dict[str, dict[TopicId, TopicConfig]] = {}
         if topics:
             for key, local in self.partitions.items():
-                if key[0] in topics and local.phase in (Phase.OPENING, Phase.OPEN):
+                is_there = key[0] in topics and key[0] in self.image.topics
+                if is_there and local.phase in (Phase.OPENING, Phase.OPEN):
                     told.setdefault(local.slot, {})[key[0]] = self._config(key[0], batch)
         return [ConfigurePartitions(name, list(each.values())) for name, each in told.items()]
 
     def _directory(self, topic: str, key: PartitionKey) -> str:
         return f"{self._topics_directory}/{directory_name(topic, key)}"
-
-
-def _grown(records: Sequence[Record]) -> set[TopicId]:
-    """Topics that were given more partitions than they were made with."""
-    made = {one.topic_id for one in records if isinstance(one, TopicCreated)}
-    return {one.topic_id for one in records if isinstance(one, PartitionCreated)} - made

@@ -5,12 +5,12 @@ This is where a handler's failures become error codes, by way of `actors.failure
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from raylog.actors.failures import error_code_of, message_of
 from raylog.actors.gateway.cluster import LeaderStarting
-from raylog.actors.gateway.context import RequestContext
+from raylog.actors.gateway.context import TURN, RequestContext
 from raylog.actors.runtime.base import Link, PeerLost, PeerTimeout, Timer
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import ErrorCode, KafkaError
@@ -34,6 +34,8 @@ REPLICA_TIMEOUT_MS = 30_000
 REPLICA_TIMEOUT_MIN_MS = 100
 LEADER_START_MS = 1_000
 """A partition of which this broker's replica has not started by then is NOT_LEADER_OR_FOLLOWER."""
+STARTING_PAUSE_MS = 0.01
+"""For each partition that has not, before all of them are looked at again."""
 
 
 def attempt(work: Callable[[], R], failed: Failed[R]) -> R:
@@ -88,6 +90,7 @@ class PartitionAnswers:
         "_in_old_words",
         "_open",
         "_response",
+        "_starting",
         "_timeout_ms",
         "_timer",
     )
@@ -104,6 +107,8 @@ class PartitionAnswers:
         self._response = response
         self._in_old_words = in_old_words or {}
         self._open: dict[int, PartitionAnswer] = {}
+        self._starting: dict[int, tuple[Callable[[], Question], Callable[[Any], None]]] = {}
+        """Partitions whose leaders start, with the question and what takes in the answer."""
         self._asked = 0
         self._done = False
         self._timeout_ms = max(timeout_ms, REPLICA_TIMEOUT_MIN_MS)
@@ -124,33 +129,60 @@ class PartitionAnswers:
         try:
             self._ask(number, question(), found)
         except LeaderStarting:
-            gateway = self._context.gateway
-            gateway.runtime.start(self._ask_when_led(number, question, found), "a leader's start")
+            if not self._starting:
+                gateway = self._context.gateway
+                gateway.runtime.start(self._ask_when_led(), "leaders that start")
+            self._starting[number] = question, found
         except KafkaError as failure:
             self._fail(self._open.pop(number), failure)
 
-    async def _ask_when_led(
-        self, number: int, question: Callable[[], Question], found: Callable[[Any], None]
-    ) -> None:
-        """Ask once the leader has started: clients that just saw it made do not all ask again."""
-        gateway = self._context.gateway
+    async def _ask_when_led(self) -> None:
+        """Ask leaders once they have started: clients that just saw them made do not all ask again.
 
-        def has_started() -> bool:
-            try:
-                question()
-            except LeaderStarting:
-                return number not in self._open
-            except KafkaError:
-                return True
-            return True
+        One task looks at all of them after changes: in turns, and not too often if they are many.
+        """
+        runtime, cluster = self._context.gateway.runtime, self._context.gateway.cluster
+        deadline_ms = runtime.monotonic_ms() + LEADER_START_MS
+        changes, seen = 0, -1  # something may have happened since they were asked
 
-        await until(gateway.runtime, gateway.cluster.on_change, has_started, LEADER_START_MS)
-        if number in self._open:
+        def changed() -> None:
+            nonlocal changes
+            changes += 1
+
+        def has_changed() -> bool:
+            return changes > seen
+
+        forget = cluster.on_change(changed)
+        try:
+            while self._starting:
+                left_ms = max(0, deadline_ms - runtime.monotonic_ms())
+                await until(runtime, cluster.on_change, has_changed, left_ms)
+                seen = changes
+                is_late = runtime.monotonic_ms() >= deadline_ms
+                await self._context.turns(self._ask_started(is_late=is_late))
+                if len(self._starting) > TURN:
+                    await runtime.sleep(len(self._starting) * STARTING_PAUSE_MS / 1000)
+        finally:
+            forget()
+
+    def _ask_started(self, *, is_late: bool) -> Iterator[int]:
+        """Ask those that have started; if it is late, the others have failed."""
+        for number, (question, found) in tuple(self._starting.items()):
+            yield 1
+            if number not in self._open:
+                del self._starting[number]  # the request's time is up
+                continue
             try:
-                self._ask(number, question(), found)
+                asking = question()
             except KafkaError as failure:
+                if isinstance(failure, LeaderStarting) and not is_late:
+                    continue
+                del self._starting[number]
                 self._fail(self._open.pop(number), failure)
                 self._settle()
+            else:
+                del self._starting[number]
+                self._ask(number, asking, found)
 
     def _ask(self, number: int, question: Question, found: Callable[[Any], None]) -> None:
         link, kind, header = question

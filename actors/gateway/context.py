@@ -83,14 +83,10 @@ class RequestContext:
 
     async def turns(self, steps: Iterator[int]) -> None:
         """Take all steps in the same way, for handlers that are coroutines."""
-        if _one_turn(steps):
-            return
         turns = 1
-        while True:
+        while not _one_turn(steps):
             await self.gateway.runtime.sleep(0)
             turns += 1
-            if _one_turn(steps):
-                break
         self.is_large = self.is_large or turns > LARGE_TURNS
 
     async def _other_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -39,6 +39,8 @@ from raylog.wire.messages.metadata import (
 from raylog.wire.schema import INT32_MIN
 from raylog.wire.uuids import ZERO_UUID
 
+Building = Generator[int, None, MetadataResponseTopic]
+"""Steps in which the answer about a topic is made; each yields how many partitions it was about."""
 TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 
@@ -123,23 +125,24 @@ def _topics(
     context: RequestContext, request: MetadataRequest, answered: list[MetadataResponseTopic]
 ) -> Iterator[int]:
     """Gather the topics asked for, in the form asked for."""
-    for topic in _found(context, request):
+    for building in _found(context, request):
+        topic = yield from building
         if request.include_topic_authorized_operations:
             topic = _with_operations(topic)
         if context.version == 0:
             topic = _without_offline(topic)
         answered.append(topic)
-        yield 1 + len(topic.partitions)
+        yield 1
 
 
-def _found(context: RequestContext, request: MetadataRequest) -> Iterator[MetadataResponseTopic]:
+def _found(context: RequestContext, request: MetadataRequest) -> Iterator[Building]:
     """The topics asked for, each once, sorted by name; by id only, if any id is given."""
     gateway = context.gateway
     image = gateway.cluster.image
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
         for _, topic in _sorted_topics(image):
-            yield gateway.topic_metadata.of(image, topic)
+            yield gateway.topic_metadata.steps_of(image, topic)
         return
     ids = {TopicId(one.topic_id) for one in asked if one.topic_id != ZERO_UUID}
     for topic_id in sorted(ids, key=partial(_name, image)):
@@ -165,28 +168,40 @@ def _check(asked: list[MetadataRequestTopic], version: int) -> None:
             raise InvalidRequest(f"version {version} does not find topics by id")
 
 
-def _by_id(context: RequestContext, topic_id: TopicId) -> MetadataResponseTopic:
-    gateway = context.gateway
-    return attempt(
-        lambda: gateway.topic_metadata.of(gateway.cluster.image, gateway.cluster.topic(topic_id)),
-        lambda code, _message: MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id),
-    )
-
-
-def _by_name(context: RequestContext, name: str) -> MetadataResponseTopic:
+def _by_id(context: RequestContext, topic_id: TopicId) -> Building:
     gateway = context.gateway
 
-    def found() -> MetadataResponseTopic:
-        check_name(name)
-        topic = gateway.cluster.topic_named(name)
-        return gateway.topic_metadata.of(gateway.cluster.image, topic)
+    def found() -> Building:
+        topic = gateway.cluster.topic(topic_id)
+        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic)
 
     return attempt(
         found,
-        lambda code, _message: MetadataResponseTopic(
-            error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
+        lambda code, _message: _at_once(
+            MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id)
         ),
     )
+
+
+def _by_name(context: RequestContext, name: str) -> Building:
+    gateway = context.gateway
+
+    def found() -> Building:
+        check_name(name)
+        topic = gateway.cluster.topic_named(name)
+        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic)
+
+    return attempt(
+        found,
+        lambda code, _message: _at_once(
+            MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+        ),
+    )
+
+
+def _at_once(topic: MetadataResponseTopic) -> Building:
+    yield 0
+    return topic
 
 
 def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:

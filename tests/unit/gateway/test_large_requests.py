@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from raylog.actors.gateway.answers import LEADER_START_MS
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import OFFSET_FOR, PRODUCE
 from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode
 from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -85,6 +89,75 @@ def test_large_requests_are_answered_in_turns_and_overtaken_by_others_only() -> 
         assert [one.offset for one in large.topics[0].partitions] == [7] * LIGHT_ELEMENTS_MAX
         assert small.error_code == 0
         assert client.connection.is_paused is False
+
+    run(scenario)
+
+
+def test_one_task_waits_for_all_leaders_that_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each change has all of them looked at: a task for each would look again and again."""
+    count = 600
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count, opened=False)
+        started: list[str] = []
+        start = world.runtime.start
+
+        def starting(coroutine: Any, name: str) -> Any:
+            started.append(name)
+            return start(coroutine, name)
+
+        monkeypatch.setattr(world.runtime, "start", starting)
+        client = world.client()
+        client.send(offsets(count), 5)
+        await settle()
+        assert started.count("leaders that start") == 1
+        assert len(world.gateway.cluster._changed) <= 3
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        link.answering = lambda request: (7, -1, 0)
+        await world.runtime.advance(20)
+        (answer,) = client.received()
+        assert [one.offset for one in answer.topics[0].partitions] == [7] * count
+
+    run(scenario)
+
+
+def test_leaders_that_do_not_start_fail_together() -> None:
+    count = 600
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count, opened=False)
+        client = world.client()
+        client.send(offsets(count), 5)
+        await world.runtime.advance(LEADER_START_MS - 1)
+        assert client.received() == []
+        await world.runtime.advance(100)
+        (answer,) = client.received()
+        codes = {one.error_code for one in answer.topics[0].partitions}
+        assert codes == {int(ErrorCode.NOT_LEADER_OR_FOLLOWER)}
+        await world.runtime.advance(60_000)
+
+    run(scenario)
+
+
+def test_the_partitions_of_one_topic_are_told_in_turns() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 3_000)
+        client, other = world.client(), world.client()
+        client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+        other.send(ApiVersionsRequest(), 0)
+        assert len(other.received()) == 1
+        assert client.received() == [], "they are 12 turns"
+        await settle()
+        await settle()
+        (answer,) = client.received()
+        assert [one.partition_index for one in answer.topics[0].partitions] == list(range(3_000))
+        client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
+        await settle()
+        await settle()
+        assert client.received() == [answer], "as it was built before"
 
     run(scenario)
 
