@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway import topic_metadata
 from raylog.actors.gateway.answers import LEADER_START_MS
+from raylog.actors.gateway.context import TURN
+from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import OFFSET_FOR, PRODUCE
 from raylog.wire.api import ApiKey
@@ -141,7 +144,16 @@ def test_leaders_that_do_not_start_fail_together() -> None:
     run(scenario)
 
 
-def test_the_partitions_of_one_topic_are_told_in_turns() -> None:
+def test_the_partitions_of_one_topic_are_told_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    partition = topic_metadata._partition
+
+    def telling(image: MetadataImage, index: int, state: PartitionState) -> Any:
+        told.append(index)
+        return partition(image, index, state)
+
+    monkeypatch.setattr(topic_metadata, "_partition", telling)
+
     async def scenario(world: World) -> None:
         await world.brokers(1)
         await world.topic("t", 3_000)
@@ -149,7 +161,8 @@ def test_the_partitions_of_one_topic_are_told_in_turns() -> None:
         client.send(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
         other.send(ApiVersionsRequest(), 0)
         assert len(other.received()) == 1
-        assert client.received() == [], "they are 12 turns"
+        assert client.received() == []
+        assert told == list(range(TURN)), "with others between"
         await settle()
         await settle()
         (answer,) = client.received()
