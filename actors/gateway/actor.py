@@ -105,6 +105,7 @@ class GatewayActor:
         self._listener = socket.socket(_family(self._address[0]), socket.SOCK_STREAM)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka; inherited
         self._size_buffers(self._listener)
         self._listener.bind(self._address)
 

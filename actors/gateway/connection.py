@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from raylog.actors.gateway.memory import owned_bytes
@@ -29,6 +29,8 @@ UNSENT_BYTES_MAX = 4 << 20
 READ_BYTES_WHEN_FULL = 4 << 10
 """What a connection reads at once while there is no memory: it learns of that afterwards."""
 API_KEY_BYTES = 2
+WAITING_MAX = 8
+"""Requests of a connection that wait for something to come; Apache Kafka takes one at a time."""
 
 
 class Slot:
@@ -37,18 +39,36 @@ class Slot:
     It ends by `fill`, or by `drop` where there will be no answer.
     """
 
-    __slots__ = ("_connection", "answer", "size")
+    __slots__ = ("_connection", "_left", "answer", "counts", "size")
 
     def __init__(self, connection: ClientConnection, size: int) -> None:
         self._connection = connection
         self.size = size
         """Bytes of memory that are held for it: the request, then the answer while it waits."""
+        self.counts = True
+        """Whether that counts for the process; for the connection it always does."""
         self.answer: Sequence[Buffer] | None = None
+        self._left: Callable[[], None] | None = None
+
+    def wait(self, left: Callable[[], None]) -> None:
+        """The request waits until something comes, for as long as its client has asked for.
+
+        Others need not wait for that, so the memory of the process is free meanwhile, as in Apache
+        Kafka. `left` is called if the client is gone before the answer.
+        """
+        self._left = left
+        self._connection.waits(self)
+
+    def leave(self) -> None:
+        """The client is gone: nobody waits any more."""
+        if self._left is not None:
+            self._left()
 
     def fill(self, answer: Sequence[Buffer]) -> None:
         """Give the answer; empty for a request that gets none (acks=0)."""
         assert self.answer is None
         self.answer = answer
+        self._left = None
         self._connection.filled(self)
 
     def drop(self) -> None:
@@ -76,6 +96,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
         """Of all slots."""
+        self._waiting = 0
+        """Slots of requests that wait until something comes."""
         self._unsent = False
         """Whether the system has not taken all answers."""
         self._unsent_owned = 0
@@ -108,7 +130,8 @@ class ClientConnection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection; answers that come later go nowhere.
 
-        Requests that are still being handled hold their memory until they are done.
+        Requests that are still being handled hold their memory until they are done; those that
+        only wait end.
         """
         slots, self._slots = self._slots, deque()
         for slot in slots:
@@ -119,6 +142,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._buffer = ReceiveBuffer(0)  # collected late where answers are still on their way
         self._memory.forget(self)
         self._gateway.disconnected(self)
+        for slot in slots:
+            slot.leave()
 
     @property
     def is_closing(self) -> bool:
@@ -136,9 +161,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self._reads, self.unsent_bytes
 
     @property
+    def is_ending(self) -> bool:
+        """Whether no more requests come: the client has said so, or the connection closes."""
+        return self._finished or self.is_closing
+
+    @property
     def waits_for_answer(self) -> bool:
-        """Whether a request is not answered yet."""
-        return bool(self._slots)
+        """Whether a request is not answered yet, of a client that may still speak."""
+        return bool(self._slots) and not self.is_ending
 
     @property
     def has_part(self) -> bool:
@@ -223,14 +253,27 @@ class ClientConnection(asyncio.BufferedProtocol):
         less = slot.size - size
         slot.size = size
         self._pending_bytes -= less
-        self._memory.free(less)
+        if slot.counts:
+            self._memory.free(less)
+
+    def waits(self, slot: Slot) -> None:
+        """Note that a request waits until something comes."""
+        self._waiting += 1
+        slot.counts = False
+        self._memory.free(slot.size)
 
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
+        if not slot.counts:
+            self._waiting -= 1
+            slot.counts = True
+            self._memory.held += slot.size
         if not slots or slots[0] is not slot or self._transport is None:
             assert slot.answer is not None
             self.resize(slot, owned_bytes(slot.answer) if slots else 0)
+            if self._paused:
+                self._regulate()
             return
         out: list[Buffer] = []
         freed = 0
@@ -302,6 +345,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._held > 0
             or self._too_much_unsent
             or len(self._slots) > PIPELINED_MAX
+            or self._waiting >= WAITING_MAX
             or self._pending_bytes > PIPELINED_BYTES_MAX
             or self.is_closing
         )
@@ -325,6 +369,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close on a client that broke the protocol or cannot be answered."""
         log.info("closing the connection of %s: %s", self.peer, why)
         self.close()
+
+    def cut_off(self, why: str) -> None:
+        """End at once: a client that does not read would keep a closing connection for ever."""
+        log.info("cutting off %s: %s", self.peer, why)
+        if self._transport is not None:
+            self._transport.abort()
 
     def close(self) -> None:
         """Close, what is written already still goes out."""

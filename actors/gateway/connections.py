@@ -27,10 +27,13 @@ LOOK_MS = (50, 10_000)
 PART_MS = 60_000
 """So long the rest of a request may take, and longer where it comes fast enough."""
 PART_BYTES_A_MS = 4
-"""Which is about 4 KiB a second."""
+"""Which is about 4 KiB a second, of each PART_MS: who was fast before may not rest either."""
 FINISHING_MS = 10_000
 FINISHING_BYTES_A_MS = 64
 """The same for the one connection that may read though there is no memory: all others wait."""
+ENDING_MS = 60_000
+"""So long a connection stays on which the client sends no more, or that closes, without progress:
+its last answers come late, or are not read."""
 
 
 @dataclass(slots=True)
@@ -42,6 +45,8 @@ class _Seen:
     requests: int
     """Taken, when its unfinished one was seen first."""
     part_since_ms: float
+    part_bytes: int = 0
+    """Of the unfinished one, by then."""
 
 
 class Connections:
@@ -50,7 +55,8 @@ class Connections:
     Silence is noticed by one timer that looks at all of them, not by anything done per request: a
     connection is closed between `connections.max.idle.ms` and an eighth (at most 10 s) later. A
     client that waits for an answer is not silent. Neither may a client rest within a request: that
-    takes memory, and others may wait for it.
+    takes memory, and others may wait for it. Who is closed for that is cut off: answers that it has
+    not read would keep the connection open.
     """
 
     def __init__(
@@ -151,7 +157,7 @@ class Connections:
         for connection, seen in tuple(self._seen.items()):
             why = self._rests(connection, seen, now_ms) or self._is_silent(connection, seen, now_ms)
             if why is not None:
-                connection.give_up(why)
+                connection.cut_off(why)
         self._look_later()
 
     def _is_silent(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
@@ -161,6 +167,8 @@ class Connections:
             seen.activity, seen.since_ms = activity, now_ms
         elif self._idle_ms is not None and silent_ms >= self._idle_ms:
             return f"nothing was sent for {self._idle_ms} ms (connections.max.idle.ms)"
+        elif connection.is_ending and silent_ms >= ENDING_MS:
+            return f"it has not come to its end for {ENDING_MS} ms"
         elif self._memory.is_full and connection.unsent_bytes and silent_ms >= PART_MS:
             return f"it has not read its answers for {PART_MS} ms, and there is no memory for more"
         return None
@@ -173,15 +181,20 @@ class Connections:
             or connection.requests != seen.requests
             or (connection.is_paused and not finishing)
         ):
-            seen.requests, seen.part_since_ms = connection.requests, now_ms
+            seen.requests = connection.requests
+            seen.part_since_ms, seen.part_bytes = now_ms, connection.part_bytes
             return None
         grace_ms, bytes_a_ms = PART_MS, PART_BYTES_A_MS
         if finishing:
             grace_ms, bytes_a_ms = FINISHING_MS, FINISHING_BYTES_A_MS
         took_ms = now_ms - seen.part_since_ms
-        if took_ms < grace_ms + connection.part_bytes / bytes_a_ms:
+        came = connection.part_bytes - seen.part_bytes
+        if took_ms < grace_ms:
             return None
-        return f"{connection.part_bytes} bytes of a request came in {took_ms:.0f} ms, no more"
+        if came >= grace_ms * bytes_a_ms:
+            seen.part_since_ms, seen.part_bytes = now_ms, connection.part_bytes
+            return None
+        return f"{came} bytes of a request came in {took_ms:.0f} ms, no more"
 
 
 class HostLimits:

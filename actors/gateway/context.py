@@ -69,6 +69,10 @@ class RequestContext:
         """Nothing of the request's beginning is left that later ones must not overtake."""
         self._connection.release()
 
+    def waits(self, left: Callable[[], None]) -> None:
+        """The request waits until something comes; `left` is called if the client goes first."""
+        self.slot.wait(left)
+
     def in_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
         """Take all steps of handling a request, TURN items at a time, then be done.
 

@@ -270,6 +270,7 @@ class FakeTransport:
         self.host = host
         self.written = bytearray()
         self.closed = False
+        self.aborted = False
         self.reading = True
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
@@ -291,7 +292,8 @@ class FakeTransport:
     def close(self) -> None:
         self.closed = True
 
-    abort = close
+    def abort(self) -> None:
+        self.closed = self.aborted = True
 
     def pause_reading(self) -> None:
         self.reading = False

@@ -23,15 +23,13 @@ from raylog.actors.gateway.fetch_sessions import (
     ClientFetchSession,
     topic_id_of,
 )
-from raylog.actors.gateway.interception import TopicInterceptors
+from raylog.actors.gateway.late_records import LateRecords
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
-from raylog.actors.gateway.maps import read_cold
 from raylog.actors.gateway.replica_selection import replica_in_rack
-from raylog.actors.interceptors.chain import Chain
 from raylog.actors.metadata.image import Topic
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
-from raylog.actors.runtime.base import Buffer, Link, Runtime, Timer
+from raylog.actors.runtime.base import Link, Timer
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.fetch import (
     AbortedTransaction,
@@ -134,7 +132,7 @@ class _Fetch:
         """Bytes from which on each was asked to answer."""
         self._closer: dict[PartitionKey, int] = {}
         """Partitions that the consumer could read nearer to it, and the broker there."""
-        self._late: list[_LateRecords] = []
+        self._late: list[LateRecords] = []
         self._urgent = False
         """Whether the client is to be told something at once: an error, or where to cut its log."""
         self._redirected: dict[PartitionKey, int] = {}
@@ -266,10 +264,14 @@ class _Fetch:
 
     def _wait(self) -> None:
         """Ask each replica process to answer when it has its share of what is missing."""
+        if self._context.client_gone:
+            self._finish()
+            return
         if self._deadline is None:
             self._deadline = self._context.gateway.runtime.call_later(
                 self._request.max_wait_ms, self._time_is_up
             )
+            self._context.waits(self._client_has_left)
         links = self._session.links
         share = -(-(self._min_bytes - self._bytes) // len(links))
         self._ask({link: self._bytes_at.get(link, 0) + share for link in links}, wait=True)
@@ -388,6 +390,12 @@ class _Fetch:
         """One has its share: the others answer with what they have."""
         if self._called_in:
             self._end_waits()
+
+    def _client_has_left(self) -> None:
+        """Nobody waits any more, whatever time there is left."""
+        if self._deadline is not None and not self._time_over and not self._finished:
+            self._deadline.cancel()
+            self._time_is_up()
 
     def _time_is_up(self) -> None:
         """End the wait: the replicas answer with what they have."""
@@ -530,50 +538,9 @@ class _Fetch:
         if interceptors is not None and interceptors.passes_fetch:
             interceptors = None
         if view is None or interceptors is not None:
-            self._late.append(_LateRecords(data, slice_, view, interceptors))
+            self._late.append(LateRecords(data, slice_, view, interceptors))
         else:
             data.records = view
-
-
-class _LateRecords:
-    """Records of one partition that the answer waits for."""
-
-    __slots__ = ("_interceptors", "_slice", "_view", "data")
-
-    def __init__(
-        self,
-        data: PartitionData,
-        slice_: tuple[str, str, int, int],
-        view: memoryview | None,
-        interceptors: TopicInterceptors | None,
-    ) -> None:
-        self.data = data
-        self._slice = slice_
-        self._view = view
-        """None: not in memory."""
-        self._interceptors = interceptors
-
-    async def records(self, runtime: Runtime) -> Buffer:
-        """What the client gets. OSError of a failing disk, KafkaError of an interceptor."""
-        found: Buffer | None = self._view
-        if found is None:
-            found = await runtime.run_blocking(read_cold, *self._slice)
-        if self._interceptors is None:
-            return found
-        return await self._interceptors.run(partial(_fetched, found))
-
-    def fail(self, failure: Exception) -> None:
-        """Answer an error in the records' place."""
-        self.data.records = b""
-        if isinstance(failure, KafkaError):
-            self.data.error_code = int(failure.code)
-        else:
-            log.warning("cold read of %s failed: %s", self._slice, failure)
-            self.data.error_code = int(ErrorCode.KAFKA_STORAGE_ERROR)
-
-
-def _fetched(data: Buffer, chain: Chain) -> bytes:
-    return chain.fetched(data)
 
 
 def _interest(topic_id: TopicId, part: FetchPartition, version: int) -> Interest:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.gateway.connection import WAITING_MAX
 from raylog.actors.metadata.records import ConfigChanged
-from raylog.actors.replica.api import PRODUCE, ProduceAnswer
+from raylog.actors.replica.api import FETCH, FETCH_END, PRODUCE, ProduceAnswer
 from raylog.wire.api import ApiKey
 from raylog.wire.frame import encode_request
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.records import Record, encode_batch
-from tests.support.gateway_world import World, run, settle, topic_id
+from tests.support.fetching import fetch, part
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
 from tests.support.producing import produce
 
 T = topic_id("t")
 BATCH = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
 REQUEST = b"".join(encode_request(ApiKey.API_VERSIONS, 0, 7, "c", ApiVersionsRequest()))
 IDLE_MS = 8_000  # so the gateway looks every second
+
+
+async def served(world: World) -> FakeLink:
+    await world.brokers(1)
+    await world.topic("t")
+    return await world.route("replica", (T, 0))
 
 
 # ---- how many --------------------------------------------------------------------------------
@@ -145,6 +153,84 @@ def test_minus_one_is_for_ever() -> None:
     run(scenario, connections_max_idle_ms="-1")
 
 
+# ---- connections that are to end ---------------------------------------------------------------
+
+
+def test_who_does_not_read_is_cut_off() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        await client.ask(ApiVersionsRequest(), 0)
+        client.transport.written += bytes(100)
+        await world.runtime.advance(2 * IDLE_MS)
+        assert client.transport.aborted, "closed only, it would wait until these are read"
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
+
+
+def test_who_broke_the_protocol_and_does_not_read_is_cut_off() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        client.transport.written += bytes(100)
+        client.send_bytes(bytes([0, 0, 0, 1, 0]))
+        assert client.transport.closed
+        assert not client.transport.aborted, "earlier answers still go out"
+        await world.runtime.advance(80_000)
+        assert client.transport.aborted
+
+    run(scenario, connections_max_idle_ms="-1")
+
+
+def test_who_has_left_is_not_waited_for_until_a_long_poll_ends() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        client, other = world.client(), world.client()
+        for one in (client, other):
+            one.send(fetch((0, 0), max_wait_ms=2**31 - 1), 13)
+        assert client.connection.eof_received(), "answers may still come"
+        await world.runtime.advance(80_000)
+        assert client.transport.aborted
+        assert not other.transport.closed, "it may wait for as long as it likes"
+
+    run(scenario, connections_max_idle_ms="-1")
+
+
+def test_a_long_poll_ends_with_its_connection() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(fetch((0, 0), max_wait_ms=2**31 - 1), 13)
+        asked = link.take(FETCH)
+        client.connection.connection_lost(None)
+        ended = link.take(FETCH_END)
+        assert ended.header[1] is False, "the replica is to answer at once"
+        asked.reply([part()])
+        ended.reply()
+        assert world.runtime.pending_timers() == 0, "nothing waits for 24 days"
+
+    run(scenario)
+
+
+def test_only_a_few_requests_of_a_connection_wait_for_something_to_come() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        for _ in range(20):
+            client.send(fetch((0, 0), max_wait_ms=60_000), 13)
+        assert link.kinds().count(FETCH) == WAITING_MAX
+        assert not client.transport.reading
+        link.take(FETCH).reply([part(0, end=1)])
+        await settle()
+        assert link.kinds().count(FETCH) == WAITING_MAX + 1, "the next one"
+        for _ in range(20):
+            for request in [one for one in link.requests if one.open]:
+                request.reply([part(0)] if request.kind == FETCH else None)
+            await world.runtime.advance(60_000)
+        assert len(client.received()) == 20
+        assert client.transport.reading
+
+    run(scenario)
+
+
 # ---- parts of requests -------------------------------------------------------------------------
 
 
@@ -166,6 +252,16 @@ def test_a_client_that_rests_within_a_request_is_cut_off(caplog: pytest.LogCaptu
         assert slow.transport.closed, "a byte a second keeps nothing open"
 
     caplog.set_level("INFO")
+    run(scenario)
+
+
+def test_who_was_fast_before_may_not_rest_within_a_request() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        client.send_bytes((1 << 20).to_bytes(4, "big") + bytes(900_000))
+        await world.runtime.advance(150_000)
+        assert client.transport.closed, "at 4 bytes a millisecond it would have 225 s"
+
     run(scenario)
 
 

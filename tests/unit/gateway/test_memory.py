@@ -15,6 +15,7 @@ from raylog.wire.messages.describe_cluster import DescribeClusterRequest, Descri
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.records import Record, encode_batch
+from tests.support.fetching import fetch
 from tests.support.gateway_world import FakeClient, World, run, settle, topic_id
 from tests.support.producing import produce
 
@@ -123,6 +124,23 @@ def test_one_that_finishes_too_slowly_makes_room_for_the_next() -> None:
         )
 
     limited(scenario, BOUND + 10_000)
+
+
+def test_long_polls_stop_nobody() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        for _ in range(3):
+            client = world.client()
+            for _ in range(8):
+                client.send(fetch(*[(0, 0)] * 200, max_wait_ms=2**31 - 1), 13)
+        await settle()
+        assert held(world) < BOUND
+        other = world.client()
+        for _ in range(3):
+            assert (await other.ask(DescribeClusterRequest(), 0)).error_code == 0
+        assert other.transport.reading
+
+    limited(scenario)
 
 
 def test_a_promise_counts_for_nothing() -> None:
