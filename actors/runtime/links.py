@@ -47,6 +47,19 @@ def ask_over(link: Link, kind: str, header: Any, payload: Sequence[Buffer]) -> a
     return future
 
 
+def tell(callback: Callable[..., None], *what: Any) -> None:
+    """Give an answer, or a failure, to who waits for it. What that raises is logged; others go on.
+
+    A broken invariant alone is raised: it ends the actor.
+    """
+    try:
+        callback(*what)
+    except AssertionError:
+        raise
+    except Exception:
+        log.exception("an answer over a link was not taken")
+
+
 def hand_over(actor: Actor, request: LinkRequest) -> None:
     """Let an actor take one request. What it raises is that request's answer; the link goes on.
 
@@ -89,7 +102,7 @@ class InprocRequest:
     def reply(self, header: Any, payload: Sequence[Buffer] = ()) -> None:
         """Answer the requester; passed over when the link has broken meanwhile."""
         if self._link.forget(self):
-            self._answered(header, joined(payload))
+            tell(self._answered, header, joined(payload))
 
     def fail(self, failure: KafkaError) -> None:
         """Answer with an error."""
@@ -98,7 +111,7 @@ class InprocRequest:
     def break_off(self, failure: Exception) -> None:
         """Fail the request if it is still waiting."""
         if self._link.forget(self):
-            self._failed(failure)
+            tell(self._failed, failure)
 
 
 class InprocLink:

@@ -30,7 +30,7 @@ from raylog.actors.runtime.handshake import (
     SERVING,
     Handshake,
 )
-from raylog.actors.runtime.links import LINK_NUMBERS, ask_over, hand_over
+from raylog.actors.runtime.links import LINK_NUMBERS, ask_over, hand_over, tell
 from raylog.wire.errors import (
     DecodeError,
     EncodeError,
@@ -261,9 +261,9 @@ class StreamLink(_FrameProtocol):
             raise DecodeError(f"an answer to request {head[0]}, which was not asked")
         answered, failed = waiting
         if head[1] == _ANSWER:
-            answered(head[2], payload)
+            tell(answered, head[2], payload)
         else:
-            failed(error_of(ErrorCode(head[1]), str(head[2])))
+            tell(failed, error_of(ErrorCode(head[1]), str(head[2])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, tell who wants to know."""
@@ -273,7 +273,7 @@ class StreamLink(_FrameProtocol):
             self.ready.set_exception(PeerLost("the peer closed the link before greeting"))
         waiting, self._waiting = self._waiting, {}
         for _, failed in waiting.values():
-            failed(PeerLost("the peer is gone"))
+            tell(failed, PeerLost("the peer is gone"))
         callbacks, self._on_lost = self._on_lost, []
         for callback in callbacks:
             callback()

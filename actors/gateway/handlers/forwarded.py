@@ -135,7 +135,12 @@ def _shown(request: Any, failure: Exception) -> KafkaError:
 def _reply_to(context: RequestContext, body: Buffer, answer: Callable[[Any], Any]) -> None:
     """Reply without a coordinator; to a large request, which holds its connection, by a thread."""
     if not context.is_large:
-        context.reply(answer(_decoded(context, body)))
+        try:
+            request = _decoded(context, body)
+        except DecodeError as failure:
+            context.refuse(f"{context} cannot be read: {failure}")
+        else:
+            context.reply(answer(request))
         return
 
     async def reply() -> None:

@@ -15,7 +15,7 @@ from raylog.actors.runtime.base import PeerLost
 from raylog.wire.api import ApiKey, supported_versions
 from raylog.wire.codec import decode
 from raylog.wire.errors import CorruptMessage, ErrorCode
-from raylog.wire.frame import encode_response
+from raylog.wire.frame import encode_request, encode_response
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -186,6 +186,20 @@ def test_what_the_coordinator_cannot_read_costs_the_connection() -> None:
         client.send(beat(), 4)
         link.take().fail(CorruptMessage("cut"))
         assert client.transport.closed
+
+    run(scenario)
+
+
+def test_what_cannot_be_read_harms_nobody_when_the_coordinator_ends() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        hostile, other = world.client(), world.client()
+        hostile.send_bytes(b"".join(encode_request(ApiKey.HEARTBEAT, 4, 7, "c", beat()))[:-3])
+        hostile.send_bytes(b"\xff\xff\xff")
+        other.send(beat(), 4)
+        link.lose()
+        assert hostile.transport.closed
+        assert other.received()[0].error_code == ErrorCode.NOT_COORDINATOR
 
     run(scenario)
 

@@ -17,7 +17,7 @@ from raylog.actors.runtime.frames import frame
 from raylog.actors.runtime.handshake import CONNECTING, Handshake
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.stream import ServingLink, StreamLink, connect_link, serve_links
-from raylog.wire.errors import NotLeaderOrFollower, UnknownServerError
+from raylog.wire.errors import DecodeError, NotLeaderOrFollower, UnknownServerError
 
 SECRET = b"s" * 32
 
@@ -276,3 +276,27 @@ def test_the_stream_link_is_a_link() -> None:
         return StreamLink(SECRET, "x")
 
     assert not asyncio.run(main()).is_open
+
+
+def test_who_cannot_take_an_answer_harms_nobody_else(
+    opener: Opener, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise DecodeError("what was asked cannot be read")
+
+    async def case(link: Link, echo: Echo) -> None:
+        for kind in ("echo", "refuse"):
+            link.request(kind, None, (), broken, broken)
+        assert await link.ask("echo", 5) == 5
+        reopened = []
+        link.on_lost(lambda: reopened.append(True))
+        link.request("hold", None, (), broken, broken)
+        held = asyncio.ensure_future(link.ask("hold"))
+        await link.ask("echo")
+        link.close()
+        with pytest.raises(PeerLost):
+            await held
+        assert reopened == [True]
+        assert caplog.text.count("an answer over a link was not taken") == 3
+
+    run(case, opener)
