@@ -16,6 +16,9 @@ from raylog.storage.producers import is_behind
 from raylog.wire.errors import ErrorCode
 from raylog.wire.records import NO_SEQUENCE, BatchHeader
 
+REFUSED_MAX = 10_000
+"""Of one connection. A client has one producer, and a broker leads fewer partitions; beyond that
+the oldest is forgotten."""
 _SENT_AGAIN = frozenset(
     {
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -81,6 +84,8 @@ class RefusedSequences:
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and behind:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if code in _SENT_AGAIN and not behind:
+            if refused is None and len(self._refused) >= REFUSED_MAX:
+                del self._refused[next(iter(self._refused))]
             self._refused[sequence[:3]] = sequence
         return code
 

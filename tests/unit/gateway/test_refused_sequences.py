@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway import refused_sequences
 from raylog.actors.gateway.refused_sequences import RefusedSequences, Sequence
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.errors import ErrorCode, OutOfOrderSequenceNumber
@@ -165,3 +166,14 @@ def test_a_replica_is_told_what_was_refused_before() -> None:
         assert told == [5, NO_SEQUENCE, NO_SEQUENCE, NO_SEQUENCE]
 
     run(scenario)
+
+
+def test_no_more_than_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refused_sequences, "REFUSED_MAX", 3)
+    refused = RefusedSequences()
+    for producer in range(10):
+        one = sequence(5)._replace(producer_id=producer)
+        refused.note(one, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert len(refused) == 3
+    newest = sequence(6)._replace(producer_id=9)
+    assert refused.note(newest, OUT_OF_ORDER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
