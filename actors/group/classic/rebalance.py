@@ -14,6 +14,9 @@ from raylog.wire.errors import ErrorCode
 
 _JOIN = ("join",)
 _SYNC = ("sync",)
+_ABSENT_MS = 1_000
+"""Least time between two looks for static members that are all absent: they may have asked for a
+rebalance timeout of 0, and stay until their sessions end."""
 
 
 def prepare_or_complete(group: GroupState, step: Step) -> None:
@@ -78,7 +81,7 @@ def complete(group: GroupState, step: Step) -> None:
             group.end_session(step, member.member_id)
     if not roster.elect_joined_leader() and roster.members:
         # Static members alone are left and none of them is here: sessions will remove them.
-        _wait_for_joins(group, step)
+        step.set_timer(group.group_id, _JOIN, max(roster.rebalance_timeout_ms(), _ABSENT_MS))
         return
     group.next_generation()
     if not roster.members:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from raylog.actors.coordination.step import Step, TimerKey
 from raylog.wire.errors import ErrorCode
 from tests.support.classic_groups import Session, code_of, subscription
 
@@ -157,3 +158,26 @@ def test_the_session_of_a_static_member_ends_like_any_other() -> None:
     session.world.advance(1)
     assert session.state == "PreparingRebalance"
     assert [m.member_id for m in session.group.members] == [leader]
+
+
+def test_absent_members_without_a_rebalance_timeout_are_not_looked_for_all_the_time() -> None:
+    session = Session()
+    static = session.join(instance="a", rebalance_ms=0, session_ms=1_800_000)
+    dynamic = session.enter()
+    session.world.advance(0)
+    ids = [static.answer.member_id, dynamic.answer.member_id]
+    session.settle(ids)
+    session.leave(ids[1])
+    looks = 0
+    timer = session.group.timer
+
+    def counted(step: Step, key: TimerKey) -> None:
+        nonlocal looks
+        looks += 1
+        assert looks < 100, "a loop that does nothing else"
+        timer(step, key)
+
+    session.group.timer = counted  # type: ignore[method-assign]  # to count
+    session.world.advance(10_000)
+    assert session.state == "PreparingRebalance"
+    assert session.group.members[0].member_id == ids[0]
