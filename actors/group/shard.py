@@ -153,10 +153,11 @@ class Shard:
         if deleted:
             existing = ExistingTopics(step.image, self._deleted)
             for group_id, topics in tuple(self.offsets.groups.items()):
-                stored = {name: topics[name] for name in deleted if name in topics}
+                stored = {name: topics[name] for name in topics.keys() & deleted}
                 of_group = self.offsets.pending.of(group_id).items()
                 pending = {place: found for place, found in of_group if place[0] in deleted}
-                offsets.forget(step, group_id, list(existing.lack(stored, pending)))
+                if stored or pending:
+                    offsets.forget(step, group_id, list(existing.lack(stored, pending)))
         names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from raylog.actors.coordination.step import Step
+from raylog.actors.group.assigning import Assigning
+from raylog.actors.group.pending import StoredOffset
+from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.shard import Shard
+from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.replica import api
 from raylog.wire.errors import NotEnoughReplicas, NotLeaderOrFollower
+from raylog.wire.internal.offsets import OffsetCommitKey
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -240,3 +249,19 @@ def test_deletions_are_kept_in_mind_no_longer_than_needed(tmp_path: Path) -> Non
         assert not host._deleted, "there was nothing to be forgotten"
 
     run(scenario, tmp_path)
+
+
+def test_many_deleted_topics_are_looked_for_in_what_groups_have() -> None:
+    shard = Shard(GroupSettings(), Assigning())
+    image = MetadataImage()
+    stored = StoredOffset(1, -1, "", 0, -1, id_of("t"))
+    for number in range(5_000):
+        shard.offsets.put(f"g{number}", "t", 0, stored)
+    shard.offsets.put("g", "u7", 0, stored)
+    step = Step(0, 0.0, image, Random(1), shard.replay)
+    begin_s = time.thread_time()
+    shard.topics_changed(step, {f"u{number}" for number in range(2_000)}, ())
+    assert time.thread_time() - begin_s < 0.1
+    assert [record.key for record in step.records] == [
+        OffsetCommitKey(group="g", topic="u7", partition=0)
+    ]
