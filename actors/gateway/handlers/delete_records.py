@@ -24,12 +24,17 @@ def delete_records(context: RequestContext, request: DeleteRecordsRequest) -> No
     answers = PartitionAnswers(context, response, request.timeout_ms)
 
     def each() -> Iterator[int]:
+        told: set[tuple[str, int]] = set()
         for topic in request.topics:
             answered = DeleteRecordsTopicResult(name=topic.name)
             response.topics.append(answered)
             yield 1
             wanted = {part.partition_index: part for part in topic.partitions}
             for part in wanted.values():
+                if (topic.name, part.partition_index) in told:
+                    yield 1
+                    continue
+                told.add((topic.name, part.partition_index))
                 answer = DeleteRecordsPartitionResult(
                     partition_index=part.partition_index, low_watermark=-1
                 )

@@ -20,19 +20,22 @@ from raylog.wire.messages.describe_producers import (
 
 
 def describe_producers(context: RequestContext, request: DescribeProducersRequest) -> None:
-    """Ask the replica of each partition here; each succeeds or fails on its own."""
+    """Ask the replica of each partition here, once; each succeeds or fails on its own."""
     response = DescribeProducersResponse()
     answers = PartitionAnswers(context, response, REPLICA_TIMEOUT_MS)
 
     def each() -> Iterator[int]:
+        told = set()
         for topic in request.topics:
             answered = TopicResponse(name=topic.name)
             response.topics.append(answered)
             yield 1
             for index in topic.partition_indexes:
-                answer = PartitionResponse(partition_index=index)
-                answered.partitions.append(answer)
-                _ask(context, answers, topic.name, answer)
+                if (topic.name, index) not in told:
+                    told.add((topic.name, index))
+                    answer = PartitionResponse(partition_index=index)
+                    answered.partitions.append(answer)
+                    _ask(context, answers, topic.name, answer)
                 yield 1
 
     context.in_turns(each(), answers.done)

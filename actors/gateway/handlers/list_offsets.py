@@ -45,8 +45,11 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
     )
 
     def each() -> Iterator[int]:
+        mentions: Counter[tuple[str, int]] = Counter()
         for topic in request.topics:
-            mentions = Counter(part.partition_index for part in topic.partitions)
+            mentions.update((topic.name, part.partition_index) for part in topic.partitions)
+            yield len(topic.partitions)
+        for topic in request.topics:
             asked = {part.partition_index: part for part in topic.partitions}
             answered = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(answered)
@@ -54,7 +57,8 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
             for index, part in asked.items():
                 answer = ListOffsetsPartitionResponse(partition_index=index)
                 answered.partitions.append(answer)
-                _ask(context, answers, request, topic.name, part, answer, once=mentions[index] == 1)
+                once = mentions[topic.name, index] == 1
+                _ask(context, answers, request, topic.name, part, answer, once=once)
                 yield 1
 
     context.in_turns(each(), answers.done)

@@ -11,12 +11,18 @@ from raylog.actors.gateway.answers import LEADER_START_MS
 from raylog.actors.gateway.context import TURN
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import ConfigChanged
-from raylog.actors.replica.api import OFFSET_FOR, PRODUCE
+from raylog.actors.replica.api import DELETE_RECORDS, OFFSET_FOR, PRODUCE, PRODUCERS
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest
+from raylog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from raylog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from raylog.wire.messages.describe_producers import DescribeProducersRequest, TopicRequest
 from raylog.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -235,5 +241,34 @@ def test_missing_topics_are_made_in_parts_and_not_beyond_a_number(
         (answer,) = client.received()
         assert len(answer.topics) == count
         assert [len(asked.topics) for _, asked in world.controller.asked] == calls
+
+    run(scenario)
+
+
+def test_each_partition_is_worked_on_once_however_its_topic_is_repeated() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t")
+        link = await world.route("replica", (T, 0))
+        client = world.client()
+        part = ListOffsetsPartition(partition_index=0, timestamp=-1)
+        twice = [ListOffsetsTopic(name="t", partitions=[part])] * 20
+        answer = await client.ask(ListOffsetsRequest(topics=twice), 7)
+        codes = {one.error_code for topic in answer.topics for one in topic.partitions}
+        assert codes == {ErrorCode.INVALID_REQUEST}, "as Apache Kafka answers each of them"
+        client.send(
+            DescribeProducersRequest(
+                topics=[TopicRequest(name="t", partition_indexes=[0] * 9)] * 9
+            ),
+            0,
+        )
+        gone = DeleteRecordsPartition(partition_index=0, offset=5)
+        client.send(
+            DeleteRecordsRequest(
+                topics=[DeleteRecordsTopic(name="t", partitions=[gone] * 9)] * 9, timeout_ms=1_000
+            ),
+            2,
+        )
+        assert link.kinds() == [PRODUCERS, DELETE_RECORDS]
 
     run(scenario)
