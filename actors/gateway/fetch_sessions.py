@@ -9,6 +9,10 @@ another takes its slot. As in Apache Kafka a newcomer without a free slot gets, 
   than `EVICTION_MS`, if it has fewer than the newcomer;
 - none: it is served without a session, and says the next time again what it wants.
 
+Sessions have bounds that Kafka's have not: one has no more partitions than a full fetch may name,
+all of them together no more than `PARTITIONS_MAX`. What would exceed that is served without a
+session, too; it may take the place of sessions that were not used for `EVICTION_MS`.
+
 Kafka prefers followers' sessions to consumers'. Here followers do not fetch from gateways, and what
 a client says of itself counts for nothing.
 """
@@ -25,16 +29,22 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FetchedPartition, Interest
 from raylog.actors.runtime.base import Link
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,
 )
+from raylog.wire.limits import limit_of
 
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms, which is no setting there either."""
+SESSION_PARTITIONS_MAX = limit_of(ApiKey.FETCH).elements_max
+"""A client that adds some with each request would have a session without end."""
+PARTITIONS_MAX = 10 * SESSION_PARTITIONS_MAX
+"""Each takes about a kilobyte, at the gateway and at replicas."""
 _EPOCH_MAX = 2**31 - 1
 _STALE_ENTRIES = 64
 
@@ -62,6 +72,8 @@ class ClientFetchSession:
     """Partitions whose records the last answer had no room for: they come first in the next."""
     created_ms: float = 0.0
     used_ms: float = 0.0
+    counted: int = 0
+    """As how many partitions it counts."""
     evictable_size: int = -1
     """How many partitions a newcomer must surpass to take its slot; -1: none may."""
 
@@ -136,6 +148,8 @@ class FetchSessionCache:
         """The one used last at the end."""
         self._evictable: list[tuple[int, int]] = []
         """A heap of (size, session id); an entry counts while the session has that size still."""
+        self._partitions = 0
+        """As `counted` by all of them."""
         self._link_session_id = 0
 
     def fresh(self, *, keep: bool, by_names: bool, size: int, now_ms: float) -> ClientFetchSession:
@@ -150,24 +164,34 @@ class FetchSessionCache:
         )
         if session_id:
             self._sessions[session_id] = session
+            self._count(session, size)
             session.next_epoch()
         return session
 
     def _has_slot(self, size: int, now_ms: float) -> bool:
         """Whether a newcomer may stay; makes room for it where that is fair."""
-        if len(self._sessions) < self._slots:
-            return True
-        if not self._sessions:
-            return False
-        oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.used_ms > EVICTION_MS:
-            self.end(oldest.session_id)
+        while self._partitions + size > PARTITIONS_MAX:
+            if not self._end_unused(now_ms):
+                return False
+        if len(self._sessions) < self._slots or self._end_unused(now_ms):
             return True
         smallest = self._smallest_evictable()
         if smallest is None or smallest.evictable_size >= size:
             return False
         self.end(smallest.session_id)
         return True
+
+    def _end_unused(self, now_ms: float) -> bool:
+        """End the session that was used last before all others, if that is long ago."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or now_ms - oldest.used_ms <= EVICTION_MS:
+            return False
+        self.end(oldest.session_id)
+        return True
+
+    def _count(self, session: ClientFetchSession, size: int) -> None:
+        self._partitions += size - session.counted
+        session.counted = size
 
     def _smallest_evictable(self) -> ClientFetchSession | None:
         while self._evictable:
@@ -202,18 +226,22 @@ class FetchSessionCache:
     def used(self, session: ClientFetchSession, now_ms: float) -> None:
         """Note that a request has gone on with a session, and that its changes are taken in.
 
-        One without partitions ends: the client is answered without a session.
+        One without partitions ends, and so does one with too many: the client is answered without
+        a session.
         """
         session_id = session.session_id
         if self._sessions.get(session_id) is not session:
             return
-        if not session.interests:
-            del self._sessions[session_id]
+        size = len(session.interests)
+        more = size - session.counted
+        self._count(session, size)
+        too_many = size > SESSION_PARTITIONS_MAX or (more > 0 and self._partitions > PARTITIONS_MAX)
+        if not size or too_many:
+            self._forget(session)
             session.session_id = 0
             return
         session.used_ms = now_ms
         self._sessions.move_to_end(session_id)
-        size = len(session.interests)
         if now_ms - session.created_ms > EVICTION_MS and size != session.evictable_size:
             session.evictable_size = size
             heapq.heappush(self._evictable, (size, session_id))
@@ -227,9 +255,14 @@ class FetchSessionCache:
 
     def end(self, session_id: int) -> None:
         """End a session if it is there."""
-        session = self._sessions.pop(session_id, None)
+        session = self._sessions.get(session_id)
         if session is not None:
+            self._forget(session)
             self._drop(session)
+
+    def _forget(self, session: ClientFetchSession) -> None:
+        del self._sessions[session.session_id]
+        self._count(session, 0)
 
     def __len__(self) -> int:
         return len(self._sessions)

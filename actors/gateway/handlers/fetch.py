@@ -190,6 +190,7 @@ class _Fetch:
             for partition in forgotten.partitions:
                 key = (topic_id, partition)
                 self._session.interests.pop(key, None)
+                self._session.names.pop(key, None)
                 self._session.told.pop(key, None)
                 route = self._session.unwatch(key)
                 if route is not None:
@@ -345,8 +346,10 @@ class _Fetch:
         It stays here where something is wrong with its position, or where that is beyond what is
         committed: only up to there an in-sync replica is sure to have the log.
         """
-        offset = self._session.interests[key].offset
-        has_it = part.log_start_offset <= offset <= part.high_watermark
+        interest = self._session.interests.get(key)
+        if interest is None:
+            return part  # a later request has forgotten it
+        has_it = part.log_start_offset <= interest.offset <= part.high_watermark
         if part.error_code or part.diverging or not has_it:
             return part
         self._redirected[key] = self._closer[key]
@@ -452,6 +455,8 @@ class _Fetch:
         room = max(self._max_bytes, 1)
         left_out = []
         for key in self._answered_keys():
+            if key not in session.interests:
+                continue  # a later request of the session was faster
             part = self._parts.get(key) or _failed_part(key, _LATE)
             if part.length and room <= 0:
                 part = part._replace(length=0)  # stays news at the replica: the next fetch has it

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from raylog.actors.gateway import fetch_sessions
 from raylog.actors.gateway.fetch_sessions import (
     EVICTION_MS,
     ClientFetchSession,
@@ -124,3 +125,30 @@ def test_a_session_that_lost_its_last_partition_is_no_more() -> None:
 
 def test_without_slots_there_are_no_sessions() -> None:
     assert Cache(slots=0).make(1) == 0
+
+
+def test_a_session_that_grows_beyond_a_full_fetch_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "SESSION_PARTITIONS_MAX", 10, raising=False)
+    cache = Cache()
+    growing = cache.make(5)
+    cache.use(growing, 1, epoch=1, size=10)
+    cache.use(growing, 2, epoch=2, size=11)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.use(growing, 3, epoch=3)
+    assert len(cache.cache) == 0
+
+
+def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_sessions, "PARTITIONS_MAX", 20, raising=False)
+    cache = Cache(slots=100)
+    first, second = cache.make(8), cache.make(8)
+    assert cache.make(8) == 0, "served without a session"
+    small = cache.make(4)
+    cache.use(first, 1, size=9)
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.use(first, 2, epoch=2)
+    assert cache.make(8, OLD) > 0
+    assert cache.dropped == [], "the room of the one that grew"
+    cache.use(second, OLD)
+    assert cache.make(4, OLD) > 0
+    assert cache.dropped == [small], "not used for two minutes"

@@ -320,3 +320,23 @@ def test_a_session_by_names_follows_a_topic_that_is_created_anew(tmp_path: Path)
         assert records(cluster.answer()) == {0: CONTENT[10:30]}
 
     run(scenario)
+
+
+def test_nothing_stays_of_partitions_that_come_and_go(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        cluster.even.answering = lambda request: [part(0)] if request.kind == FETCH else None
+        session = await opened(cluster, part(0), version=12)
+        for epoch in range(1, 40):
+            asked = fetch(
+                (0, 0), topic=f"u{epoch}", session=(session, epoch), max_wait_ms=0, forgotten=(0,)
+            )
+            asked.forgotten_topics_data[0].topic = f"u{epoch - 1}"
+            cluster.send(asked, 12)
+            cluster.answer()
+        kept = world.gateway.fetch_sessions.resume(session, 40, by_names=True)
+        sizes = {len(kept.interests), len(kept.names), len(kept.told)}
+        assert sizes == {2}
+
+    run(scenario)
