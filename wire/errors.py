@@ -14,8 +14,13 @@ ERROR_TEXT_MAX = 1_000
 
 
 def error_text(text: str) -> str:
-    """A text that fits where errors are told, on the wire and in logs: cut if it is too long."""
-    return text if len(text) <= ERROR_TEXT_MAX else f"{text[: ERROR_TEXT_MAX - 3]}..."
+    """A text that fits where errors are told, on the wire and in logs: cut if it is too long.
+
+    Half a surrogate pair, which JSON may hold, is no text that can be written.
+    """
+    if len(text) > ERROR_TEXT_MAX:
+        text = f"{text[: ERROR_TEXT_MAX - 3]}..."
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 class DecodeError(Exception):

@@ -75,6 +75,13 @@ def test_a_text_that_quotes_what_a_client_sent_is_cut(letter: str) -> None:
     assert encode(ConsumerGroupDescribeResponse(groups=[told]), 1)
 
 
+def test_texts_can_be_written_whatever_they_quote() -> None:
+    half = "at $.\ud800 in Bj\u00f6rk's"
+    error = refusal_of(InvalidRecord, [(0, half)])
+    assert error.record_errors == ((0, "at $.? in Bj\u00f6rk's"),)
+    assert str(InvalidRecord(half)) == "at $.? in Bj\u00f6rk's"
+
+
 def test_reasons_of_refused_records_are_cut() -> None:
     error = refusal_of(InvalidRecord, [(0, "x" * STRING_BYTES_MAX)])
     [(_, why)] = error.record_errors
