@@ -1,7 +1,8 @@
 """Codecs of record batches: gzip, snappy, lz4 (KIP-57) and zstd (KIP-110).
 
 Compressed data comes from strangers: every decompressor stops at `max_bytes` of output and
-allocates in step with what it has produced, so that a small batch cannot claim much memory.
+allocates in step with what it has produced, so that a small batch cannot claim much memory. Pieces
+of a frame that hold little or nothing are counted, so that it cannot take much time either.
 
 What is read is what Apache Kafka's brokers and consumers read:
 
@@ -29,6 +30,10 @@ from raylog.wire.errors import CorruptMessage, MessageTooLarge
 
 _FRAMES_MAX = 64
 """In one batch: writers make one."""
+_PIECES_MIN = 64
+_PIECE_BYTES = 4 << 10
+"""What a piece of a frame holds on average at least, beyond PIECES_MIN of them: Java's have 32 KiB
+and more. Each takes a microsecond or several, even if nothing is in it."""
 
 
 class Codec(IntEnum):
@@ -116,7 +121,9 @@ def _snappy(data: Buffer, level: int | None) -> bytes:
 
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
-    chunks = _xerial_chunks(data) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    chunks = (
+        _xerial_chunks(data, max_bytes) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
+    )
     parts = []
     left = max_bytes
     try:
@@ -130,11 +137,15 @@ def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
-def _xerial_chunks(data: memoryview) -> list[memoryview]:
+def _xerial_chunks(data: memoryview, max_bytes: int) -> list[memoryview]:
     """The raw snappy chunks behind each header."""
     chunks = []
     position = len(_XERIAL_HEADER)
+    pieces = _pieces_max(max_bytes)
     while position + _CHUNK_LENGTH.size <= len(data):
+        pieces -= 1
+        if pieces < 0:
+            raise _too_large(max_bytes)
         if data[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             position += len(_XERIAL_HEADER)
             continue
@@ -204,7 +215,7 @@ def _unzstd(data: memoryview, max_bytes: int) -> bytes:
     left = max_bytes
     begin = 0
     for _ in range(_FRAMES_MAX):
-        end = _zstd_frame_end(data, begin)
+        end = _zstd_frame_end(data, begin, max_bytes)
         left -= _unzstd_frame(data[begin:end], left, parts)
         if left < 0:
             raise _too_large(max_bytes)
@@ -229,7 +240,7 @@ def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
     return size
 
 
-def _zstd_frame_end(data: memoryview, begin: int) -> int:
+def _zstd_frame_end(data: memoryview, begin: int, max_bytes: int) -> int:
     """Where the frame at `begin` ends by its block headers (RFC 8878, 3.1.1)."""
     if data[begin : begin + 4] != _ZSTD_MAGIC:
         raise CorruptMessage(f"zstd: no frame at byte {begin}")
@@ -244,7 +255,11 @@ def _zstd_frame_end(data: memoryview, begin: int) -> int:
             else (1 + _ZSTD_SIZE_BYTES[size_flag])
         )
         is_last = 0
+        pieces = _pieces_max(max_bytes)
         while not is_last:
+            pieces -= 1
+            if pieces < 0:
+                raise _too_large(max_bytes)
             block = data[position] | data[position + 1] << 8 | data[position + 2] << 16
             is_last = block & 1
             position += 3 + (1 if block >> 1 & 3 == _ZSTD_RUN_LENGTH else block >> 3)
@@ -264,8 +279,15 @@ def _step_bytes(data: memoryview) -> int:
     return max(64 * 1024, 4 * len(data))
 
 
+def _pieces_max(max_bytes: int) -> int:
+    """Chunks or blocks that a frame may have which holds at most so many bytes."""
+    return _PIECES_MIN + max_bytes // _PIECE_BYTES
+
+
 def _too_large(max_bytes: int) -> MessageTooLarge:
-    return MessageTooLarge(f"batch holds more than {max_bytes} bytes when decompressed")
+    return MessageTooLarge(
+        f"batch holds more than {max_bytes} bytes when decompressed, or too many small pieces"
+    )
 
 
 def _too_many(name: str) -> CorruptMessage:

@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+import time
 import tracemalloc
 import zlib
 
@@ -208,3 +209,36 @@ def test_a_large_bound_is_not_allocated_for_a_small_batch(codec: Codec) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 4 * MIB
+
+
+def _xerial_of(chunk: bytes, count: int) -> bytes:
+    raw = bytes(cramjam.snappy.compress_raw(chunk))
+    return XERIAL_HEADER + (len(raw).to_bytes(4, "big") + raw) * count
+
+
+def _zstd_of_empty_blocks(count: int) -> bytes:
+    return b"\x28\xb5\x2f\xfd\x00\x58" + bytes(3) * count + b"\x01\x00\x00"
+
+
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (Codec.SNAPPY, _xerial_of(b"", 200_000)),
+        (Codec.SNAPPY, _xerial_of(b"a", 150_000)),
+        (Codec.SNAPPY, XERIAL_HEADER * 60_000),
+        (Codec.ZSTD, _zstd_of_empty_blocks(300_000)),
+    ],
+    ids=["empty chunks", "small chunks", "headers", "empty blocks"],
+)
+def test_pieces_that_hold_nothing_take_no_time(codec: Codec, data: bytes) -> None:
+    begin_s = time.thread_time()
+    for _ in range(10):
+        with pytest.raises(MessageTooLarge):
+            decompress(codec, data, 256 << 10)
+    assert time.thread_time() - begin_s < 0.1, "ten batches of 1 MB held the loop for 10 s"
+
+
+def test_a_few_small_pieces_are_as_good_as_others() -> None:
+    assert decompress(Codec.SNAPPY, _xerial_of(b"a", 60), 1_000) == b"a" * 60
+    assert decompress(Codec.SNAPPY, _xerial_of(bytes(32 << 10), 2_048), 64 << 20) == bytes(64 << 20)
+    assert decompress(Codec.ZSTD, _zstd_of_empty_blocks(60), 1_000) == b""
