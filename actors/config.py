@@ -21,7 +21,6 @@ from raylog.actors.config_keys import ConfigKey as ConfigKey
 from raylog.actors.config_keys import ConfigType as ConfigType
 from raylog.actors.config_values import Value as Value
 from raylog.actors.config_values import canonical as canonical
-from raylog.actors.config_values import host_counts
 from raylog.actors.config_values import parse as parse
 from raylog.actors.config_values import split_list as split_list
 from raylog.wire.errors import InvalidConfig
@@ -140,16 +139,6 @@ def check(resource_type: ResourceType, configs: Configs) -> None:
         parse(find_key(keys, name), text)
 
 
-def check_broker(broker: BrokerConfigs) -> None:
-    """Raise InvalidConfig unless the values in force, each in its range, go together."""
-    most, overrides = broker.effective(PER_IP), broker.effective(PER_IP_OVERRIDES)
-    if int(most or 0) == 0 and not host_counts(BROKER_KEYS[PER_IP_OVERRIDES], overrides or ""):
-        raise InvalidConfig(
-            f"requirement failed: {PER_IP} can be set to zero only if {PER_IP_OVERRIDES} property "
-            "is set."
-        )
-
-
 def check_topic(configs: Configs, broker: BrokerConfigs) -> None:
     """Raise InvalidConfig unless a topic may be given these settings of its own."""
     check(ResourceType.TOPIC, configs)
@@ -199,7 +188,6 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "given", canonical_all(ResourceType.BROKER, self.given))
-        check_broker(BrokerConfigs(self))
 
     def raw(self, name: str) -> str | None:
         """The text in force; None when unset."""

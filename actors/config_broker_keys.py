@@ -84,7 +84,8 @@ _NETWORK = (
         "max.connections.per.ip",
         _T.INT,
         str(INT_MAX),
-        "Client connections from one address at a time. Further ones are closed.",
+        "Client connections from one address at a time; further ones are closed at once. 0 only "
+        "with overrides.",
         low=0,
         dynamic=True,
     ),
@@ -92,7 +93,8 @@ _NETWORK = (
         "max.connections.per.ip.overrides",
         _T.STRING,
         "",
-        "Other limits for some of them: `127.0.0.1:200,example.org:100`.",
+        "Limits of single hosts instead of max.connections.per.ip: "
+        "`127.0.0.1:200,example.org:100`.",
         counts_hosts=True,
         dynamic=True,
     ),
@@ -114,8 +116,9 @@ _NETWORK = (
         "queued.max.request.bytes",
         _T.LONG,
         "-1",
-        "Memory that requests, parts of them and unread answers of all of a gateway's connections "
-        "may take before it stops reading, but for one request at a time. -1 is no limit.",
+        "Most bytes that requests in progress and answers that clients have not read yet may take "
+        "in a gateway process, over all its connections. At the limit it reads no more, except "
+        "the rest of one request at a time. -1 is no limit.",
     ),
     ConfigKey(
         "fetch.max.bytes",

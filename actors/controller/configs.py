@@ -14,12 +14,12 @@ from raylog.actors.config import (
     ResourceType,
     canonical,
     check,
-    check_broker,
     check_topic,
     find_key,
     node_id_of,
     split_list,
 )
+from raylog.actors.config_agreement import check_agreement
 from raylog.actors.config_client_metrics import check_client_metrics
 from raylog.actors.controller.api import (
     AlterConfigs,
@@ -161,15 +161,17 @@ class ConfigControl:
                 return broker.effective(synonym.name) or ""
         return key.default or ""
 
-    def _check_brokers(self, name: str, configs: dict[str, str]) -> None:
-        """Check what comes to be in force: at one broker, or by default at each of them."""
+    def _check_brokers(
+        self, name: str, configs: dict[str, str], changed: dict[str, str | None]
+    ) -> None:
+        """What comes to be in force must agree: at one broker, or by default at each of them."""
         if name:
             default = self._image.configs_of(ResourceType.BROKER, "")
-            check_broker(BrokerConfigs(self._settings, configs, default))
+            check_agreement(BrokerConfigs(self._settings, configs, default).effective, changed)
             return
         own = [self._image.configs_of(ResourceType.BROKER, str(one)) for one in self._image.brokers]
         for dynamic in [{}, *filter(None, own)]:
-            check_broker(BrokerConfigs(self._settings, dynamic, configs))
+            check_agreement(BrokerConfigs(self._settings, dynamic, configs).effective, changed)
 
     def _check_new(
         self,
@@ -190,7 +192,7 @@ class ConfigControl:
             case _:
                 try:
                     check(kind, configs)
-                    self._check_brokers(name, configs)
+                    self._check_brokers(name, configs, changed)
                 except InvalidConfig as wrong:
                     raise InvalidRequest(wrong.message) from wrong  # of brokers, as in Kafka
                 fixed = [name for name in changed if not KEYS_OF[kind][name].dynamic]

@@ -16,19 +16,33 @@ _SET_BY_OPTIONS = {
 
 
 def read_settings(file: Path | None, pairs: list[str] | None) -> dict[str, str]:
-    """All settings; raises InvalidConfig for an unknown key or a value out of range."""
+    """All settings.
+
+    Raises InvalidConfig for an unknown key, a value out of range, or two that contradict each
+    other.
+    """
     from raylog.actors.config import BrokerSettings
+    from raylog.actors.config_agreement import check_agreement
 
     settings = {**(_read_file(file) if file is not None else {}), **parse_pairs(pairs, "--set")}
     for key, option in _SET_BY_OPTIONS.items():
         if key in settings:
             raise CommandFailed(f"{key} differs from broker to broker", f"Use {option} instead")
-    return dict(BrokerSettings(settings).given)
+    checked = BrokerSettings(settings)
+    check_agreement(checked.raw)
+    return dict(checked.given)
 
 
 def _read_file(file: Path) -> dict[str, str]:
     """Settings of a TOML file (tables or quoted dotted keys), else of a properties file."""
-    text = file.read_text()
+    try:
+        text = file.read_text()
+    except UnicodeDecodeError as error:
+        raise CommandFailed(
+            f"{file}: expected TOML or KEY=VALUE lines in UTF-8, found byte "
+            f"0x{error.object[error.start]:02x} at {error.start}",
+            exit_code=EXIT_USAGE,
+        ) from error
     if file.suffix != ".toml":
         return _properties(file, text)
     try:

@@ -20,6 +20,8 @@ import uvloop
 
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
+from raylog.actors.config import BrokerSettings
+from raylog.actors.config_agreement import check_agreement
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA, broker_name
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import Runtime
@@ -152,6 +154,7 @@ class EmbeddedBroker:
                 shutil.rmtree(temporary)
 
     async def _live(self, data: Path) -> None:
+        check_agreement(BrokerSettings(self._settings).raw)
         world = InprocWorld(role_class)
         runtime = world.runtime()
         self._loop = asyncio.get_running_loop()

@@ -114,14 +114,6 @@ def test_no_host_may_have_what_is_no_int32(count: str) -> None:
         parse(BROKER_KEYS["max.connections.per.ip.overrides"], f"10.0.0.1:{count}")
 
 
-@pytest.mark.parametrize("overrides", [{}, {"max.connections.per.ip.overrides": " , "}])
-def test_a_broker_that_takes_no_connection_does_not_start(overrides: dict[str, str]) -> None:
-    shut = {"max.connections.per.ip": "0"}
-    with pytest.raises(InvalidConfig, match=r"can be set to zero only if max\.connections"):
-        BrokerSettings(shut | overrides)
-    BrokerSettings(shut | {"max.connections.per.ip.overrides": "10.0.0.1:1"})
-
-
 def test_settings_give_the_default_of_what_is_not_given() -> None:
     settings = BrokerSettings({"num.partitions": "3", "broker.rack": "r1"})
     assert settings.number("num.partitions") == 3

@@ -15,7 +15,7 @@ from raylog.actors.config import BROKER_KEYS, GROUP_KEYS, TOPIC_KEYS, ConfigKey
 
 ROOT = Path(raylog.__file__).parent
 READERS = ("actors", "storage", "assignors", "cli")
-TABLES = {"config_keys.py", "config_broker_keys.py"}
+TABLES = {"config_keys.py", "config_broker_keys.py", "config_agreement.py"}
 NO_EFFECT = "without effect"
 TOPIC_KEY_OF = {synonym.name: key.name for key in TOPIC_KEYS.values() for synonym in key.synonyms}
 """Broker keys that are the defaults of topic keys: whoever reads these reads them."""
@@ -40,7 +40,7 @@ class Texts(NamedTuple):
 
 
 def modules() -> Iterator[ast.AST]:
-    """The modules of a broker and of its command line, but for the tables of keys."""
+    """The modules of a broker and of its command line, but for tables of keys and their rules."""
     for package in READERS:
         for path in (ROOT / package).resolve().rglob("*.py"):
             if path.name not in TABLES:
