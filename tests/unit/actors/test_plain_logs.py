@@ -8,7 +8,16 @@ import sys
 
 import pytest
 
-from raylog.actors.plain_logs import LINE_CHARS_MAX, TRACEBACK_LINES_MAX, PlainFormatter, plain
+from raylog.actors.plain_logs import (
+    CLIENTS_LOGGER,
+    ENTRIES_MAX,
+    LINE_CHARS_MAX,
+    TRACEBACK_LINES_MAX,
+    WINDOW_S,
+    PlainFormatter,
+    Throttle,
+    plain,
+)
 from raylog.actors.runtime import ray
 
 FORGED = "t\n2026-01-01 00:00:00,000 CRITICAL raylog the disk is full\x1b[2J\r\u202e\x9b31m"
@@ -67,3 +76,51 @@ def test_processes_of_actors_log_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     root.error("no topic %s", FORGED)
     assert stream.getvalue().count("\n") == 1
     assert isinstance(root.handlers[0].formatter, PlainFormatter)
+
+
+class Log:
+    """A log whose clock stands where it is put."""
+
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.now_s = 1_000.0
+        self._handler = logging.StreamHandler(self.stream)
+        self._handler.setFormatter(PlainFormatter("%(message)s"))
+        self._handler.addFilter(Throttle())
+
+    def write(self, message: str, name: str = f"{CLIENTS_LOGGER}.x", line: int = 1) -> None:
+        record = logging.LogRecord(name, logging.INFO, __file__, line, message, (), None)
+        record.created = self.now_s
+        self._handler.handle(record)
+
+    def lines(self) -> list[str]:
+        return self.stream.getvalue().splitlines()
+
+
+def test_clients_do_not_fill_the_disk_with_log_lines() -> None:
+    log = Log()
+    for _ in range(1_000):
+        log.write("refused")
+    log.write("another place", line=2)
+    assert log.lines() == ["refused"] * ENTRIES_MAX + ["another place"]
+    log.now_s += WINDOW_S
+    log.write("refused")
+    log.write("refused")
+    left_out = 1_000 - ENTRIES_MAX
+    assert log.lines()[-2:] == [f"refused ({left_out} like this were left out)", "refused"]
+
+
+def test_a_clock_that_goes_back_does_not_silence_the_log() -> None:
+    log = Log()
+    for _ in range(ENTRIES_MAX + 1):
+        log.write("refused")
+    log.now_s -= 3_600
+    log.write("refused")
+    assert log.lines()[-1] == "refused (1 like this were left out)"
+
+
+def test_what_no_client_causes_is_always_logged() -> None:
+    log = Log()
+    for number in range(ENTRIES_MAX * 3):
+        log.write(f"topic-{number} is damaged", "raylog.actors.replica.housing")
+    assert len(log.lines()) == ENTRIES_MAX * 3
