@@ -89,7 +89,9 @@ def _check(pattern: str) -> None:
     try:
         compiled(pattern)
     except BadPattern as wrong:
-        raise ValueError(f"pattern {pattern!r} is none that RE2 takes: {wrong}") from wrong
+        raise ValueError(
+            f"pattern {pattern!r} is not valid in RE2 (no lookaheads, no backreferences): {wrong}"
+        ) from wrong
 
 
 def _matches(pattern: str, text: str) -> bool:

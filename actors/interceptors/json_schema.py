@@ -93,7 +93,7 @@ def _misfit(validator: Validator, data: bytes) -> str | None:
     try:
         document = json.loads(data, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as failure:
-        return _short(f"is no JSON: {failure}")
+        return _short(f"is not JSON: {failure}")
     errors: Iterator[Any] = validator.iter_errors(document)
     first = next(errors, None)
     return None if first is None else _short(f"at {first.json_path}: {first.message}")
@@ -105,7 +105,7 @@ def _short(text: str) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     """Python reads NaN and Infinity, which JSON does not have."""
-    raise ValueError(f"{name} is no JSON value")
+    raise ValueError(f"{name} is not a JSON value")
 
 
 def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validator | None:
@@ -127,9 +127,9 @@ def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validat
         kind = validator_for(schema)
         kind.check_schema(schema, format_checker=FormatChecker(()))
     except SchemaError as failure:
-        raise ValueError(f"{option} is no JSON schema: {failure.message}") from failure
+        raise ValueError(f"{option} is not a JSON schema: {failure.message}") from failure
     except ValueError as failure:
-        raise ValueError(f"{option} is no JSON: {failure}") from failure
+        raise ValueError(f"{option} is not JSON: {failure}") from failure
     check_patterns(schema)
     # A registry of its own: the default one would fetch references from the network.
     validator: Validator = bounded(kind, steps)(schema, registry=Registry())

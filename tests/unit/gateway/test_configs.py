@@ -385,7 +385,7 @@ def test_a_change_that_does_not_come_is_answered_all_the_same() -> None:
 
 @pytest.mark.parametrize(
     ("schema", "says"),
-    [("{}", None), ("{", "interceptor 'json-schema' refuses its options: schema is no JSON")],
+    [("{}", None), ("{", "interceptor 'json-schema' refuses its options: schema is not JSON")],
 )
 def test_options_that_an_interceptor_refuses_are_not_set(schema: str, says: str | None) -> None:
     async def scenario(world: World) -> None:
