@@ -25,6 +25,7 @@ from raylog.wire.errors import (
     InconsistentClusterId,
     InvalidConfig,
     KafkaError,
+    KafkaStorageError,
 )
 from raylog.wire.uuids import random_uuid, to_base64
 
@@ -126,23 +127,41 @@ def listeners_of(host: str, port: int, advertised_host: str | None) -> dict[str,
 
 
 def identities(data: Path) -> dict[int, Identity]:
-    """The brokers that have a directory in `data`."""
+    """The brokers that have a directory in `data`.
+
+    Raises InconsistentClusterId for brokers of different clusters, and KafkaStorageError for a
+    directory that holds another broker than its name says: a copy, say, of which nothing is read.
+    """
     found = {}
-    for directory in sorted(data.glob(f"{_PREFIX}*")):
+    for directory in _directories(data):
         identity = read_identity(directory)
-        if identity is not None:
-            found[identity.broker_id] = identity
-    clusters = {identity.cluster_id for identity in found.values()}
-    if len(clusters) > 1:
-        raise InconsistentClusterId(f"{data} holds brokers of different clusters: {clusters}")
+        if identity is None:
+            continue
+        if directory.name != f"{_PREFIX}{identity.broker_id}":
+            raise KafkaStorageError(
+                f"{directory} holds broker {identity.broker_id}, which is expected in "
+                f"{_PREFIX}{identity.broker_id}. Rename it, or move it out of {data}"
+            )
+        found[identity.broker_id] = identity
+    if len({identity.cluster_id for identity in found.values()}) > 1:
+        owners = (f"{_PREFIX}{one} of {found[one].cluster_id}" for one in sorted(found))
+        raise InconsistentClusterId(
+            f"{data} holds brokers of different clusters: {', '.join(owners)}. Leave those of one "
+            "cluster there, and move the others out"
+        )
     return found
+
+
+def _directories(data: Path) -> list[Path]:
+    """What may be brokers' directories."""
+    return [path for path in sorted(data.glob(f"{_PREFIX}*")) if path.is_dir()]
 
 
 def nameless(data: Path) -> list[Path]:
     """Brokers' directories in `data` that hold something, and do not say whose they are."""
     return [
         directory
-        for directory in sorted(data.glob(f"{_PREFIX}*"))
+        for directory in _directories(data)
         if read_identity(directory) is None
         and any(one.parent.name in ("topics", "metadata") for one in directory.glob("*/*"))
     ]

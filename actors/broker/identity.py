@@ -113,11 +113,10 @@ def read_identity(directory: Path, disk: Volume = _OS_DISK) -> Identity | None:
     """
     try:
         found = _identity_in(directory / _META, disk)
-    except IdentityDamaged as damaged:
+    except IdentityDamaged:
         copy = _undamaged(directory / _META_COPY, disk)
         if copy is None:
             raise
-        log.warning("%s. Its copy is taken", damaged)
         return copy
     return _undamaged(directory / _META_COPY, disk) if found is None else found
 
@@ -138,7 +137,8 @@ def _identity_in(path: Path, disk: Volume) -> Identity | None:
         version = _as(int, values["version"])
         if version > FORMAT_VERSION:
             raise KafkaStorageError(
-                f"{path} has format {version}, this build knows {FORMAT_VERSION}"
+                f"{path} has format {version}, this build knows {FORMAT_VERSION}. "
+                "Use the build that wrote it, or a newer one"
             )
         return Identity(
             cluster_id=_as(str, values["cluster_id"]),
@@ -337,7 +337,12 @@ class DataDirectory:
 
     def _complete(self, found: Identity) -> None:
         """Have both files say so: one was lost, or an older build knew no copy."""
-        if any(_undamaged(self.path / name, self._disk) != found for name in (_META, _META_COPY)):
+        stated = {name: _undamaged(self.path / name, self._disk) for name in (_META, _META_COPY)}
+        if stated[_META] != found:
+            log.warning(
+                "%s is damaged or missing, and is made anew from %s", self.path / _META, _META_COPY
+            )
+        if any(identity != found for identity in stated.values()):
             self._identify(found)
 
     def _require_blank(self, wanted: Identity) -> None:

@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,8 @@ OBJECT_STORE_BYTES = 256 * 1024 * 1024
 _SOCKET_PATH_MAX = 42
 """Longest directory under which Ray's socket names still fit a socket address (107 bytes)."""
 _SESSIONS_KEPT = 2
+_GRACE_MS = 700
+"""How long Ray's processes may take to end before they are killed."""
 _DISCONNECT_S = 5.0
 _METRICS_MODULES = ("aiohttp", "aiohttp_cors", "grpc", "opencensus", "opentelemetry")
 """Of Ray's dashboard, which metrics go through; `ray[default]` brings them."""
@@ -83,6 +85,14 @@ _ENVIRONMENT = {
 }
 
 
+class RayNotStarted(Exception):
+    """Ray's processes did not come up."""
+
+
+class RecordDamaged(Exception):
+    """Which processes were started cannot be told."""
+
+
 @dataclass(frozen=True, slots=True)
 class LocalRay:
     """A Ray node on this machine that we started."""
@@ -92,7 +102,7 @@ class LocalRay:
     node_id: str
     token_path: str
     directory: str
-    """Ray's sessions and logs."""
+    """Ray's sessions and logs, by a name that is short enough for sockets."""
     processes: list[ProcessRecord]
 
     @property
@@ -118,7 +128,8 @@ def start_node(
 
     `host` is the address under which other nodes reach it, and what it listens on.
     Changes this process's environment (Ray's settings are inherited by all it starts), so that a
-    following `connect` finds the same token.
+    following `connect` finds the same token. Whatever keeps the node from starting is raised when
+    its processes have ended: OSError, or RayNotStarted for what Ray itself says.
     """
     # Ray's own folders are open to all, so the one around them is not.
     run.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,7 +149,7 @@ def start_node(
         _write(_record_path(run, index), noted)
         return noted
 
-    with _own_sessions():
+    with _ended_on_failure(directory), _own_sessions():
         node = _launch(
             note,
             head=join is None,
@@ -151,32 +162,54 @@ def start_node(
             object_store_memory=object_store_bytes,
             temp_dir=str(directory),
         )
-    return note(node)
+        return note(node)
 
 
 def running_nodes(run: Path) -> list[LocalRay]:
-    """The recorded nodes, head first, whether or not they still run."""
+    """The recorded nodes, head first, whether or not they still run; RecordDamaged."""
     return [_read(path) for path in sorted(run.glob("ray-*.json"))]
 
 
-def stop_nodes(run: Path, *, grace_ms: int = 700) -> list[ProcessRecord]:
+def stop_nodes(run: Path, *, grace_ms: int = _GRACE_MS) -> list[ProcessRecord]:
     """End every recorded node with all its workers; returns what would not end."""
     nodes = running_nodes(run)
     processes = [process for node in reversed(nodes) for process in reversed(node.processes)]
     left = end([*processes, *descendants(processes)], grace_ms=grace_ms)
-    ended = {process.pid for process in processes} - {process.pid for process in left}
+    _reap({process.pid for process in processes} - {process.pid for process in left})
+    if not left:
+        _link_latest(run / "ray")
+        for node in nodes:
+            _remove_link(Path(node.directory))
+        for path in run.glob("ray-*.json"):
+            path.unlink()
+    return left
+
+
+def _reap(ended: Container[int]) -> None:
+    """Wait for those of our children whose processes have ended."""
     for child in tuple(_children):
         if child.pid in ended:
             child.wait()  # it counts as gone when its first thread is; others may take longer
         if child.poll() is not None:
             _children.remove(child)
-    if not left:
-        for node in nodes:
-            if Path(node.directory).parent != run:
-                shutil.rmtree(node.directory, ignore_errors=True)
-        for path in run.glob("ray-*.json"):
-            path.unlink()
-    return left
+
+
+@contextlib.contextmanager
+def _ended_on_failure(directory: Path) -> Iterator[None]:
+    """End what is started inside if it fails, recorded or not: a full disk takes no record."""
+    before = tuple(_children)
+    try:
+        yield
+    except BaseException as failure:
+        started = [child.pid for child in _children if child not in before]
+        records = [one for pid in started if (one := record_of(CHILD, pid)) is not None]
+        left = end([*records, *descendants(records)], grace_ms=_GRACE_MS)
+        _reap(set(started) - {process.pid for process in left})
+        _link_latest(directory)
+        _remove_link(directory)
+        if isinstance(failure, OSError) or not isinstance(failure, Exception):
+            raise
+        raise RayNotStarted(f"Ray did not start: {failure}") from failure
 
 
 def missing_for_metrics() -> list[str]:
@@ -193,6 +226,7 @@ def connect(address: str, token_path: str | None = None, host: str | None = None
         prepare_environment(Path(token_path), metrics=False)
     import ray
 
+    _leave_out_raylets_words()
     ray.init(
         address=address,
         namespace=NAMESPACE,
@@ -201,6 +235,24 @@ def connect(address: str, token_path: str | None = None, host: str | None = None
         configure_logging=False,
         _node_ip_address=host,
     )
+
+
+def _leave_out_raylets_words() -> None:
+    """Keep what raylets tell all drivers, "A worker died ...", off our standard output.
+
+    `log_to_driver` does not. `raylog status` says which process ended, and why.
+    """
+    from ray._private import worker
+
+    if worker.print_to_stdstream.__module__ == __name__:
+        return
+    spoken = worker.print_to_stdstream
+
+    def print_to_stdstream(data: dict[str, Any], *arguments: Any, **options: Any) -> None:
+        if data.get("pid") != "raylet":
+            spoken(data, *arguments, **options)
+
+    worker.print_to_stdstream = print_to_stdstream
 
 
 def is_connected() -> bool:
@@ -378,15 +430,33 @@ def _token(run: Path) -> Path:
 
 
 def _ray_directory(run: Path) -> Path:
-    """Where Ray keeps sessions; elsewhere if socket names would grow too long under `run`."""
+    """Where Ray keeps sessions and logs; a link to it if names of sockets would grow too long."""
     directory = run.resolve() / "ray"
-    if len(str(directory)) > _SOCKET_PATH_MAX:
-        return Path(tempfile.mkdtemp(prefix="raylog-"))
     directory.mkdir(exist_ok=True)
     sessions = sorted(path for path in directory.glob("session_*") if not path.is_symlink())
     for old in sessions[: 1 - _SESSIONS_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
-    return directory
+    if len(str(directory)) <= _SOCKET_PATH_MAX:
+        return directory
+    link = Path(tempfile.mkdtemp(prefix="raylog-")) / "ray"
+    link.symlink_to(directory)
+    return link
+
+
+def _remove_link(directory: Path) -> None:
+    """Remove the link that stood for Ray's directory, if one did; the logs stay."""
+    if directory.is_symlink():
+        directory.unlink()
+        directory.parent.rmdir()
+
+
+def _link_latest(directory: Path) -> None:
+    """Have `session_latest` name the session beside it: Ray's link goes through our short one."""
+    latest = directory / "session_latest"
+    if latest.is_symlink():
+        session = latest.readlink().name
+        latest.unlink()
+        latest.symlink_to(session)
 
 
 @contextlib.contextmanager
@@ -417,12 +487,23 @@ def _record_path(run: Path, index: int) -> Path:
 def _write(path: Path, node: LocalRay) -> None:
     """Write a record at once or not at all."""
     draft = path.with_suffix(".draft")
-    draft.write_text(json.dumps(asdict(node), indent=1))
-    draft.replace(path)
+    try:
+        draft.write_text(json.dumps(asdict(node), indent=1))
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 def _read(path: Path) -> LocalRay:
-    """Read a record back."""
-    fields = json.loads(path.read_text())
-    fields["processes"] = [ProcessRecord(**process) for process in fields["processes"]]
-    return LocalRay(**fields)
+    """Read a record back; RecordDamaged."""
+    text = path.read_bytes()
+    try:
+        fields = json.loads(text)
+        fields["processes"] = [ProcessRecord(**process) for process in fields["processes"]]
+        return LocalRay(**fields)
+    except (ValueError, TypeError, KeyError) as broken:
+        raise RecordDamaged(
+            f"{path} is damaged, or of another build: expected is which processes of Ray run, "
+            f"found is {text[:40]!r} ({broken})"
+        ) from broken

@@ -18,6 +18,8 @@ import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from raylog.cli.failures import CommandFailed
+
 _SECRET_BYTES = 32
 
 
@@ -54,13 +56,21 @@ class ClusterRecord:
 
 
 def read_record(run: Path) -> ClusterRecord | None:
-    """The record, if a cluster was started and not stopped."""
+    """The record, if a cluster was started and not stopped; CommandFailed if it is damaged."""
     path = run / "cluster.json"
     if not path.exists():
         return None
-    noted = json.loads(path.read_text())
-    brokers = [BrokerRecord(**broker) for broker in noted.pop("brokers", [])]
-    return ClusterRecord(**noted, brokers=brokers)
+    text = path.read_bytes()
+    try:
+        noted = json.loads(text)
+        brokers = [BrokerRecord(**broker) for broker in noted.pop("brokers", [])]
+        return ClusterRecord(**noted, brokers=brokers)
+    except (ValueError, TypeError, AttributeError) as broken:
+        raise CommandFailed(
+            f"{path} is damaged, or of another build: expected is what `raylog up` notes about a "
+            f"cluster, found is {text[:40]!r} ({broken})",
+            "If nothing of that cluster runs any more, remove the file: no data is in it",
+        ) from broken
 
 
 def forget_record(run: Path) -> None:

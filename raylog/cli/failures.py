@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from dataclasses import dataclass
 
@@ -59,9 +60,23 @@ _HINTS = {
     "COORDINATOR_NOT_AVAILABLE": _NO_COORDINATOR,
     "COORDINATOR_LOAD_IN_PROGRESS": _NO_COORDINATOR,
     "NOT_COORDINATOR": _NO_COORDINATOR,
-    "KAFKA_STORAGE_ERROR": "Look at the broker's disk and logs: raylog status",
+    "KAFKA_STORAGE_ERROR": "See the disk, and the logs in DATA/run/ray/session_latest/logs",
 }
 _UNREACHABLE = "Start a cluster with: raylog up (or name one with --bootstrap HOST:PORT)"
+
+
+_FULL = "Free space on that disk, or choose another directory"
+_NOT_ALLOWED = "Choose another directory, or have this user own it"
+_HINTS_OF_THE_SYSTEM = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
+    errno.EROFS: "Choose another directory, or mount that file system for writing",
+    errno.EIO: "The disk fails: see the system's log (dmesg)",
+    errno.EEXIST: "Remove or rename it, or choose another directory",
+    errno.ENOTDIR: "Remove or rename the file, or choose another directory",
+}
 
 
 def last_line(failure: Exception) -> str:
@@ -75,10 +90,19 @@ def explain(error: Exception) -> Failure | None:
         return error.failure
     if isinstance(error, BrokenPipeError):
         return Failure("the reader of the output went away")
-    found = _explain_kafka(error) or _explain_client(error)
+    found = _explain_kafka(error) or _explain_client(error) or _explain_ray(error)
     if found is None and isinstance(error, OSError):
-        return Failure(str(error))
+        return of_the_system(error)
     return found
+
+
+def of_the_system(error: OSError, where: object = None) -> Failure:
+    """What to tell of a failed system call; `where` stands for the file if the error has none."""
+    place = error.filename or where
+    what = error.strerror or str(error)
+    return Failure(
+        f"{place}: {what}" if place else what, _HINTS_OF_THE_SYSTEM.get(error.errno or 0)
+    )
 
 
 def _explain_kafka(error: Exception) -> Failure | None:
@@ -93,6 +117,17 @@ def _explain_kafka(error: Exception) -> Failure | None:
     if error.code.name == "INVALID_CONFIG" and "unknown" in str(error).lower():
         hint = "See all settings with: raylog configs"
     return Failure(f"{error.code.name}: {error}", hint)
+
+
+def _explain_ray(error: Exception) -> Failure | None:
+    """A record of Ray's processes that cannot be read, if it is one."""
+    if "raylog.actors.runtime.ray_node" not in sys.modules:
+        return None
+    from raylog.actors.runtime.ray_node import RecordDamaged
+
+    if not isinstance(error, RecordDamaged):
+        return None
+    return Failure(str(error), "If no process of that Ray runs any more (ps ax), remove the file")
 
 
 def _explain_client(error: Exception) -> Failure | None:

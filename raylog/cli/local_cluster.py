@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ from raylog.cli.cluster_record import (
     run_directory,
     secret_path,
 )
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line, of_the_system
 from raylog.cli.output import counted
 from raylog.cli.progress import within
 from raylog.cli.shutting_down import shut_down
@@ -74,8 +75,9 @@ class Wanted:
 
 def count_brokers(data: Path, asked: int | None) -> int:
     """How many brokers to start: as many as were asked for, and never fewer than have data."""
-    from raylog.actors.cluster import identities, nameless
+    from raylog.actors.cluster import nameless
 
+    known = sorted(known_brokers(data))
     lost = nameless(data.absolute())
     if asked is None and lost:
         raise CommandFailed(
@@ -83,13 +85,23 @@ def count_brokers(data: Path, asked: int | None) -> int:
             "start the other brokers only",
             "Restore the file; with --brokers the broker says what it has to hold",
         )
-    known = sorted(identities(data.absolute()))
     if asked is not None and asked < len(known):
         raise CommandFailed(
             f"{data} holds the brokers {', '.join(map(str, known))}, {asked} were asked for",
             f"Leave --brokers out, or give at least {len(known)}",
         )
     return asked or len(known) or 1
+
+
+def known_brokers(data: Path) -> set[int]:
+    """Ids of the brokers that have data; CommandFailed if that cannot be told."""
+    from raylog.actors.cluster import identities
+    from raylog.wire.errors import InconsistentClusterId, KafkaStorageError
+
+    try:
+        return set(identities(data.absolute()))
+    except (InconsistentClusterId, KafkaStorageError) as unclear:
+        raise CommandFailed(str(unclear)) from unclear
 
 
 def start(wanted: Wanted, tell: Told) -> ClusterRecord:
@@ -99,15 +111,28 @@ def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     if wanted.ray_address is not None:
         check_ray_answers(wanted.ray_address)
     check_free(wanted, wanted.data.absolute() / "run")
-    run = run_directory(wanted.data)
-    try:
-        address, token, nodes = _start_ray(wanted, run, tell)
-        record = _start_brokers(wanted, run, address, token, nodes, tell)
-        record.write(run)
-    except BaseException:
-        _end_ray(run)
-        raise
+    with _full_disk_named(wanted.data):
+        run = run_directory(wanted.data)
+        try:
+            address, token, nodes = _start_ray(wanted, run, tell)
+            record = _start_brokers(wanted, run, address, token, nodes, tell)
+            record.write(run)
+        except BaseException:
+            _end_ray(run)
+            raise
     return record
+
+
+@contextlib.contextmanager
+def _full_disk_named(data: Path) -> Iterator[None]:
+    """Have a full disk told with the directory on it: a write does not say where."""
+    try:
+        yield
+    except OSError as failure:
+        if failure.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        told = of_the_system(failure, data)
+        raise CommandFailed(told.message, told.hint) from failure
 
 
 def stop(data: Path, tell: Told, timeout_s: float = STOP_TIMEOUT_S) -> dict[int, str]:
@@ -225,8 +250,9 @@ def check_free(wanted: Wanted, run: Path) -> None:
             f"a cluster is running on {wanted.data}",
             f"See it: raylog status --data {wanted.data}; end it: raylog down --data {wanted.data}",
         )
-    _end_ray(run)
-    forget_record(run)
+    if run.is_dir():
+        _end_ray(run)
+        forget_record(run)
     check_listening(wanted.host, wanted.port, wanted.brokers)
 
 
@@ -235,7 +261,7 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
 
     Brokers are held to these nodes: their data and the links' secret are on this machine.
     """
-    from raylog.actors.runtime.ray_node import connect, nodes_here, start_node
+    from raylog.actors.runtime.ray_node import RayNotStarted, connect, nodes_here, start_node
 
     if wanted.ray_address is not None:
         tell(f"connecting to Ray at {wanted.ray_address}")
@@ -244,11 +270,14 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
         check_nodes(wanted)
         return wanted.ray_address, None, nodes_here()
     tell("starting Ray")
-    head = start_node(run, metrics=wanted.metrics)
-    others = [
-        start_node(run, index=index, join=head.address, metrics=wanted.metrics)
-        for index in range(1, wanted.nodes)
-    ]
+    try:
+        head = start_node(run, metrics=wanted.metrics)
+        others = [
+            start_node(run, index=index, join=head.address, metrics=wanted.metrics)
+            for index in range(1, wanted.nodes)
+        ]
+    except RayNotStarted as failure:
+        raise CommandFailed(last_line(failure), _logs_hint(run)) from failure
     connect(head.address, head.token_path)
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
 
@@ -297,8 +326,7 @@ def _start_brokers(
         brokers = _run(start_cluster(runtime, plan, tell=tell))
     except (PeerLost, PeerTimeout, RayError) as failure:
         raise CommandFailed(
-            f"the brokers did not come up: {last_line(failure)}",
-            f"Their logs are under {run / 'ray' / 'session_latest' / 'logs'}",
+            f"the brokers did not come up: {last_line(failure)}", _logs_hint(run)
         ) from failure
     finally:
         if wanted.ray_address is not None and not brokers:
@@ -315,6 +343,10 @@ def _start_brokers(
             for broker, status in zip(plan.brokers, brokers, strict=True)
         ],
     )
+
+
+def _logs_hint(run: Path) -> str:
+    return f"Logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
 
 
 def _recorded(broker: BrokerPlan, port: int) -> BrokerRecord:

@@ -112,7 +112,7 @@ def rebuild(
     from raylog.actors.broker.rebuild import carry_out
 
     paths = brokers_directories(directories or [data])
-    start = _start_command(paths)
+    start = _command("up", paths)
     choices = _choices(
         names or [],
         exclude or [],
@@ -157,12 +157,12 @@ def brokers_directories(given: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _start_command(paths: Sequence[Path]) -> str:
-    """How to start the cluster whose brokers' directories these are."""
+def _command(name: str, paths: Sequence[Path]) -> str:
+    """A command for the cluster whose brokers' directories these are: `up` or `down`."""
     parents = {one.parent for one in paths}
     if parents == {DEFAULT_DATA}:
-        return "raylog up"
-    return f"raylog up --data {parents.pop() if len(parents) == 1 else 'DIR'}"
+        return f"raylog {name}"
+    return f"raylog {name} --data {parents.pop() if len(parents) == 1 else 'DIR'}"
 
 
 def _plan(held: Sequence[DataDirectory], choices: Choices, start: str) -> RebuildPlan:
@@ -240,7 +240,9 @@ def _held(paths: Sequence[Path]) -> Iterator[list[DataDirectory]]:
             try:
                 one = DataDirectory(path, identity, fsync=True)
             except DirectoryInUse as used:
-                raise CommandFailed(str(used), "Stop the cluster first: raylog down") from used
+                raise CommandFailed(
+                    str(used), f"Stop the cluster first: {_command('down', paths)}"
+                ) from used
             stack.callback(one.close)
             held.append(one)
         _check_together(held)

@@ -61,7 +61,9 @@ Settings = Annotated[
 ]
 SettingsFile = Annotated[
     Path | None,
-    typer.Option("--config", help="Broker settings, TOML or properties.", exists=True),
+    typer.Option(
+        "--config", help="Broker settings, TOML or properties.", exists=True, dir_okay=False
+    ),
 ]
 FirstBrokerId = Annotated[
     int,

@@ -153,12 +153,25 @@ def test_in_the_foreground_a_signal_stops_everything(shell: Shell) -> None:
         assert list(client.metadata([]).nodes) == [0]
     pids = pids_of(shell)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors.decode()
+    assert output == b"", "no words of Ray's about processes that end"
     deadline = time.monotonic() + 10
     while any(Path(f"/proc/{pid}").exists() for pid in pids) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def test_logs_outlive_the_cluster_however_long_its_path_is(shell: Shell) -> None:
+    shell.data = shell.data / ("deep" * 15)
+    shell.up()
+    pids = {actor["pid"] for actor in json.loads(shell.run("status", "--json"))["actors"]}
+    links = [Path(node.directory) for node in running_nodes(shell.data / "run")]
+    shell.run("down")
+    logs = shell.data / "run" / "ray" / "session_latest" / "logs"
+    logged = {int(path.stem.rpartition("-")[2]) for path in logs.glob("worker-*.err")}
+    assert pids <= logged
+    assert not any(link.parent.exists() for link in links)
 
 
 def test_a_failed_start_leaves_nothing_running(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """The command line starts fast, tells failures apart, and finds its way without Ray."""
 
+import json
 import os
 import resource
 import socket
@@ -67,6 +68,14 @@ def test_help_comes_at_once() -> None:
         (("down", "--data", "nothing"), 1, "no cluster was started on nothing", "--data"),
         (("up", "--set", "retention=1"), 1, "Unknown configuration key 'retention'", "configs"),
         (("up", "--set", "num.partitions=0"), 1, "Value must be at least 1", ""),
+        (
+            ("up", "--set", "queued.max.request.bytes=1"),
+            1,
+            "queued.max.request.bytes (1) must be greater than or equal to",
+            "-1 for no limit",
+        ),
+        (("up", "--set", "max.connections.per.ip=0"), 1, "overrides is set", "connect"),
+        (("up", "--config", "/"), 2, "'/' is a directory", ""),
         (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
         (
             ("up", "--host", "0.0.0.0"),
@@ -115,6 +124,84 @@ def test_failures_say_what_to_do(
 
 def test_settings_are_listed_for_those_who_do_not_know_the_key(tmp_path: Path) -> None:
     assert "raylog configs" not in run("up", "--set", "num.partitions=0", cwd=tmp_path).stderr
+
+
+def test_a_settings_file_that_is_no_text_is_told_with_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "settings").write_bytes(b"num.partitions=1\n\xff\x00")
+    result = run("up", "--config", "settings", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "settings: expected TOML or KEY=VALUE lines in UTF-8, found byte 0xff at 17" in " ".join(
+        result.stderr.split()
+    )
+
+
+def identity(cluster_id: str, broker_id: int) -> str:
+    return json.dumps(
+        {
+            "version": 1,
+            "cluster_id": cluster_id,
+            "broker_id": broker_id,
+            "directory_id": "d",
+            "voters": [[0, "d"]],
+        }
+    )
+
+
+def test_directories_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
+    for name, owner in (("broker-0", ("a", 0)), ("broker-1", ("b", 1))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.json").write_text(identity(*owner))
+    result = run("up", "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert "brokers of different clusters: broker-0 of a, broker-1 of b." in said
+    assert "move the others out" in said
+
+
+def test_a_copy_of_a_brokers_directory_is_not_taken_for_it(tmp_path: Path) -> None:
+    (tmp_path / "broker-0.old").mkdir()
+    (tmp_path / "broker-0.old" / "meta.json").write_text(identity("a", 0))
+    (tmp_path / "broker-0.tar").write_bytes(b"no directory")
+    result = run("up", "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert "broker-0.old holds broker 0, which is expected in broker-0. Rename it, or move" in said
+
+
+def test_a_directory_of_a_newer_build_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "broker-0").mkdir()
+    newer = identity("a", 0).replace('"version": 1', '"version": 9')
+    (tmp_path / "broker-0" / "meta.json").write_text(newer)
+    result = run("up", "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert "meta.json has format 9, this build knows 1. Use the build that wrote it" in said
+    assert "raylog status" not in said
+
+
+@pytest.mark.parametrize("command", ["up", "status", "down"])
+def test_a_record_of_a_cluster_that_is_damaged_is_named(tmp_path: Path, command: str) -> None:
+    run_directory = tmp_path / "run"
+    run_directory.mkdir()
+    (run_directory / "cluster.json").write_bytes(b"")
+    result = run(command, "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "run/cluster.json is damaged, or of another build" in " ".join(result.stderr.split())
+    assert "remove the file: no data is in it" in " ".join(result.stderr.split())
+    (run_directory / "cluster.json").unlink()
+    (run_directory / "ray-0.json").write_text("[]")
+    result = run(command, "--data", ".", cwd=tmp_path)
+    if command != "status":  # which needs no Ray where no cluster is recorded
+        assert "ray-0.json is damaged, or of another build" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+def test_a_place_that_cannot_be_written_is_named_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file where a directory is expected")
+    result = run("up", "--port", "0", "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert "/run: File exists Remove or rename it, or choose another directory" in said
 
 
 def test_a_port_that_is_taken_is_named_before_anything_starts(tmp_path: Path) -> None:

@@ -1,0 +1,84 @@
+"""What is left of a Ray that did not start, and where its logs are: no Ray is started here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raylog.actors.runtime import ray_node
+from raylog.actors.runtime.processes import CHILD, is_running, record_of
+from raylog.actors.runtime.ray_node import RayNotStarted, RecordDamaged, running_nodes
+
+NO_SPACE = OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"), [(NO_SPACE, OSError), (RuntimeError("timed out"), RayNotStarted)]
+)
+def test_what_was_started_ends_when_the_rest_does_not_start(
+    tmp_path: Path, failure: Exception, raised: type[Exception]
+) -> None:
+    """Also where nothing could be recorded, because the disk is full."""
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    record = record_of(CHILD, child.pid)
+    assert record is not None
+    directory = ray_node._ray_directory(deep(tmp_path))
+
+    def start() -> None:
+        with ray_node._ended_on_failure(directory):
+            ray_node._children.append(child)
+            raise failure
+
+    with pytest.raises(raised, match=str(failure.args[-1])):
+        start()
+    assert not is_running(record)
+    assert child not in ray_node._children
+    assert not directory.parent.exists()
+
+
+def deep(tmp_path: Path) -> Path:
+    """A directory whose name leaves no room for those of sockets."""
+    run = tmp_path / ("d" * 60) / "run"
+    run.mkdir(parents=True)
+    return run
+
+
+def test_logs_are_where_the_data_is_however_long_its_name(tmp_path: Path) -> None:
+    run = deep(tmp_path)
+    directory = ray_node._ray_directory(run)
+    assert len(str(directory)) <= ray_node._SOCKET_PATH_MAX
+    session = directory / "session_2026"
+    session.mkdir()
+    (session / "log").write_text("why it ended")
+    (directory / "session_latest").symlink_to(session)
+    ray_node._link_latest(directory)
+    ray_node._remove_link(directory)
+    assert not directory.parent.exists()
+    assert (run / "ray" / "session_latest" / "log").read_text() == "why it ended"
+
+
+def test_logs_are_where_the_data_is_behind_a_link(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (tmp_path / "link").symlink_to(run)
+    directory = ray_node._ray_directory(tmp_path / "link")
+    (directory / "log").write_text("why it ended")
+    ray_node._remove_link(directory)
+    assert (run / "ray" / "log").read_text() == "why it ended"
+
+
+def test_two_sessions_are_kept(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / "ray" / f"session_{number}").mkdir(parents=True)
+    ray_node._ray_directory(tmp_path)
+    assert [path.name for path in (tmp_path / "ray").iterdir()] == ["session_3"]
+
+
+@pytest.mark.parametrize("contents", ["", "[]", "{}", '{"processes": []}'])
+def test_a_record_that_is_damaged_is_named(tmp_path: Path, contents: str) -> None:
+    (tmp_path / "ray-0.json").write_text(contents)
+    with pytest.raises(RecordDamaged, match=r"ray-0\.json is damaged, or of another build"):
+        running_nodes(tmp_path)
