@@ -43,6 +43,7 @@ _IN_USE = "Stop the group's consumers first; see them with: raylog groups descri
 _NO_COORDINATOR = "The group's coordinator starts or moves: try again, or see: raylog status"
 _HINTS = {
     "UNKNOWN_TOPIC_OR_PARTITION": "See the topics with: raylog topics list",
+    "INVALID_TOPIC_EXCEPTION": "A topic's name has 1 to 249 of: a-z, A-Z, 0-9, '.', '_', '-'",
     "TOPIC_ALREADY_EXISTS": "Change it with: raylog topics alter (or pass --if-not-exists)",
     "INVALID_PARTITIONS": "Partitions can only be added, and a topic has at least one",
     "INVALID_REPLICATION_FACTOR": "See how many brokers there are with: raylog status",

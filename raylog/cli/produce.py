@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from enum import StrEnum
@@ -17,7 +19,8 @@ import typer
 from raylog.cli.completion import complete_topics
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
-from raylog.cli.output import print_done
+from raylog.cli.output import counted, print_done
+from raylog.cli.progress import REMIND_S
 
 if TYPE_CHECKING:
     from raylog.client import BlockingProducer
@@ -28,6 +31,9 @@ _LINGER_S = 0.05
 _PROGRESS_S = 0.5
 _PROGRESS_RECORDS = 4_096
 _EXPECTED_JSON = "expected a JSON object a line"
+_LINE_BYTES_MAX = 1024 * 1024 * 1024
+_SHOWN_MAX = 80
+_INT64 = range(-(2**63), 2**63)
 
 
 class CodecName(StrEnum):
@@ -48,6 +54,10 @@ class Acks(StrEnum):
     ALL = "all"
 
 
+class LineRefused(ValueError):
+    """A line that is no record; says what was expected and found."""
+
+
 class Line(NamedTuple):
     """One record as it was read, in the order of `BlockingProducer.send`."""
 
@@ -64,7 +74,12 @@ Topic = Annotated[
 ]
 File = Annotated[
     Path | None,
-    typer.Argument(metavar="FILE", help="Read from here instead of standard input.", exists=True),
+    typer.Argument(
+        metavar="FILE",
+        help="Read from here instead of standard input.",
+        exists=True,
+        dir_okay=False,
+    ),
 ]
 KeySeparator = Annotated[
     str | None, typer.Option("--key-separator", "-K", help="What ends the key on each line.")
@@ -74,7 +89,7 @@ Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", help="NAME=VALUE on every record.")
 ]
 Partition = Annotated[
-    int | None, typer.Option("--partition", "-p", help="Default: by key, else in turn.")
+    int | None, typer.Option("--partition", "-p", min=0, help="Default: by key, else in turn.")
 ]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Lines are records as `raylog consume --json` prints.")
@@ -119,14 +134,19 @@ def produce(
     )
     with BlockingClient(bootstrap) as client, client.producer(settings) as producer:
         feed = _Feed(producer, topic)
-        with _open(file) as source:
-            for line in read_lines(source, producer.flush):
-                if as_json:
-                    feed.send(parse_json(line))
-                else:
-                    feed.send(parse_line(line, fixed, separator, null=null))
-        producer.flush()
-        feed.finish()
+        with _open(file) as source, feed.watched():
+            for number, line in enumerate(read_lines(source, producer.flush), 1):
+                try:
+                    record = (
+                        parse_json(line)
+                        if as_json
+                        else parse_line(line, fixed, separator, null=null)
+                    )
+                except LineRefused as refused:
+                    feed.finish()
+                    raise CommandFailed(f"line {number}: {refused}") from refused
+                feed.send(record)
+            feed.finish()
 
 
 def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool) -> Line:
@@ -136,7 +156,7 @@ def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool)
     if separator is not None:
         key, found, value = line.partition(separator)
         if not found:
-            raise CommandFailed(f"expected {separator!r} after the key, found {line[:80]!r}")
+            raise LineRefused(f"expected {separator!r} after the key, found {line[:80]!r}")
     if null and not value:
         value = None
     return Line(value, key, fixed.headers, None, fixed.partition)
@@ -149,19 +169,42 @@ def parse_json(line: bytes) -> Line:
     """
     try:
         fields = json.loads(line)
-    except ValueError as error:
-        raise CommandFailed(f"{error}; {_EXPECTED_JSON}, found {line[:80]!r}") from error
+    except (ValueError, RecursionError) as error:
+        raise LineRefused(f"{error}; {_EXPECTED_JSON}, found {line[:80]!r}") from error
     if not isinstance(fields, dict):
-        raise CommandFailed(f"{_EXPECTED_JSON}, found {line[:80]!r}")
-    headers = fields.get("headers") or []
-    pairs = headers.items() if isinstance(headers, dict) else headers
+        raise LineRefused(f"{_EXPECTED_JSON}, found {line[:80]!r}")
     return Line(
         _bytes_of(fields, "value"),
         _bytes_of(fields, "key"),
-        [(str(name), None if value is None else str(value).encode()) for name, value in pairs],
-        fields.get("timestamp"),
-        fields.get("partition"),
+        _headers_of(fields),
+        _number_of(fields, "timestamp"),
+        _number_of(fields, "partition"),
     )
+
+
+def _number_of(fields: dict[str, object], name: str) -> int | None:
+    found = fields.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or found not in _INT64:
+        raise LineRefused(f'"{name}": expected a 64-bit integer, found {_shown(found)}')
+    return found
+
+
+def _headers_of(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
+    """Headers, as an object or as pairs."""
+    found = fields.get("headers") or []
+    pairs = list(found.items()) if isinstance(found, dict) else found
+    if not isinstance(pairs, list) or not all(
+        isinstance(pair, list | tuple) and len(pair) == 2 for pair in pairs
+    ):
+        raise LineRefused(
+            '"headers": expected an object, or a list of [NAME, VALUE], found ' + _shown(found)
+        )
+    return [
+        (str(name), None if value is None else _encoded(str(value), "headers"))
+        for name, value in pairs
+    ]
 
 
 def _bytes_of(fields: dict[str, object], name: str) -> bytes | None:
@@ -170,19 +213,43 @@ def _bytes_of(fields: dict[str, object], name: str) -> bytes | None:
 
     encoded = fields.get(f"{name}_base64")
     if encoded is not None:
-        return base64.b64decode(str(encoded))
+        try:
+            return base64.b64decode(str(encoded), validate=True)
+        except ValueError as error:
+            raise LineRefused(f'"{name}_base64": {error}, found {_shown(encoded)}') from error
     found = fields.get(name)
     if found is None:
         return None
     text = found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
-    return text.encode()
+    return _encoded(text, name)
+
+
+def _encoded(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise LineRefused(
+            f'"{name}": expected text, found {_shown(text)} ({error.reason}); give bytes that are '
+            f'no text as "{name}_base64"'
+        ) from error
+
+
+def _shown(found: object) -> str:
+    """What was found, cut, as JSON has it."""
+    text = json.dumps(found)
+    return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def read_lines(source: IO[bytes], idle: object) -> Iterator[bytes]:
-    """Lines without their ends; `idle` is called when nothing more came for a moment."""
+    """Lines without their ends; `idle` is called when nothing more came for a moment.
+
+    Takes time in proportion to the input, also where that has no line ends. Raises CommandFailed
+    for a line that no record could hold.
+    """
     assert callable(idle)
     descriptor = source.fileno()
-    rest = b""
+    begun: list[bytes] = []
+    begun_bytes = 0
     while True:
         if not select.select([descriptor], [], [], _LINGER_S)[0]:
             idle()
@@ -190,11 +257,22 @@ def read_lines(source: IO[bytes], idle: object) -> Iterator[bytes]:
         chunk = os.read(descriptor, _CHUNK_BYTES)
         if not chunk:
             break
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            begun.append(lines[0])
+            lines[0] = b"".join(begun)
+            begun, begun_bytes = [], 0
         for line in lines:
             yield line.removesuffix(b"\r")
-    if rest:
-        yield rest
+        begun.append(rest)
+        begun_bytes += len(rest)
+        if begun_bytes > _LINE_BYTES_MAX:
+            raise CommandFailed(
+                f"expected lines of at most {_LINE_BYTES_MAX} bytes, found one of more: it begins "
+                f"with {begun[0][:80]!r}"
+            )
+    if begun_bytes:
+        yield b"".join(begun)
 
 
 def _open(file: Path | None) -> IO[bytes]:
@@ -216,17 +294,39 @@ class _Feed:
 
     def send(self, line: Line) -> None:
         """Hand one record to the producer."""
+        self._count += 1  # before `send`, which may wait for room
         self._producer.send(self._topic, *line)
-        self._count += 1
         if self._count % _PROGRESS_RECORDS == 0 and self._shows_progress:
             self._tell()
 
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Say every few seconds why nothing is acknowledged, while that is so."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            delivered = -1
+            while not ended.wait(REMIND_S):
+                before, delivered = delivered, self._producer.delivered_count
+                if delivered == before and delivered < self._count:
+                    why = self._producer.refusal or "the broker has not answered"
+                    left = counted(self._count - delivered, "record")
+                    print_done(f"waiting for the acknowledgement of {left}: {why}")
+
+        watcher = threading.Thread(target=watch, name="watcher", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+
     def finish(self) -> None:
-        """Sum up."""
+        """Wait until all is acknowledged, and sum up."""
+        self._producer.flush()
         seconds = time.monotonic() - self._started
         end = "\r" if self._shows_progress else ""
         count = self._producer.delivered_count
-        print_done(f"{end}{count} records to {self._topic} in {seconds:.1f} s")
+        print_done(f"{end}{counted(count, 'record')} to {self._topic} in {seconds:.1f} s")
 
     def _tell(self) -> None:
         now = time.monotonic()

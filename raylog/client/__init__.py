@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NotKafka,
         NotSupported,
         ProducerUnusable,
+        RecordTooLarge,
         RequestTimedOut,
         WrongTransactionState,
     )
@@ -92,6 +93,7 @@ _HOMES = {
         "NotKafka",
         "NotSupported",
         "ProducerUnusable",
+        "RecordTooLarge",
         "RequestTimedOut",
         "WrongTransactionState",
     ),
@@ -172,6 +174,7 @@ __all__ = [
     "QuorumView",
     "Reassignment",
     "Record",
+    "RecordTooLarge",
     "RequestTimedOut",
     "Resource",
     "ResourceType",

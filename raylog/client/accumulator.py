@@ -25,6 +25,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.errors import RecordTooLarge
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     NO_PRODUCER_EPOCH,
@@ -131,12 +132,14 @@ class Accumulator:
         self,
         *,
         batch_bytes: int,
+        record_bytes_max: int,
         buffer_bytes: int,
         idempotent: bool,
         now_ms: Callable[[], float],
     ) -> None:
         """`now_ms` is only looked at when a batch begins: that is too seldom to be handed in."""
         self.batch_bytes = batch_bytes
+        self.record_bytes_max = record_bytes_max
         self.buffer_bytes = buffer_bytes
         self.idempotent = idempotent
         self.identity = NO_IDENTITY
@@ -153,7 +156,7 @@ class Accumulator:
     def append(self, key: tuple[str, int], record: Record) -> Appended:
         """Add a record to a known partition; returns what comes of it.
 
-        Raises KeyError before `open`.
+        Raises KeyError before `open`, and RecordTooLarge.
         """
         size = RECORD_OVERHEAD
         if record[3] is not None:
@@ -166,12 +169,15 @@ class Accumulator:
             queue = self._queues[key]
             batch = queue.open
             outcome = COLLECTED
-            if batch is None:
+            if batch is None or batch.size + size > self.batch_bytes:
+                if size > self.record_bytes_max:
+                    raise RecordTooLarge(
+                        f"expected a record of at most {self.record_bytes_max} bytes "
+                        f"(record_bytes_max), found one of {size}: brokers close the connection on "
+                        "a request above their socket.request.max.bytes"
+                    )
+                outcome = Appended.BEGUN if batch is None else Appended.FULL
                 batch = self._new_batch(queue)
-                outcome = Appended.BEGUN
-            elif batch.size + size > self.batch_bytes:
-                batch = self._new_batch(queue)
-                outcome = Appended.FULL
             batch.records.append(record)
             batch.size += size
             self.held_bytes += size

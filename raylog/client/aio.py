@@ -12,7 +12,6 @@ from raylog.client.admin import Admin
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer import Consumer
 from raylog.client.core import Core
-from raylog.client.errors import BufferExhausted
 from raylog.client.fetched import ConsumedRecords
 from raylog.client.groups import GroupAdmin
 from raylog.client.membership import GroupMetadata
@@ -213,9 +212,7 @@ class AsyncProducer:
         try:
             sender = self.poke()
             if not await self._io.wait(lambda: enough() or sender.done(), timeout_ms):
-                raise BufferExhausted(
-                    f"the buffer is full of unacknowledged records for {timeout_ms:.0f} ms"
-                )
+                raise self._producer.exhausted(timeout_ms)
             if sender.done():
                 await sender
         finally:

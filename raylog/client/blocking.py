@@ -303,6 +303,11 @@ class BlockingProducer:
         """Records acknowledged so far."""
         return self._producer.delivered_count
 
+    @property
+    def refusal(self) -> str | None:
+        """Why what is unacknowledged is sent again; None if that is not known."""
+        return self._producer.refusal
+
     def send(
         self,
         topic: str,

@@ -37,6 +37,10 @@ class BufferExhausted(ClientError):
     """The producer's buffer stayed full for as long as a caller may be held."""
 
 
+class RecordTooLarge(ClientError):
+    """A record that no request may hold; it was not taken, all others are as they were."""
+
+
 class WrongTransactionState(ClientError):
     """A transactional call out of turn; the message says which, and where the producer stands."""
 

@@ -92,6 +92,7 @@ class Producer:
         self._on_delivery = on_delivery
         self._accumulator = Accumulator(
             batch_bytes=settings.batch_bytes,
+            record_bytes_max=settings.record_bytes_max,
             buffer_bytes=settings.buffer_bytes,
             idempotent=settings.is_idempotent,
             now_ms=core.io.now_ms,
@@ -109,6 +110,8 @@ class Producer:
         self._sticky: dict[str, int] = {}
         self._last_sticky: dict[str, int] = {}
         self._stale: set[str] = set()
+        self._last_refusal: Exception | None = None
+        """Why a batch is sent again, unless something was acknowledged since."""
         self._failures = threading.Lock()
         """Guards the two below: they are taken by other threads than the sender's."""
         self._failed_count = 0
@@ -172,12 +175,22 @@ class Producer:
         deadline_ms = self._core.io.now_ms() + self.settings.max_block_ms
         while self.is_full:
             if self._core.io.now_ms() >= deadline_ms:
-                raise BufferExhausted(
-                    f"{self._accumulator.held_bytes} bytes are unacknowledged for "
-                    f"{self.settings.max_block_ms} ms: is a broker down?"
-                )
+                raise self.exhausted(self.settings.max_block_ms)
             await self.step(everything=True)
             await self._wait(deadline_ms, everything=True)
+
+    def exhausted(self, timeout_ms: float) -> BufferExhausted:
+        """The failure of a caller that has waited so long for room."""
+        return BufferExhausted(
+            f"{self._accumulator.held_bytes} bytes are unacknowledged for {timeout_ms:.0f} ms: "
+            f"{self.refusal or 'is a broker down?'}"
+        )
+
+    @property
+    def refusal(self) -> str | None:
+        """Why what is unacknowledged is sent again; None if that is not known."""
+        last = self._last_refusal
+        return None if last is None else f"the last attempt failed: {_describe(last)}"
 
     # -- out -----------------------------------------------------------------------------------
 
@@ -456,6 +469,7 @@ class Producer:
 
     def _acknowledge(self, batch: Batch, base_offset: int) -> None:
         self._accumulator.acknowledged(batch)
+        self._last_refusal = None
         self.delivered_count += len(batch.records)
         self._report(batch, base_offset, None)
 
@@ -475,6 +489,7 @@ class Producer:
         elif is_retriable(error):
             self._stale.add(batch.key.topic)
             self._accumulator.refused(batch, again_ms)
+            self._last_refusal = error
         else:
             self._fail(batch, error)
 
@@ -499,7 +514,7 @@ class Producer:
         for batch in self._accumulator.expire(self._is_overdue):
             error = RequestTimedOut(
                 f"not acknowledged in {self.settings.delivery_timeout_ms} ms, "
-                f"sent {batch.attempts} times"
+                f"sent {batch.attempts} times{f'; {self.refusal}' if self.refusal else ''}"
             )
             self._report(batch, -1, error)
             if self._transactions is not None:

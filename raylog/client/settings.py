@@ -47,6 +47,11 @@ class ProducerSettings:
     """A batch is sent when it holds that much, estimated before compression."""
     linger_ms: int = 5
     """How long a batch may wait for more records."""
+    record_bytes_max: int = 100 * 1024 * 1024
+    """A larger record, uncompressed, is refused by `send`: RecordTooLarge.
+
+    Brokers tell nothing about a request above their `socket.request.max.bytes`, of which this is
+    the default: they close the connection."""
     buffer_bytes: int = 32 * 1024 * 1024
     """Records held in all, unsent or unacknowledged; more waits, at most `max_block_ms`."""
     max_block_ms: int = 60_000

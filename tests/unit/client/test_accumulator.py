@@ -4,6 +4,7 @@ import pytest
 
 from raylog.client.accumulator import Accumulator, Appended, Batch, ProducerIdentity
 from raylog.client.cluster import TopicPartition
+from raylog.client.errors import RecordTooLarge
 from raylog.wire.records import Record, encode_batch
 
 KEY = TopicPartition("t", 0)
@@ -27,7 +28,11 @@ def record(value: bytes = b"x" * 80, key: bytes | None = None) -> Record:
 
 def new(clock: Clock | None = None, *, idempotent: bool = True) -> Accumulator:
     accumulator = Accumulator(
-        batch_bytes=500, buffer_bytes=2000, idempotent=idempotent, now_ms=clock or Clock()
+        batch_bytes=500,
+        record_bytes_max=1500,
+        buffer_bytes=2000,
+        idempotent=idempotent,
+        now_ms=clock or Clock(),
     )
     if idempotent:
         assert accumulator.needs_identity
@@ -213,3 +218,20 @@ def test_sequences_wrap() -> None:
     assert (first.sequence, second.sequence) == (0x7FFFFFFF, 0)
     assert accumulator.follows_unsettled(second)
     assert not accumulator.follows_unsettled(first)
+
+
+def test_a_record_that_no_request_may_hold_is_refused_and_nothing_else() -> None:
+    """Brokers close the connection on it: it was sent again until its time was up."""
+    accumulator = new()
+    assert accumulator.append(KEY, record()) is Appended.BEGUN
+    held = accumulator.held_bytes
+    for refused in (record(b"x" * 1501), record(b"x" * 1000, b"k" * 501)):
+        with pytest.raises(RecordTooLarge, match=r"at most 1500 bytes .*, found one of 15\d\d: "):
+            accumulator.append(KEY, refused)
+        with pytest.raises(RecordTooLarge):
+            accumulator.append(OTHER, refused)
+    assert accumulator.held_bytes == held
+    assert accumulator.append(KEY, record(b"x" * 1400)) is Appended.FULL
+    assert accumulator.append(OTHER, record()) is Appended.BEGUN
+    batches = accumulator.drain([KEY, OTHER], ALL)
+    assert [len(batch.records) for batch in batches] == [1, 1]

@@ -259,8 +259,27 @@ def test_a_full_buffer_makes_room_or_says_why_not() -> None:
     test.logs.cluster.handlers[ApiKey.PRODUCE] = lambda *_: NOTHING
     while not is_full(test):
         test.producer.append("t", b"x" * 500, partition=0)
-    with pytest.raises(BufferExhausted, match="unacknowledged for 2000 ms"):
+    with pytest.raises(BufferExhausted, match=r"unacknowledged for 2000 ms: is a broker down\?"):
         run_blocking(test.producer.make_room())
+    assert test.producer.refusal is None
+
+
+def test_who_waits_for_room_is_told_why_batches_are_sent_again() -> None:
+    settings = ProducerSettings(batch_bytes=1000, buffer_bytes=3000, max_block_ms=2_000)
+    test = rig(settings)
+    test.logs.cluster.handlers[ApiKey.PRODUCE] = lambda *_: LOST
+    while not is_full(test):
+        test.producer.append("t", b"x" * 500, partition=0)
+    with pytest.raises(BufferExhausted, match=r"for 2000 ms: the last attempt failed: \w+"):
+        run_blocking(test.producer.make_room())
+
+
+def test_an_acknowledgement_ends_what_was_refused() -> None:
+    test = rig(ProducerSettings())
+    test.logs.refuse = [refusing(ErrorCode.NOT_LEADER_OR_FOLLOWER)]
+    test.send(1)
+    test.flush()
+    assert test.producer.refusal is None
 
 
 def test_keys_choose_partitions_and_keyless_records_stick_until_a_batch_is_full() -> None:
