@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from raylog.cli.output import print_done, print_json, print_table
+from raylog.cli.output import counted, print_done, print_json, print_table
 from raylog.cli.restarting import restart
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ def _rows(
     return rows
 
 
+def _live(cluster: ClusterDescription) -> set[int]:
+    return {broker.broker_id for broker in cluster.brokers if not broker.is_fenced}
+
+
 @app.command()
 def unregister(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")],
@@ -76,19 +81,24 @@ def unregister(
 ) -> None:
     """Forget a broker that will not come back.
 
-    Its replicas stay assigned to it: reassign them. A broker that runs
-    registers again by itself.
+    Its replicas stay assigned to it: reassign them. A broker that runs is
+    refused: it would register again by itself.
     """
     from raylog.client import BlockingClient
 
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Forget broker {broker}?", abort=True)
     with BlockingClient(bootstrap) as client:
+        if broker in _live(client.describe_cluster()):
+            raise CommandFailed(
+                f"broker {broker} is live: it would register again by itself",
+                "Stop it first; see docs/operations.md, Removing a broker",
+            )
         client.unregister_broker(broker)
         held = [one.key for one in client.describe_partitions().values() if broker in one.replicas]
     print_done(f"broker {broker} is forgotten")
     if held:
         print_done(
-            f"{len(held)} partitions are still assigned to it; move them with: "
+            f"{counted(len(held), 'partition')} still assigned to it; move with: "
             f"raylog topics reassign --topic {held[0].topic} --brokers …"
         )

@@ -110,8 +110,10 @@ def _explain_kafka(error: Exception) -> Failure | None:
     """A broker's refusal, if it is one; nothing is imported for it."""
     if "raylog.wire.errors" not in sys.modules:
         return None
-    from raylog.wire.errors import KafkaError
+    from raylog.wire.errors import EncodeError, KafkaError
 
+    if isinstance(error, EncodeError):  # longer than the protocol can say
+        return Failure(f"this cannot be asked of a broker: {error}", exit_code=EXIT_USAGE)
     if not isinstance(error, KafkaError):
         return None
     hint = _HINTS.get(error.code.name)

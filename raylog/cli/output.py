@@ -60,8 +60,11 @@ def print_done(message: str) -> None:
 
 
 def print_failure(failure: Failure) -> None:
-    """Say what failed and what to do."""
-    typer.secho(f"Error: {failure.message}", fg=typer.colors.RED, err=True)
+    """Say what failed and what to do. Texts from outside are escaped, and cut, line by line."""
+    from raylog.actors.plain_logs import plain
+
+    message = "\n".join(plain(line) for line in failure.message.splitlines())
+    typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
     if failure.hint:
         typer.echo(failure.hint, err=True)
 

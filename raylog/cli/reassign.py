@@ -166,7 +166,8 @@ def _plan(
     unknown = [broker for broker in wanted if broker not in racks]
     if unknown:
         raise CommandFailed(
-            f"brokers {unknown} are not there, {sorted(racks)} are",
+            f"expected live brokers ({', '.join(map(str, sorted(racks)))}), found "
+            f"{', '.join(map(str, unknown))}",
             "See them with: raylog brokers list",
         )
     chosen = {broker: racks[broker] for broker in wanted}

@@ -100,7 +100,10 @@ def _chosen(asked: list[int], known: list[int], *, every: bool) -> list[int]:
         raise typer.BadParameter("give the ids of brokers, or --all")
     unknown = sorted({*asked} - {*known})
     if unknown:
-        raise typer.BadParameter(f"brokers {unknown} were not started here, {known} were")
+        raise typer.BadParameter(
+            f"expected brokers that were started here ({', '.join(map(str, known))}), found "
+            f"{', '.join(map(str, unknown))}"
+        )
     return list(dict.fromkeys(asked)) or known
 
 

@@ -12,10 +12,15 @@ from enum import IntEnum
 
 from raylog.client.cluster import ClusterView, TopicPartition, TopicView
 from raylog.client.core import Core
-from raylog.client.errors import NotConnected
 from raylog.client.offsets import Answers, FoundOffset, ask_leaders, by_topic, list_offsets
 from raylog.wire.api import ApiKey
-from raylog.wire.errors import ErrorCode, KafkaError, LeaderNotAvailable, error_of
+from raylog.wire.errors import (
+    BrokerIdNotRegistered,
+    ErrorCode,
+    KafkaError,
+    LeaderNotAvailable,
+    error_of,
+)
 from raylog.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -382,11 +387,12 @@ class Admin:
         if not resource.name:
             return await self._core.any_node()
         await self._core.refresh([])
-        broker_id = int(resource.name) if resource.name.isdigit() else -1
-        if broker_id not in self._core.cluster.nodes:
-            known = ", ".join(str(node_id) for node_id in sorted(self._core.cluster.nodes))
-            raise NotConnected(f"expected one of the brokers {known}, found {resource.name!r}")
-        return broker_id
+        known = {str(node_id): node_id for node_id in sorted(self._core.cluster.nodes)}
+        if resource.name not in known:
+            raise BrokerIdNotRegistered(
+                f"expected one of the live brokers {', '.join(known)}, found {resource.name!r}"
+            )
+        return known[resource.name]
 
 
 _DESCRIBE_CLUSTER = ApiKey.DESCRIBE_CLUSTER

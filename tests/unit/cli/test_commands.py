@@ -8,7 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from raylog.cli.app import app
+from raylog.cli.failures import Failure, explain
+from raylog.cli.output import print_failure
 from raylog.testing import EmbeddedBroker
+from raylog.wire.errors import BrokerIdNotRegistered, EncodeError
 
 
 class Shell:
@@ -162,6 +165,27 @@ def test_usage_errors_name_what_was_expected(shell: Shell, topic: str) -> None:
     assert "KEY=VALUE" in failing(shell, "topics", "create", "x", "-c", "retention", code=2)
     assert "--partitions" in failing(shell, "topics", "alter", topic, code=2)
     assert "--set" in failing(shell, "configs", "alter", "topic", topic, code=2)
+
+
+def test_an_id_that_is_too_long_for_the_protocol_is_told(shell: Shell) -> None:
+    with pytest.raises(EncodeError) as refused:
+        shell.run("groups", "describe", "g" * 40_000)
+    failure = explain(refused.value)
+    assert failure is not None
+    assert "40000 bytes of text, at most 32767 are allowed" in failure.message
+
+
+@pytest.mark.parametrize("name", ["7", "x", "\N{SUPERSCRIPT TWO}", "9" * 5_000])
+def test_a_broker_that_there_is_not_is_told_with_those_there_are(shell: Shell, name: str) -> None:
+    with pytest.raises(BrokerIdNotRegistered, match="expected one of the live brokers 0, found '"):
+        shell.run("configs", "alter", "broker", name, "--set", "max.connections=5")
+
+
+def test_a_failure_is_told_without_raw_bytes(capsys: pytest.CaptureFixture[str]) -> None:
+    print_failure(Failure("group 'a\x1b[2Jb'\n  of two lines" + "x" * 9_000, "do this"))
+    said = capsys.readouterr().err
+    assert "group 'a\\x1b[2Jb'\n  of two lines" in said
+    assert said.endswith("characters)\ndo this\n")
 
 
 def test_version(shell: Shell) -> None:

@@ -30,6 +30,7 @@ from raylog.client import (
 from raylog.client.admin import HIGH_WATERMARK
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import (
+    BrokerIdNotRegistered,
     InvalidConfig,
     InvalidPartitions,
     OffsetOutOfRange,
@@ -110,7 +111,9 @@ def test_configs_are_set_and_unset(client: BlockingClient, topic: str) -> None:
         client.alter_configs(resource, {"retention.ms": "soon"})
     broker = client.describe_configs(Resource(ResourceType.BROKER, "2"), documentation=True)
     assert all(entry.documentation for entry in broker)
-    with pytest.raises(NotConnected, match="expected one of the brokers 1, 2, found '7'"):
+    with pytest.raises(
+        BrokerIdNotRegistered, match="expected one of the live brokers 1, 2, found '7'"
+    ):
         client.describe_configs(Resource(ResourceType.BROKER, "7"))
 
 
