@@ -112,7 +112,7 @@ def test_configs_are_set_and_unset(client: BlockingClient, topic: str) -> None:
     broker = client.describe_configs(Resource(ResourceType.BROKER, "2"), documentation=True)
     assert all(entry.documentation for entry in broker)
     with pytest.raises(
-        BrokerIdNotRegistered, match="expected one of the live brokers 1, 2, found '7'"
+        BrokerIdNotRegistered, match="the live brokers 1, 2, found '7'"
     ):
         client.describe_configs(Resource(ResourceType.BROKER, "7"))
 
