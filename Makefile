@@ -16,7 +16,7 @@ BOTH_CORES := -n 2 --dist loadfile
 NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale conformance \
         differential peers malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
@@ -76,6 +76,9 @@ sim-planted: $(STAMP) ## every planted mistake must be found; prints its seed an
 
 sim-campaign: $(STAMP) ## new seeds of KIND=plain for SECONDS=600; prints what was covered, sums up over runs in .cache
 	$(VENV)/bin/raylog sim --kind $(or $(KIND),plain) --campaign $(or $(SECONDS),600) $(if $(STATE),--state $(STATE))
+
+mutants: $(STAMP) ## COUNT=20 small mistakes drawn from SEED=1, and the test that finds each; LIST=1 lists them only; an hour or so
+	$(PY) -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),20) $(if $(LIST),--list)
 
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) $(BOTH_CORES) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)
