@@ -40,12 +40,11 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    numbers = {"type": lambda text: [int(one) for one in text.split(",")]}
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=20)
     parser.add_argument("--list", action="store_true", help="print the mistakes, run nothing")
-    parser.add_argument("--only", help="numbers of the list to run, as 3,5", **numbers)
+    parser.add_argument("--only", type=int, nargs="+", help="numbers of the list to run")
     parser.add_argument(
         "--stages",
         nargs="+",

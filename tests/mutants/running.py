@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.drawing import ROOT, UNIT_TESTS, source_of
+from tests.mutants.drawing import ROOT, UNIT_TESTS
 from tests.mutants.operators import Mutant
 
 LEFT_OUT = shutil.ignore_patterns(
@@ -26,8 +26,12 @@ STAGES = {
 }
 """What is run in this order; `area` stands for the unit tests of the mistake's area."""
 TEST_TIMEOUT_S = 120
+NONE_FAILED = {0, 5}
+"""What pytest ends with if all tests passed, or there are none."""
 STAGE_TIMEOUT_S = 1_800
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+\.py\S*(?:\[.*?\])?)", re.MULTILINE)
+FAILED = re.compile(
+    r"^(?:FAILED|ERROR) (\S+?\.py(?:::[\w:]+)?(?:\[.*?\])?)(?: - .*)?$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -41,48 +45,50 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the tree in which mistakes are made, one at a time."""
+    """A copy of a tree in which mistakes are made, one at a time."""
 
     root: Path
+    origin: Path
 
     @staticmethod
-    def made_in(directory: Path) -> Copy:
+    def made_in(directory: Path, origin: Path = ROOT) -> Copy:
         """Copy the tree, links as links, so that `raylog/storage` is the copy's."""
-        shutil.copytree(ROOT, directory / "tree", symlinks=True, ignore=LEFT_OUT)
-        (directory / "tree" / ".venv").symlink_to(ROOT / ".venv")
-        return Copy(directory / "tree")
+        root = directory / "tree"
+        shutil.copytree(origin, root, symlinks=True, ignore=LEFT_OUT)
+        (root / ".venv").symlink_to(origin / ".venv")
+        return Copy(root, origin)
 
     def judge(self, area: str, mutant: Mutant, stages: Sequence[str]) -> Verdict:
         """Make a mistake, run the stages until a test fails, and take the mistake back.
 
-        A test that fails without the mistake as well has found nothing: the stage goes on without
-        it. A stage that takes too long counts as found, because nobody would overlook it.
+        A test counts if it fails again with the mistake and passes without. If not, the stage goes
+        on without that test.
         """
         began = time.monotonic()
         remarks: list[str] = []
         for stage in stages:
-            paths = UNIT_TESTS[area] if stage == "area" else STAGES[stage]
-            passed_before = UNIT_TESTS[area] if stage == "unit" and "area" in stages else ()
-            left_out = [f"--ignore={path}" for path in passed_before]
-            while True:
-                output = self._run_with(mutant, [*paths, *left_out])
-                if output is None:
-                    break
-                failing = FAILED.search(output)
-                test = failing[1] if failing else f"{stage}: {output.strip()[-200:]}"
-                if failing is None or self._run([test]) is None:
-                    return Verdict(test, "; ".join(remarks), time.monotonic() - began)
-                remarks.append(f"{test} fails without it, too")
-                left_out.append(f"--deselect={test}")
-        return Verdict(None, "; ".join(remarks), time.monotonic() - began)
+            asked = list(UNIT_TESTS[area] if stage == "area" else STAGES[stage])
+            if stage == "unit" and "area" in stages:
+                asked += [f"--ignore={path}" for path in UNIT_TESTS[area]]
+            while (output := self._run_with(mutant, asked)) is not None:
+                failed = FAILED.search(output)
+                if failed is None:
+                    tail = " ".join(output.split())[-200:]
+                    return Verdict(f"{stage}: {tail}", "; ".join(remarks), _since(began))
+                test = failed[1]
+                if self._run([test]) is None and self._run_with(mutant, [test]) is not None:
+                    return Verdict(test, "; ".join(remarks), _since(began))
+                remarks.append(f"{test} is not sure to tell the difference")
+                asked.append(f"--deselect={test}")
+        return Verdict(None, "; ".join(remarks), _since(began))
 
     def _run_with(self, mutant: Mutant, asked: Sequence[str]) -> str | None:
-        place = self.root / mutant.path
-        place.write_bytes(mutant.applied(source_of(mutant)))
+        source, place = self.origin / mutant.path, self.root / mutant.path
+        place.write_bytes(mutant.applied(source.read_bytes()))
         try:
             return self._run(asked)
         finally:
-            shutil.copy2(ROOT / mutant.path, place)  # with its time: compiled code is told by it
+            shutil.copy2(source, place)  # with its time, by which compiled code is told
 
     def _run(self, asked: Sequence[str]) -> str | None:
         """The output if a test failed, None if all passed."""
@@ -100,4 +106,8 @@ class Copy:
             )
         except subprocess.TimeoutExpired:
             return f"took more than {STAGE_TIMEOUT_S} s"
-        return ended.stdout if ended.returncode else None
+        return None if ended.returncode in NONE_FAILED else ended.stdout
+
+
+def _since(began: float) -> float:
+    return time.monotonic() - began
