@@ -46,6 +46,8 @@ _ASKED_OF_GROUPS = _Items("groups", ("topics", "partition_indexes"))
 _ASKED_OF_GROUP = _Items("topics", ("partition_indexes",))
 _SAME = ("group_id", "topic_id", "name")
 """What tells whether two items are parts of one that was cut."""
+_CUT = ("topics", "partitions")
+"""What an answer's items have that may have been cut; groups that are described are not."""
 
 
 def split(request: Any) -> list[Any]:
@@ -150,6 +152,6 @@ def _extend(whole: Any, other: Any) -> None:
 def _are_one(first: Any, second: Any) -> bool:
     """Whether two items with items of their own are parts of the same."""
     slots = getattr(type(first), "__slots__", ())
-    if not any(isinstance(getattr(first, name), list) for name in slots):
+    if not any(name in slots for name in _CUT):
         return False
     return all(getattr(first, name) == getattr(second, name) for name in _SAME if name in slots)
