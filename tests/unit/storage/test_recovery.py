@@ -312,6 +312,21 @@ def test_damaged_producer_snapshots_cost_a_scan_only(disk: FaultyDisk) -> None:
     assert log.producers.describe()[0].last_sequence == 9
 
 
+def test_producers_stay_known_whose_segments_go_after_a_recovery(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=400)
+    append(log, batch(producer_id=1, sequence=4))
+    for sequence in range(8):
+        append(log, batch(producer_id=2, sequence=sequence))
+    disk.kill()  # before any checkpoint: recovery alone can write down who had written
+    log = open_log(disk, segment_bytes=400)
+    log.delete_records_to(4)
+    assert len(log.retention(NOW_MS, 9)) == 2
+    checkpoint(log)
+    log.truncate_to(8, NOW_MS)
+    known = [(one.producer_id, one.last_sequence) for one in log.producers.describe()]
+    assert known == [(1, 4), (2, 6)]
+
+
 def test_transactions_survive_with_their_aborted_list(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=500)
     for sequence in range(6):
