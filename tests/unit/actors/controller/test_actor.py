@@ -12,6 +12,7 @@ from raylog.actors.controller import brokers, term
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import (
     HEARTBEAT,
+    AddVoter,
     AllocateProducerIds,
     AlterConfigs,
     AlterOp,
@@ -33,6 +34,7 @@ from raylog.actors.controller.api import (
     PartitionsOpened,
     ProducerIdBlock,
     RegisterBroker,
+    RemoveVoter,
     ReplicasLost,
     UpdateFeatures,
 )
@@ -197,6 +199,49 @@ def test_an_answer_waits_for_the_sync_and_what_gathers_meanwhile_is_one_append()
         assert sizes == [1, 3]
 
     scenario(story)
+
+
+@pytest.mark.parametrize("ack_when_committed", [True, False])
+def test_voters_that_come_and_go_are_told_of_when_that_is_committed(
+    ack_when_committed: bool,
+) -> None:
+    """An old version of AddRaftVoter is answered before, as by Apache Kafka."""
+
+    async def told() -> None:
+        world = World()
+        world.voters = VoterWorld(2, {CONTROLLER: ControllerActor})
+        world.voters.voters = ((0, "d0"),)
+        await world.start()
+        await world.voters.up(1)
+        await world.broker(1)
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            if len(world.term().machine.image.voters) != before:
+                await released.wait()
+
+        for host in world.voters.hosts.values():
+            host.gate = gate
+        before = 1
+        joining = AddVoter(1, "d1", TIMEOUT_MS, ack_when_committed=ack_when_committed)
+        adding = asyncio.ensure_future(world.call_once("add_voter", joining))
+        await asyncio.sleep(0.01)
+        assert len(world.term().machine.image.voters) == 2
+        assert adding.done() != ack_when_committed
+        released.set()
+        await adding
+        await world.term().until_committed(world.term().machine.image.offset)
+        released.clear()
+        before = 2
+        removing = asyncio.ensure_future(world.call_once("remove_voter", RemoveVoter(1, "d1")))
+        await asyncio.sleep(0.01)
+        assert len(world.term().machine.image.voters) == 1
+        assert not removing.done()
+        released.set()
+        await removing
+        assert world.voters.world.failures == []
+
+    asyncio.run(told())
 
 
 def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:

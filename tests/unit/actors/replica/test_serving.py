@@ -1,0 +1,93 @@
+"""How much a leader's process answers a follower's process at once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from raylog.actors.ports import PartitionKey
+from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
+from raylog.actors.runtime.links import InprocLink
+from tests.support.logs import batch
+from tests.support.replica_world import ReplicaWorld, run_world
+
+BATCH = len(batch())
+BATCHES = 3
+PARTITIONS = 4
+FOLLOWER = 9
+"""A broker whose process is played."""
+
+
+async def told(
+    world: ReplicaWorld,
+    link: InprocLink,
+    keys: list[PartitionKey],
+    *,
+    max_bytes: int,
+    partition_bytes: int,
+) -> list[int]:
+    """Bytes of each partition's records in one answer to a follower that has nothing of them."""
+    interests = [ReplicaInterest(*key, 0, 0, -1, 0, "played", partition_bytes) for key in keys]
+    epochs = [world.metadata[key].leader_epoch for key in keys]
+    changes = [
+        one._replace(leader_epoch=epoch) for one, epoch in zip(interests, epochs, strict=True)
+    ]
+    asked = asyncio.ensure_future(
+        link.ask(REPLICATE, ReplicateAsk(FOLLOWER, 0, 1, max_bytes, changes, []))
+    )
+    await world.pass_ms(1)
+    parts = [ReplicatedPart(*one) for one in await asked]
+    assert not any(part.error_code for part in parts)
+    return [part.length for part in parts if part.length]
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "partition_bytes", "lengths"),
+    [
+        (100 * BATCH, 100 * BATCH, [3, 3, 3, 3]),
+        (100 * BATCH, 2 * BATCH, [2, 2, 2, 2]),
+        (8 * BATCH, 100 * BATCH, [3, 3, 2]),
+        (7 * BATCH - 1, 100 * BATCH, [3, 3]),
+        (6 * BATCH, 100 * BATCH, [3, 3]),
+        (2 * BATCH, 100 * BATCH, [2]),
+        (BATCH - 1, 100 * BATCH, [1]),
+        (100 * BATCH, BATCH - 1, [1]),
+    ],
+)
+def test_an_answer_holds_no_more_than_the_follower_asked_for(
+    max_bytes: int, partition_bytes: int, lengths: list[int]
+) -> None:
+    """Kafka's rule: the first batch comes whatever its size, all others only if they fit."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        for index in range(PARTITIONS):
+            written = world.produce(1, *[batch() for _ in range(BATCHES)], partition=index)
+            await world.pass_ms(60)
+            await written
+        link = world.connect(world.nodes[1].address)
+        found = await told(
+            world, link, world.keys, max_bytes=max_bytes, partition_bytes=partition_bytes
+        )
+        assert found == [BATCH * count for count in lengths]
+
+    run_world(scenario, brokers=1, partitions=PARTITIONS)
+
+
+def test_partitions_for_which_there_was_no_room_come_first_in_the_next_answer() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        for index in range(PARTITIONS):
+            written = world.produce(1, batch(count=index + 1), partition=index)
+            await world.pass_ms(60)
+            await written
+        sizes = [len(batch(count=index + 1)) for index in range(PARTITIONS)]
+        link = world.connect(world.nodes[1].address)
+        room = sizes[0] + sizes[1]
+        assert (
+            await told(world, link, world.keys, max_bytes=room, partition_bytes=9999) == sizes[:2]
+        )
+        again = world.keys[:1]  # named again, behind those that still wait
+        found = await told(world, link, again, max_bytes=sizes[2] + sizes[3], partition_bytes=9999)
+        assert found == sizes[2:]
+
+    run_world(scenario, brokers=1, partitions=PARTITIONS)
