@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
+import os
 from pathlib import Path
 
 import pytest
 
-from raylog.actors.gateway.maps import SegmentMaps, read_cold
+from raylog.actors.gateway.maps import SegmentMap, SegmentMaps, read_cold
 
 PAGE = mmap.PAGESIZE
 
@@ -77,3 +79,28 @@ def test_what_is_not_in_memory_is_read_from_the_disk(tmp_path: Path) -> None:
     assert read_cold(str(tmp_path), "0.log", 2, 3) == b"234"
     with pytest.raises(FileNotFoundError):
         read_cold(str(tmp_path), "1.log", 2, 3)
+
+
+def test_what_the_kernel_does_not_know_of_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"0123456")
+    with pytest.raises(OSError, match="mincore"):
+        SegmentMap(str(path), 7).is_resident(0, 1 << 34)
+
+
+def test_no_descriptor_stays_open_longer_than_its_map(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.log" for number in range(20)]
+    for path in paths:
+        path.write_bytes(b"0123456")
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    maps = SegmentMaps()
+    for path in paths:
+        assert read(maps, path, 2, 3) == b"234"
+        assert read_cold(str(tmp_path), path.name, 2, 3) == b"234"
+        with pytest.raises(FileNotFoundError):
+            read(maps, path, 2, 30)
+    assert len(os.listdir("/proc/self/fd")) <= before + len(paths), "one for each map"
+    maps.forget([str(tmp_path)])
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
