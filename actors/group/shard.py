@@ -153,7 +153,7 @@ class Shard:
         if deleted:
             existing = ExistingTopics(step.image, self._deleted)
             for group_id, topics in tuple(self.offsets.groups.items()):
-                stored = {name: topics[name] for name in topics.keys() & deleted}
+                stored = {name: topics[name] for name in sorted(topics.keys() & deleted)}
                 of_group = self.offsets.pending.of(group_id).items()
                 pending = {place: found for place, found in of_group if place[0] in deleted}
                 if stored or pending:
