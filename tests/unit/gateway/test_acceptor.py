@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
@@ -103,6 +103,25 @@ def test_connections_come_no_faster_than_allowed(monkeypatch: pytest.MonkeyPatch
         assert all([await one.is_served() for one in clients])
 
     listening(scenario, monkeypatch, max_connection_creation_rate="2")
+
+
+def test_connections_that_break_while_they_are_accepted_take_nobodys_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def broken(_protocol: Any, accepted: socket.socket) -> None:
+        accepted.close()
+        raise ConnectionResetError
+
+    async def scenario(world: World, port: int) -> None:
+        with monkeypatch.context() as breaking:
+            breaking.setattr(asyncio.get_running_loop(), "connect_accepted_socket", broken)
+            for _ in range(2):
+                reset = await Client.connect(port)
+                await asyncio.wait({reset.answer}, timeout=10)
+                assert reset.answer.exception() is not None or not reset.answer.result()
+        assert await (await Client.connect(port)).is_served()
+
+    listening(scenario, monkeypatch, max_connections="2")
 
 
 def test_many_at_once_are_all_served(monkeypatch: pytest.MonkeyPatch) -> None:

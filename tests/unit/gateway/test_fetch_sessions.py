@@ -120,6 +120,24 @@ def test_a_session_ends_when_the_client_says_so(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_a_session_ends_when_its_client_begins_another_one(tmp_path: Path) -> None:
+    """Its slot is free at once: clients begin anew after every error of a session."""
+
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0, 20))
+        cluster.send(fetch((0, 9), session=(session, 0)))
+        assert cluster.even.take(FETCH_END).header[1] is True
+        cluster.even.take(FETCH).reply([part(0)])
+        assert cluster.answer().session_id not in (0, session)
+        assert len(world.gateway.fetch_sessions) == 1
+        cluster.send(fetch(session=(session, 1)))
+        assert cluster.answer().error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    run(scenario, max_incremental_fetch_session_cache_slots="1")
+
+
 def test_a_newcomer_is_served_without_a_session_while_all_slots_are_in_use(
     tmp_path: Path,
 ) -> None:

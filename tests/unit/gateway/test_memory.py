@@ -143,6 +143,25 @@ def test_long_polls_stop_nobody() -> None:
     limited(scenario)
 
 
+def test_one_that_goes_before_it_has_finished_lets_the_next_finish() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        whole = frame(produce((0, batch(80_000)), timeout_ms=60_000), 9)
+        clients = [world.client() for _ in range(4)]
+        for one in clients:
+            one.send_bytes(whole[:50_000])
+        for one in clients:
+            one.send_bytes(whole[50_000:50_001])
+        for left in (3, 2):
+            (finishing,) = (one for one in clients if one.transport.reading)
+            finishing.connection.connection_lost(None)
+            clients.remove(finishing)
+            assert held(world) == left * 50_001
+            assert [one.transport.reading for one in clients].count(True) == 1, "no more than one"
+
+    limited(scenario)
+
+
 def test_a_promise_counts_for_nothing() -> None:
     async def scenario(world: World) -> None:
         for _ in range(100):

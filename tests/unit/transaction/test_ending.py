@@ -203,6 +203,26 @@ def test_after_the_last_epoch_a_producer_goes_on_with_another_id(reload: bool) -
     assert world.ask(end(PID, LAST_EPOCH), SECOND).error_code == UNMAPPED
 
 
+@pytest.mark.parametrize("reload", [True, False])
+@pytest.mark.parametrize("version", [FIRST, SECOND])
+def test_a_producer_goes_on_with_its_other_id_as_with_any(reload: bool, version: int) -> None:
+    world = exhausted(State.ONGOING)
+    assert world.ask(end(PID, LAST_EPOCH), SECOND).producer_id == NEXT_PID
+    world.write_markers()
+    if reload:
+        world.crash()
+    epoch = 0
+    for _ in range(2):
+        assert world.ask(add(NEXT_PID, epoch, 0)) == [0]
+        assert world.ask(add(NEXT_PID, epoch, 1)) == [0], "it is open, not prepared"
+        assert world.found.after == world.found.holder == (NEXT_PID, epoch)
+        assert not world.ask(end(NEXT_PID, epoch), version).error_code
+        epoch += version == SECOND
+        (markers,) = world.write_markers()
+        assert (markers.producer_id, markers.producer_epoch) == (NEXT_PID, epoch)
+    assert world.state() is State.COMPLETE_COMMIT
+
+
 def test_a_rotated_id_fences_the_old_one_once_it_begins_anew() -> None:
     world = exhausted(State.EMPTY)
     answer = world.ask(init(), INIT_VERSION)

@@ -334,6 +334,21 @@ def test_an_answer_that_newer_metadata_overtook_changes_nothing() -> None:
     assert fetch(machine, LEFT, 6) == [], "who is to join still counts"
 
 
+def test_metadata_that_says_what_an_answer_has_said_leaves_the_next_proposal_alone() -> None:
+    """The controller may have taken that already: who is to join counts until the answer."""
+    machine = leading(5, isr=(ME,))
+    left = Proposal(3, 7, WITHOUT_RIGHT)
+    assert fetch(machine, LEFT, 5) == [Propose(left)]
+    machine.handle(IsrAltered(left, 3, 8, (ME, LEFT)))
+    both = Proposal(3, 8, (*WITHOUT_RIGHT, (RIGHT, "a")))
+    assert fetch(machine, RIGHT, 5) == [Propose(both)]
+    machine.handle(LeadershipChanged(leadership(ME, 3, 8, isr=(ME, LEFT)), 5, 0))
+    assert machine.handle(TimePassed(0)) == [], "it is still under way"
+    machine.handle(Appended(6, 0))
+    assert fetch(machine, LEFT, 6) == []
+    assert fetch(machine, RIGHT, 6) == [ReleaseUpTo(6)]
+
+
 def test_an_answer_to_an_older_leadership_changes_nothing() -> None:
     machine, asked = joining()
     machine.handle(LeadershipChanged(leadership(ME, 4, 8, isr=(ME, LEFT)), 5, 0))
