@@ -12,13 +12,17 @@ from raylog.actors.runtime.base import Runtime, Timer
 Name = tuple[str, TimerKey]
 """(group id, key)."""
 _NEVER = float("inf")
+_STALE = 64
+"""Places in the heap that nobody needs, beside as many as there are timers."""
 
 
 class Timers:
     """The timers of one shard. `fire(group id, key)` is called when one is due.
 
     A timer that is put off only changes its time; its place in the heap is looked at when the
-    earlier time comes. So a heartbeat costs no place of its own.
+    earlier time comes. So a heartbeat costs no place of its own. Places of timers that were
+    cancelled, or set to an earlier time, go when they are more than the others: their time may be
+    weeks away.
     """
 
     def __init__(self, runtime: Runtime, fire: Callable[[str, TimerKey], None]) -> None:
@@ -49,7 +53,8 @@ class Timers:
 
     def cancel(self, name: Name) -> None:
         """No longer; harmless when there is none."""
-        self._due.pop(name, None)
+        if self._due.pop(name, None) is not None:
+            self._drop_stale()
 
     def apply(self, changes: Sequence[TimerChange]) -> None:
         """Do what a step wants done, in its order."""
@@ -74,6 +79,13 @@ class Timers:
     def _push(self, name: Name, at_ms: float) -> None:
         self._queued[name] = at_ms
         heapq.heappush(self._heap, (at_ms, next(self._numbers), name))
+        self._drop_stale()
+
+    def _drop_stale(self) -> None:
+        if len(self._heap) > 2 * len(self._due) + _STALE:
+            self._queued = self._due.copy()
+            self._heap = [(at_ms, next(self._numbers), name) for name, at_ms in self._due.items()]
+            heapq.heapify(self._heap)
 
     def _arm(self) -> None:
         """Have the runtime call when the first place in the heap comes."""

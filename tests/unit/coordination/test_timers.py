@@ -1,6 +1,7 @@
 """Many timers behind one of the runtime's."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -136,5 +137,24 @@ def test_one_is_ensured_unless_it_is_there() -> None:
         timers.ensure(A, now + 60)
         await runtime.advance(10)
         assert fired == ["a", "b", "a"]
+
+    run(scenario)
+
+
+def test_nothing_stays_of_timers_that_were_cancelled_or_brought_forward() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        now, weeks_ms = runtime.monotonic_ms(), 2.0**31
+        timers.set(B, now + 50)
+        for number in range(1_000):
+            name = (f"x{number}" * 100, ("sync",))
+            timers.set(name, now + weeks_ms)
+            timers.cancel(name)
+            timers.set(A, now + weeks_ms - number)
+        kept = gc.get_referents(timers._heap, timers._queued)
+        assert len(kept) < 400
+        timers.set(A, now + 20)
+        await runtime.advance(100)
+        assert fired == ["a", "b"]
+        assert runtime.pending_timers() <= 1
 
     run(scenario)
