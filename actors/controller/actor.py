@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from itertools import chain
 from typing import TypeVar
 
-from raylog.actors.collecting import stay
+from raylog.actors.collecting import stay, without_collector
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import (
     HEARTBEAT,
@@ -308,12 +308,17 @@ class ControllerActor:
         self, term: Term, decide: Callable[[ControllerMachine], Decision[R]]
     ) -> Decision[R]:
         """Append what is decided, with others heard between the steps if there are several."""
-        decision = decide(term.machine)
-        self._append(term, decision.records)
+        decision = self._step(term, decide)
         while decision.more:
             await self._runtime.sleep(0)
             if self._serving() is not term:
                 raise NotController("the controller's term is over")
+            decision = self._step(term, decide)
+        return decision
+
+    def _step(self, term: Term, decide: Callable[[ControllerMachine], Decision[R]]) -> Decision[R]:
+        """Decide and append. What that makes stays, up to 10,000 partitions at once."""
+        with without_collector():
             decision = decide(term.machine)
             self._append(term, decision.records)
         return decision

@@ -24,6 +24,20 @@ class Ring:
     fenced: tuple[BrokerRegistration, ...]
     start: int
 
+    def assignments(self, partitions: range, count: int) -> list[tuple[int, ...]]:
+        """The brokers of each of these partitions. They come again after a round of the ring."""
+        fenced = len(self.fenced) if count > len(self.live) else 1
+        known: dict[tuple[int, int], tuple[int, ...]] = {}
+        found = []
+        for partition in partitions:
+            place = self.start + partition
+            turn = place % len(self.live), place % fenced
+            replicas = known.get(turn)
+            if replicas is None:
+                replicas = known[turn] = self.replicas(partition, count)
+            found.append(replicas)
+        return found
+
     def replicas(self, partition: int, count: int) -> tuple[int, ...]:
         """The brokers of one partition, the preferred leader first."""
         return (

@@ -206,7 +206,7 @@ class TopicControl:
         _check_room(count, PARTITIONS_PER_REQUEST_MAX)
         ring = ring_of(list(self._image.brokers.values()), factor, self._rng)
         _check_room(count, room)
-        return [ring.replicas(index, factor) for index in range(count)]
+        return ring.assignments(range(count), factor)
 
     def _assigned(self, asked: NewTopic) -> list[tuple[int, ...]]:
         if asked.replication_factor != -1:
@@ -246,8 +246,11 @@ class TopicControl:
     def _partitions(
         self, topic_id: TopicId, first: int, assignments: Sequence[tuple[int, ...]]
     ) -> Iterable[Record]:
+        live: dict[tuple[int, ...], tuple[int, ...]] = {}
         for index, replicas in enumerate(assignments, first):
-            isr = self._live(replicas)
+            isr = live.get(replicas)
+            if isr is None:
+                isr = live[replicas] = self._live(replicas)
             yield PartitionCreated(topic_id, index, replicas, isr, isr[0])
 
     def _live(self, replicas: tuple[int, ...]) -> tuple[int, ...]:
@@ -292,7 +295,7 @@ class TopicControl:
         factor = len(topic.partitions[0].replicas)
         if asked.assignments is None:
             ring = ring_of(list(self._image.brokers.values()), factor, self._rng)
-            assignments = [ring.replicas(index, factor) for index in range(now, asked.count)]
+            assignments = ring.assignments(range(now, asked.count), factor)
         else:
             assignments = asked.assignments
             if len(assignments) != more:

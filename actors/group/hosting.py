@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from raylog.actors.group.api import failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings
-from raylog.actors.group.shard import Shard
+from raylog.actors.group.shard import Place, Shard
 from raylog.actors.group.transactions import batch_of, names_existing, producer_of
 from raylog.actors.group.verifying import TransactionsPort, Verifying
 from raylog.actors.metadata.image import MetadataImage
@@ -42,9 +43,18 @@ from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 log = logging.getLogger(__name__)
 SWEEP_GROUPS = 500
 """Groups looked at in one go for offsets that are to go."""
+FORGOTTEN_AT_ONCE = 1_000
+"""Offsets of topics that are gone."""
 Look = Callable[[Shard, Step, list[str]], None]
 Marked = Callable[[ErrorCode], None]
 """Told what became of a marker."""
+
+
+@dataclass(slots=True)
+class _Count:
+    """Appends that are waited for."""
+
+    left: int
 
 
 class ShardHost(Host[Shard, Step]):
@@ -156,11 +166,36 @@ class ShardHost(Host[Shard, Step]):
         """Topics were deleted, created, or have more partitions."""
         seen = dict.fromkeys(deleted, self._runtime.now_ms())
         self._deleted |= seen
-        if self._state == "active":
-            self._insist(
-                lambda step: self._shard.topics_changed(step, deleted, changed),
-                partial(self._have_forgotten, seen),
-            )
+        if self._state != "active":
+            return
+        places = self._shard.places_in(deleted)
+        forgotten = partial(self._have_forgotten, seen)
+        if len(places) > FORGOTTEN_AT_ONCE:
+            self._forget(self._shard, places, forgotten, _Count(1))
+            self._insist(lambda step: self._shard.topics_changed(step, (), deleted | changed))
+        else:
+            self._insist(lambda step: self._shard.topics_changed(step, deleted, changed), forgotten)
+
+    def _forget(
+        self, shard: Shard, places: list[Place], forgotten: Callable[[], None], waiting: _Count
+    ) -> None:
+        """Forget the offsets of topics that are gone, some in each turn of the event loop.
+
+        A shard that is loaded meanwhile forgets them itself.
+        """
+        if self._state != "active" or shard is not self._shard:
+            return
+        now, later = places[:FORGOTTEN_AT_ONCE], places[FORGOTTEN_AT_ONCE:]
+        waiting.left += bool(later)
+
+        def done() -> None:
+            waiting.left -= 1
+            if not waiting.left:
+                forgotten()
+
+        self._insist(lambda step: shard.forget_gone(step, now), done)
+        if later:
+            self._runtime.call_later(0, lambda: self._forget(shard, later, forgotten, waiting))
 
     def _have_forgotten(self, deleted: dict[str, int]) -> None:
         """The log has what follows from these deletions."""

@@ -84,6 +84,8 @@ EPOCHS_IN_COMMITS_SINCE = 9
 """The version of OffsetCommit that carries member epochs (KIP-848)."""
 EPOCH_AT_EVERY_END_SINCE = 2
 """The transaction version that raises a producer's epoch at the end of each transaction."""
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
 JOIN_EPOCH = 0
 """The member epoch with which a member joins a KIP-848 group."""
 
@@ -150,18 +152,32 @@ class Shard:
         Offsets of deleted topics go with them, though others may have their names by now; KIP-848
         groups assign what there is.
         """
-        if deleted:
-            existing = ExistingTopics(step.image, self._deleted)
-            for group_id, topics in tuple(self.offsets.groups.items()):
-                stored = {name: topics[name] for name in sorted(topics.keys() & deleted)}
-                of_group = self.offsets.pending.of(group_id).items()
-                pending = {place: found for place, found in of_group if place[0] in deleted}
-                if stored or pending:
-                    offsets.forget(step, group_id, list(existing.lack(stored, pending)))
+        self.forget_gone(step, self.places_in(deleted))
         names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 group.metadata_changed(step, names)
+
+    def places_in(self, topics: Collection[str]) -> list[Place]:
+        """Of all groups, the partitions of these topics of which offsets are stored or pending."""
+        found: dict[Place, None] = {}
+        for group_id, of_group in self.offsets.groups.items() if topics else ():
+            for name in sorted(of_group.keys() & topics):
+                found.update(dict.fromkeys((group_id, name, at) for at in of_group[name]))
+            for name, at in self.offsets.pending.of(group_id):
+                if name in topics:
+                    found[group_id, name, at] = None
+        return list(found)
+
+    def forget_gone(self, step: Step, places: Iterable[Place]) -> None:
+        """Forget those of these offsets that are of topics that are gone."""
+        existing = ExistingTopics(step.image, self._deleted)
+        for group_id, topic, at in places:
+            found = self.offsets.get(group_id, topic, at)
+            pending = self.offsets.pending.of(group_id).get((topic, at))
+            stored = {} if found is None else {topic: {at: found}}
+            lacking = existing.lack(stored, {} if pending is None else {(topic, at): pending})
+            offsets.forget(step, group_id, list(lacking))
 
     def assignment_is_ready(self, step: Step, group_id: str) -> None:
         """What an assignor worked out elsewhere is there."""

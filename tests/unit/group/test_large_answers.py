@@ -11,8 +11,11 @@ import pytest
 from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.actor import TOLD
 from raylog.actors.group.gathering import KINDS
+from raylog.actors.group.hosting import FORGOTTEN_AT_ONCE
 from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.shard import Shard
+from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
+from raylog.wire.errors import NotEnoughReplicas
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
@@ -23,6 +26,7 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.support.shards import id_of
 from tests.unit.group.test_offsets import committing
 from tests.unit.group.test_shard import joining
 
@@ -146,6 +150,67 @@ def test_long_ids_take_more_turns(
         answer, parts = await Turns(world, monkeypatch).ask(*asking)
         assert (sum(parts), len(parts)) == (100, turns)
         assert [one.group_id for one in answer.groups] == names
+
+    run(scenario, tmp_path)
+
+
+def test_offsets_of_a_large_topic_that_is_deleted_are_forgotten_in_turns(tmp_path: Path) -> None:
+    """They are all forgotten, and that they are is noted once the log has all tombstones."""
+    count = 2 * FORGOTTEN_AT_ONCE + 100
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.apply(
+            TopicCreated(id_of("large"), "large"),
+            *(PartitionCreated(id_of("large"), at, (1,), (1,), 1) for at in range(count)),
+        )
+        await world.ask(committing(dict.fromkeys(range(count), 5), "large"), 9)
+        await world.runtime.advance(1)
+        await world.ask(committing({0: 1}), 9)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        world.link.holding = True
+        world.log.batches.clear()
+        await world.actor.apply_metadata(
+            world.actor._image.offset,
+            world.actor._image.offset + 1,
+            [TopicDeleted(id_of("large"))],
+        )
+        left = len(host.shard.offsets.of("g")["large"])
+        assert left == count - FORGOTTEN_AT_ONCE, "others have their turn"
+        await world.runtime.advance(1)
+        assert set(host.shard.offsets.of("g")) == {"t"}
+        assert set(host._deleted) == {"large"}, "the log does not have that yet"
+        world.link.release()
+        await world.runtime.advance(1)
+        assert host._deleted == {}
+        assert sum(world.log.batches) == count
+        world.restart()
+        await world.begin()
+        answer = await world.ask(_all_offsets("g"), 8)
+        assert [topic.name for topic in answer.groups[0].topics] == ["t"]
+
+    run(scenario, tmp_path)
+
+
+def test_a_log_that_refuses_them_is_told_again(tmp_path: Path) -> None:
+    count = 2 * FORGOTTEN_AT_ONCE + 100
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.apply(
+            TopicCreated(id_of("large"), "large"),
+            *(PartitionCreated(id_of("large"), at, (1,), (1,), 1) for at in range(count)),
+        )
+        await world.ask(committing(dict.fromkeys(range(count), 5), "large"), 9)
+        await world.runtime.advance(1)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        world.log.refusals = [NotEnoughReplicas("too few")] * 2
+        await world.apply(TopicDeleted(id_of("large")))
+        await world.runtime.advance(60_000)
+        assert host.shard.offsets.of("g") == {}
+        assert host._deleted == {}
 
     run(scenario, tmp_path)
 

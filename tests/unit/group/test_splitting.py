@@ -52,8 +52,9 @@ TOPICS = [[3, 4], [PART - 3, 2], [PART - 1, 1], [PART, 1, 5], [3 * PART, 1], [1]
 def joined(answers: Sequence[Any]) -> Any:
     """The answer that is made of the parts' answers, the last of which comes first."""
     found: list[Any] = []
-    joining = Joined(len(answers), found.append)
-    takers = [joining.part(place) for place in range(len(answers))]
+    joining = Joined(found.append)
+    takers = [joining.part() for _ in answers]
+    joining.all_asked()
     for taken, answer in reversed(list(zip(takers, answers, strict=True))):
         assert not found
         taken(answer)
@@ -168,19 +169,23 @@ def test_groups_are_split_down_to_partitions(groups: list[list[int] | None]) -> 
     assert joined([fetched(part) for part in parts]) == fetched(request)
 
 
-def test_groups_that_are_described_twice_are_answered_twice() -> None:
-    def described(request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse(
+def test_groups_that_are_described_twice_are_described_once() -> None:
+    names = [f"g{number % (PART + 1)}" for number in range(3 * PART)]
+    parts = split(DescribeGroupsRequest(groups=names))
+    assert [part.groups for part in parts] == [names[:PART], names[PART : PART + 1]]
+    answers = [
+        DescribeGroupsResponse(
             groups=[
                 DescribedGroup(group_id=name, members=[DescribedGroupMember(member_id="m")])
-                for name in request.groups
+                for name in part.groups
             ]
         )
-
-    request = DescribeGroupsRequest(groups=["same"] * (2 * PART + 1))
-    parts = split(request)
-    assert [len(part.groups) for part in parts] == [PART, PART, 1]
-    assert joined([described(part) for part in parts]) == described(request)
+        for part in parts
+    ]
+    whole = joined(answers)
+    assert [(one.group_id, len(one.members)) for one in whole.groups] == [
+        (name, 1) for name in names[: PART + 1]
+    ]
 
 
 def test_members_that_leave_are_answered_in_order_with_the_error_of_any_part() -> None:
@@ -218,7 +223,7 @@ def test_groups_that_are_deleted_twice_are_deleted_once() -> None:
         OffsetCommitRequest(group_id="g", topics=[]),
         OffsetFetchRequest(group_id="g", topics=None),
         DeleteGroupsRequest(groups_names=[]),
-        DescribeGroupsRequest(groups=["a"] * PART),
+        DescribeGroupsRequest(groups=[f"g{number}" for number in range(PART)]),
         ConsumerGroupDescribeRequest(group_ids=["a", "b"]),
         commit([3, 4]),
     ],

@@ -1,9 +1,11 @@
 """Where replicas go."""
 
 import random
+from typing import Any
 
 import pytest
 
+from raylog.actors.controller import placement
 from raylog.actors.controller.placement import ring_of
 from raylog.actors.metadata.image import BrokerRegistration
 from raylog.wire.errors import InvalidReplicationFactor
@@ -36,6 +38,27 @@ def test_replicas_stand_in_different_racks_as_far_as_there_are_racks(seed: int) 
         assert len(set(replicas)) == 4
         assert {racks[one] for one in replicas[:3]} == {"a", "b", "c"}
     assert sorted(leaders) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_many_partitions_are_placed_as_each_alone_but_a_round_of_the_ring_once(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 100 brokers 10,000 partitions would otherwise take a million steps."""
+    brokers = [broker(one, f"r{one % 3}", fenced=one > 4) for one in range(7)]
+    ring = ring_of(brokers, count, random.Random(3))
+    expected = [ring.replicas(partition, count) for partition in range(7, 1_000)]
+    placed = 0
+    taken = placement._taken
+
+    def counting(*args: Any) -> tuple[int, ...]:
+        nonlocal placed
+        placed += 1
+        return taken(*args)
+
+    monkeypatch.setattr(placement, "_taken", counting)
+    assert ring.assignments(range(7, 1_000), count) == expected
+    assert placed <= 2 * 5 * 2
 
 
 def test_fenced_brokers_come_last_and_leaving_ones_not_at_all() -> None:

@@ -146,13 +146,13 @@ def test_no_partition_is_placed_beyond_what_a_request_may_make(
 ) -> None:
     world = Controlled()
     placed: list[int] = []
-    replicas = Ring.replicas
+    assignments = Ring.assignments
 
-    def counted(ring: Ring, index: int, factor: int) -> tuple[int, ...]:
-        placed.append(index)
-        return replicas(ring, index, factor)
+    def counted(ring: Ring, partitions: range, factor: int) -> list[tuple[int, ...]]:
+        placed.extend(partitions)
+        return assignments(ring, partitions, factor)
 
-    monkeypatch.setattr(Ring, "replicas", counted)
+    monkeypatch.setattr(Ring, "assignments", counted)
     create(world, *(NewTopic(f"t{at}", PARTITIONS_PER_REQUEST_MAX, 1) for at in range(50)))
     assert len(placed) == PARTITIONS_PER_REQUEST_MAX
 
