@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,8 +26,7 @@ class Kind(NamedTuple):
     """How one API names its groups."""
 
     items: Callable[[Any], list[Any]]
-    """What the request asks, one item a group. What is asked twice is in it once: a request of a
-    few bytes could ask for gigabytes."""
+    """What the request asks, one item a group."""
     group_of: Callable[[Any], str]
     """An item's group id."""
     weight: Callable[[Shard, Any], int]
@@ -44,22 +43,22 @@ def _itself(item: Any) -> str:
     return str(item)
 
 
-def _once(items: Iterable[str]) -> list[Any]:
-    return list(dict.fromkeys(items))
+def once(items: Iterable[Any]) -> list[Any]:
+    """The items of a request with a large answer, each once: few bytes could ask for gigabytes.
+
+    Partitions that are named stay as often as they are named, for the request has as many of them.
+    """
+    found: dict[Hashable, Any] = {}
+    for item in items:
+        found.setdefault(_what(item), item)
+    return list(found.values())
 
 
-def _fetched_once(request: OffsetFetchRequest) -> list[Any]:
-    """Partitions that are named may be named again: the request has as many of them."""
-    seen: set[tuple[str, str | None, int]] = set()
-    found: list[OffsetFetchRequestGroup] = []
-    for group in request.groups:
-        who = group.group_id, group.member_id, group.member_epoch
-        if group.topics is None:
-            if who in seen:
-                continue
-            seen.add(who)
-        found.append(group)
-    return found
+def _what(item: Any) -> Hashable:
+    if not isinstance(item, OffsetFetchRequestGroup):
+        return str(item)
+    named = None if item.topics is None else id(item)
+    return item.group_id, item.member_id, item.member_epoch, named
 
 
 def _described(shard: Shard, group_id: str) -> int:
@@ -77,7 +76,7 @@ def _fetched(shard: Shard, item: OffsetFetchRequestGroup) -> int:
 
 KINDS: dict[type, Kind] = {
     DescribeGroupsRequest: Kind(
-        lambda request: _once(request.groups),
+        lambda request: request.groups,
         _itself,
         _described,
         lambda request, items: DescribeGroupsRequest(
@@ -87,7 +86,7 @@ KINDS: dict[type, Kind] = {
         lambda results: DescribeGroupsResponse(groups=results),
     ),
     ConsumerGroupDescribeRequest: Kind(
-        lambda request: _once(request.group_ids),
+        lambda request: request.group_ids,
         _itself,
         _described,
         lambda request, items: ConsumerGroupDescribeRequest(
@@ -97,7 +96,7 @@ KINDS: dict[type, Kind] = {
         lambda results: ConsumerGroupDescribeResponse(groups=results),
     ),
     DeleteGroupsRequest: Kind(
-        lambda request: _once(request.groups_names),
+        lambda request: list(dict.fromkeys(request.groups_names)),
         _itself,
         _stored,
         lambda _request, items: DeleteGroupsRequest(groups_names=items),
@@ -105,7 +104,7 @@ KINDS: dict[type, Kind] = {
         lambda results: DeleteGroupsResponse(results=results),
     ),
     OffsetFetchRequest: Kind(
-        _fetched_once,
+        lambda request: request.groups,
         lambda item: item.group_id,
         _fetched,
         lambda request, items: OffsetFetchRequest(

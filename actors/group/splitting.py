@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.placement import key_weight
-from raylog.actors.group.gathering import KINDS
+from raylog.actors.group.gathering import KINDS, once
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
@@ -62,7 +62,7 @@ def split(request: Any) -> list[Any]:
     if not asked:
         return [request]
     if type(request) in KINDS and items is not _ASKED_OF_GROUP:
-        asked = KINDS[type(request)].items(request)
+        asked = once(asked)
     return [replace(request, **{items.name: part}) for part in _parts(asked, items.inner)]
 
 
