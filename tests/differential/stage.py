@@ -20,6 +20,7 @@ from typing import Any
 
 from raylog.wire.api import ApiKey
 from raylog.wire.frame import decode_response, encode_request
+from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from raylog.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from raylog.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -201,6 +202,7 @@ class Stage:
             host, _, port = self._address.rpartition(":")
             actor = self._actors[name] = _Actor(socket.create_connection((host, int(port)), 10))
             actor.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _until_served(actor.connection)
         api_key = layout_of(type(request)).api_key
         assert api_key is not None
         self._names.learn_spoken(request)
@@ -270,6 +272,28 @@ class Stage:
         """Add to the transcript, in an order that does not depend on who was answered first."""
         plain = self._names.plain
         self.transcript.append({who: [plain(one) for one in said[who]] for who in sorted(said)})
+
+
+def _until_served(connection: socket.socket) -> None:
+    """Ask for something, so that the broker has accepted the connection.
+
+    A busy one may otherwise take what comes over an older connection first, though it was sent
+    later: nothing tells whoever sends a request that stays parked that the broker has it.
+    """
+    connection.settimeout(PATIENCE_S)
+    connection.sendall(
+        b"".join(encode_request(ApiKey.API_VERSIONS, 0, 0, "", ApiVersionsRequest()))
+    )
+    left = _LENGTH.size
+    received = b""
+    while left:
+        part = connection.recv(left)
+        assert part, "the broker closed the connection"
+        received += part
+        if len(received) == _LENGTH.size:
+            (left,) = _LENGTH.unpack(received)
+        else:
+            left -= len(part)
 
 
 def _count(said: Raw) -> int:
