@@ -131,7 +131,7 @@ def end_on_termination() -> None:
 def describe(names: tuple[str, str], pairs: int, seconds: float, circumstances: str) -> str:
     """What was run on what, for the head of the section."""
     return (
-        f"## {names[1]} beside {names[0]}\n\n{circumstances}.\n\n"
+        f"{names[1]} beside {names[0]}; {circumstances}.\n\n"
         f"{pairs} interleaved pairs of about {seconds:g} s a run, both brokers on this machine, "
         "one replica; each figure is the median, the ratio the median over the pairs. Java clients "
         "are Kafka's own producer-perf and end-to-end tools and a consumer with assigned "
