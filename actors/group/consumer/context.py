@@ -44,6 +44,12 @@ class GroupContext:
     """Monotonic time; None: not since this coordinator took over."""
     regexes_are_due: bool = False
     """A timer is set to resolve patterns."""
+    regexes_left: list[str] = field(default_factory=list)
+    """Those that are still to be looked at in this round, the next one at the end."""
+    regexes_begun: int = -1
+    """The offset of the metadata as the round began."""
+    regexes_offset: int = -1
+    """That of the last round, of which all are known."""
     rejoining: set[str] = field(default_factory=set)
     """Classic members that have been told to join again."""
     assignment_is_under_way: bool = False

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from raylog.actors.group.consumer import ConsumerGroup, topics
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.internal.consumer_groups import ConsumerGroupRegularExpressionKey
 from tests.support.consumer_groups import ConsumerWorld
@@ -58,6 +63,39 @@ def test_the_last_to_use_a_pattern_takes_it_along() -> None:
         False,
         True,
     ]
+
+
+def test_each_pattern_is_looked_at_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    most = 0
+    resolve, timer = topics.resolve_regex, ConsumerGroup.timer
+
+    def seen(pattern: str, *rest: Any) -> Any:
+        looks.append(pattern)
+        return resolve(pattern, *rest)
+
+    def turn(group: ConsumerGroup, *of: Any) -> None:
+        nonlocal most
+        before = len(looks)
+        timer(group, *of)
+        most = max(most, len(looks) - before)
+
+    monkeypatch.setattr(topics, "resolve_regex", seen)
+    monkeypatch.setattr(ConsumerGroup, "timer", turn)
+    world = ConsumerWorld(t1=1, t2=1, t3=1)
+    for number in range(20):
+        world.join(f"m{number}", subscribed_topic_regex=f"t{number}")
+    world.world.advance(0)
+    assert sorted(looks) == sorted(f"t{number}" for number in range(20))
+    world.join("late", subscribed_topic_regex="t3|t4")
+    world.world.advance(0)
+    assert looks[20:] == ["t3|t4"], "the others are known"
+    assert world.group.state.subscribed() == {"t1", "t2", "t3"}
+    world.create_topic("t4", 1)
+    world.world.advance(1_000)
+    assert len(looks) == 21 + 21
+    assert world.group.state.subscribed() == {"t1", "t2", "t3", "t4"}
+    assert most == 1
 
 
 def test_a_new_topic_that_matches_is_given_out() -> None:
