@@ -68,6 +68,7 @@ class Filter:
 
     request: ListTransactionsRequest
     states: frozenset[State]
+    producer_ids: frozenset[int]
     pattern: Pattern | None
 
     def passes(self, found: Transaction, now_ms: int) -> bool:
@@ -75,7 +76,7 @@ class Filter:
         request = self.request
         if request.state_filters and found.state not in self.states:
             return False
-        if request.producer_id_filters and found.producer_id not in request.producer_id_filters:
+        if self.producer_ids and found.producer_id not in self.producer_ids:
             return False
         if request.duration_filter >= 0 and now_ms - found.start_ms <= request.duration_filter:
             return False
@@ -91,7 +92,7 @@ def filter_of(request: ListTransactionsRequest) -> Filter:
         except BadPattern as wrong:
             raise InvalidRegularExpression(str(wrong)) from wrong
     states = frozenset(LABELS[name] for name in request.state_filters if name in LABELS)
-    return Filter(request, states, pattern)
+    return Filter(request, states, frozenset(request.producer_id_filters), pattern)
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:
