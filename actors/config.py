@@ -7,10 +7,11 @@ setting, then the default (KIP-226). Values are text, as on the wire; `BrokerSet
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import lru_cache
+from itertools import pairwise
 
 from raylog.actors.config_broker_keys import BROKER_KEYS as BROKER_KEYS
 from raylog.actors.config_broker_keys import GROUP_KEYS as GROUP_KEYS
@@ -103,16 +104,50 @@ def node_id_of(name: str) -> int | None:
     return node_id if node_id <= INT_MAX else None
 
 
+_NAME_CHARS_MAX = 100
+"""No key has as many."""
+_LIKENESS_MIN = 0.6
+_PAIR_BITS = 1024
+
+
 def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
     """The key of that name; InvalidConfig names the nearest if there is none."""
     key = keys.get(name)
     if key is None:
         if keys is TOPIC_KEYS and name.startswith(INTERCEPTOR_OPTION_PREFIX):
             return interceptor_option(name)
-        near = difflib.get_close_matches(name, keys, n=1, cutoff=0.6)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = _nearest(keys, name)
+        hint = f"; did you mean {near}?" if near else ""
         raise InvalidConfig(f"Unknown configuration key {name!r}{hint}")
     return key
+
+
+def _nearest(keys: Mapping[str, ConfigKey], name: str) -> str | None:
+    """The key that has most pairs of letters in common with a name; None if that is not much.
+
+    A client may ask for thousands of unknown names, so each must not take long.
+    """
+    if not 1 < len(name) <= _NAME_CHARS_MAX:
+        return None
+    pairs = _pairs(name)
+
+    def likeness(key: str) -> float:
+        own = _pairs_of_key(key)
+        return 2 * (pairs & own).bit_count() / (pairs.bit_count() + own.bit_count())
+
+    best = max(keys, key=likeness)
+    return best if likeness(best) >= _LIKENESS_MIN else None
+
+
+def _pairs(name: str) -> int:
+    """A bit for each pair of letters that are side by side; a few share one."""
+    bits = 0
+    for first, second in pairwise(name):
+        bits |= 1 << (31 * ord(first) + ord(second)) % _PAIR_BITS
+    return bits
+
+
+_pairs_of_key = lru_cache(None)(_pairs)
 
 
 def canonical_all(resource_type: ResourceType, configs: Configs) -> dict[str, str]:

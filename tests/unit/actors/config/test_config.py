@@ -1,5 +1,7 @@
 """Reading, resolving and describing settings."""
 
+import time
+
 import pytest
 
 from raylog.actors.config import (
@@ -93,6 +95,17 @@ def test_an_unknown_key_is_refused_and_the_nearest_named() -> None:
         find_key(TOPIC_KEYS, "retention.msec")
     with pytest.raises(InvalidConfig, match=r"Unknown configuration key 'zzz'$"):
         find_key(TOPIC_KEYS, "zzz")
+    with pytest.raises(InvalidConfig, match=r"did you mean log.message.timestamp.after.max.ms\?"):
+        find_key(BROKER_KEYS, "log.message.timestamps.after.max")
+
+
+@pytest.mark.parametrize("name", ["log.message.timestamp.difference.maxi.mz", "aeimnorst.lg" * 3])
+def test_unknown_keys_are_refused_soon(name: str) -> None:
+    begin_s = time.thread_time()
+    for _ in range(500):
+        with pytest.raises(InvalidConfig):
+            find_key(BROKER_KEYS, name)
+    assert time.thread_time() - begin_s < 0.5, "500 took 6 s of the controller's loop"
 
 
 def test_settings_are_checked_when_made() -> None:
