@@ -32,8 +32,9 @@ USUAL_BYTES_MAX = 256 * _KIB
 """No API has a lower limit."""
 _ONE_THING = RequestLimit(USUAL_BYTES_MAX, 500)
 """One group, transaction, broker, or the whole cluster: a few texts of at most 32 KiB."""
-_MEMBER = RequestLimit(8 * _MIB, 5_000)
-"""Metadata of one member for each of its assignors: its topics and partitions, as bytes."""
+_MEMBER = RequestLimit(8 * _MIB, 500)
+"""Metadata of one member for each of its assignors: its topics and partitions, as bytes. Clients
+have two or three assignors, and each generation looks at those of all members."""
 _SEVERAL = RequestLimit(4 * _MIB, 20_000)
 """Members, groups, or transactions: a list of texts."""
 _PARTITIONS = RequestLimit(8 * _MIB, 40_000)

@@ -1,7 +1,10 @@
 """Records of internal topics and blobs of the consumer protocol."""
 
+import time
+
 import pytest
 
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import DecodeError, EncodeError
 from raylog.wire.internal.blobs import (
     OFFSETS_TOPIC,
@@ -23,6 +26,7 @@ from raylog.wire.internal.consumer_protocol import (
 )
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.internal.transactions import TransactionLogKey, TransactionLogValue
+from raylog.wire.limits import limit_of
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=3)
 
@@ -125,6 +129,15 @@ class TestConsumerProtocol:
     def test_newer_version_is_read_as_ours(self) -> None:
         newer = b"\x00\x09" + encode_value(self.subscription, 3)[2:] + b"more"
         assert decode_blob(ConsumerProtocolSubscription, newer) == self.subscription
+
+    @pytest.mark.parametrize("topics", [[""] * 4_000_000, [f"{n:05}" for n in range(1_000_000)]])
+    def test_what_swells_is_not_decoded(self, topics: list[str]) -> None:
+        blob = encode_value(ConsumerProtocolSubscription(topics=topics), 3)
+        assert len(blob) < limit_of(ApiKey.JOIN_GROUP).bytes_max
+        begin_s = time.thread_time()
+        with pytest.raises(DecodeError):
+            decode_blob(ConsumerProtocolSubscription, blob)
+        assert time.thread_time() - begin_s < 0.05
 
     @pytest.mark.parametrize("blob", [b"", b"\x00", b"\xff\xff\x00", b"\x00\x00\x00\x00\x00\x01"])
     def test_malformed(self, blob: bytes) -> None:
