@@ -157,6 +157,24 @@ def _directories(data: Path) -> list[Path]:
     return [path for path in sorted(data.glob(f"{_PREFIX}*")) if path.is_dir()]
 
 
+def missing_voters(known: Mapping[int, Identity]) -> list[int]:
+    """Voters without which these brokers have no majority, whichever of them is right; else none.
+
+    What a directory says of the voters may be old: one that names enough of the others is believed.
+    """
+    missing: set[int] = set()
+    for identity in known.values():
+        absent = [
+            broker_id
+            for broker_id, directory_id in identity.voters
+            if broker_id not in known or known[broker_id].directory_id != directory_id
+        ]
+        if not absent or 2 * len(absent) < len(identity.voters):
+            return []
+        missing.update(absent)
+    return sorted(missing)
+
+
 def nameless(data: Path) -> list[Path]:
     """Brokers' directories in `data` that hold something, and do not say whose they are."""
     return [

@@ -222,7 +222,8 @@ class VoterQuorum:
     async def take_over(self) -> None:
         """Win an epoch and adopt the longest log; raises QuorumLost, MetadataLost.
 
-        A cluster is founded only where no broker's directory has ever known one.
+        A cluster is founded only where no broker's directory has ever known one. Metadata is lost
+        where no voter has any, and where those whose directories are new leave no majority.
         """
         states = await self._states()
         known = max(states, key=lambda state: state.recency, default=None)
@@ -234,6 +235,12 @@ class VoterQuorum:
             await self._require_new(one.broker_id for one in states)
         blank = [one.broker_id for one in present if one.is_blank and not founds]
         present = [one for one in present if one.broker_id not in blank]
+        if known.next_offset and 2 * len(blank) >= len(known.voters):
+            raise MetadataLost(
+                f"the metadata is lost. {WAYS_OUT}. Of the {len(known.voters)} voters of cluster "
+                f"{self._cluster_id} too few have any: the directory of broker "
+                f"{', '.join(map(str, sorted(blank)))} is new"
+            )
         self._require_majority(len(present), len(known.voters), blank=blank)
         # The latest log may be that of a voter which it says votes no more: only it may know so.
         asked_of = {one.key: one.broker_id for one in (*present, known)}
@@ -266,7 +273,7 @@ class VoterQuorum:
         if known:
             raise MetadataLost(
                 f"the metadata is lost. {WAYS_OUT}. "
-                f"No voter of cluster {self._cluster_id} has any, but others have data of it: "
+                f"No voter of cluster {self._cluster_id} has any, but brokers have data of it: "
                 f"{'; '.join(known)}"
             )
         silent = sorted({*asked} - {one.broker_id for one in histories})

@@ -38,6 +38,7 @@ from raylog.cli.start_checks import (
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.identity import Identity
     from raylog.actors.cluster import BrokerPlan, ClusterPlan
     from raylog.actors.runtime.ray_node import ActorEntry
 
@@ -75,15 +76,24 @@ class Wanted:
 
 def count_brokers(data: Path, asked: int | None) -> int:
     """How many brokers to start: as many as were asked for, and never fewer than have data."""
-    from raylog.actors.cluster import nameless
+    from raylog.actors.cluster import missing_voters, nameless
 
-    known = sorted(known_brokers(data))
+    identities = known_brokers(data)
+    known = sorted(identities)
     lost = nameless(data.absolute())
     if asked is None and lost:
         raise CommandFailed(
             f"{lost[0]} holds a broker's data, and its meta.json is missing: without it this would "
             "start the other brokers only",
             "Restore the file; with --brokers the broker says what it has to hold",
+        )
+    missing = missing_voters(identities)
+    if asked is None and missing:
+        raise CommandFailed(
+            f"{data} holds broker {', '.join(map(str, known))}, and the metadata is lost: the "
+            f"directories of the voters {', '.join(map(str, missing))} are missing",
+            "Restore them. If they are lost see docs/operations.md, Lost directories: "
+            f"raylog metadata rebuild --data {data}",
         )
     if asked is not None and asked < len(known):
         raise CommandFailed(
@@ -93,13 +103,13 @@ def count_brokers(data: Path, asked: int | None) -> int:
     return asked or len(known) or 1
 
 
-def known_brokers(data: Path) -> set[int]:
-    """Ids of the brokers that have data; CommandFailed if that cannot be told."""
+def known_brokers(data: Path) -> dict[int, Identity]:
+    """The brokers that have data; CommandFailed if that cannot be told."""
     from raylog.actors.cluster import identities
     from raylog.wire.errors import InconsistentClusterId, KafkaStorageError
 
     try:
-        return set(identities(data.absolute()))
+        return identities(data.absolute())
     except (InconsistentClusterId, KafkaStorageError) as unclear:
         raise CommandFailed(str(unclear)) from unclear
 

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from raylog.actors.cluster import BrokerPlan, ClusterPlan, start_cluster
+from raylog.actors.broker.identity import Identity
+from raylog.actors.cluster import BrokerPlan, ClusterPlan, missing_voters, start_cluster
 from raylog.actors.names import broker_name
 from raylog.actors.runtime.base import ActorSpec, Runtime
 from raylog.wire.errors import BrokerNotAvailable, InconsistentClusterId, KafkaError
@@ -94,3 +95,35 @@ def test_who_is_told_nothing_asks_once() -> None:
     brokers = Brokers()
     start(brokers)
     assert brokers.asked == [(broker_name("c", n), 12_000) for n in range(3)]
+
+
+def known(*brokers: tuple[int, str]) -> dict[int, Identity]:
+    """Directories of brokers 0, 1, ..., each with the voters that it knows, as "0a 1b"."""
+    return {
+        broker_id: Identity(
+            "c", broker_id, "abcd"[broker_id], tuple((int(one[0]), one[1]) for one in named.split())
+        )
+        for broker_id, named in brokers
+    }
+
+
+@pytest.mark.parametrize(
+    ("directories", "missing"),
+    [
+        ([], []),
+        ([(0, "0a")], []),
+        ([(0, "0x")], [0]),
+        ([(1, "0a")], [0]),
+        ([(0, "0a 1b"), (1, "0a 1b")], []),
+        ([(0, "0a 1b")], [1]),
+        ([(0, "0a 1b 2c"), (1, "0a 1b 2c")], []),
+        ([(0, "0a 1b 2c"), (3, "0a 1b 2c")], [1, 2]),
+        ([(0, "0a 1b 2c"), (1, "0a 1x 2c")], []),
+        ([(2, "0a 1b 2c"), (3, "3d")], []),
+        ([(2, "0a 1b 2c"), (3, "")], []),
+    ],
+)
+def test_voters_whose_directories_are_missing(
+    directories: list[tuple[int, str]], missing: list[int]
+) -> None:
+    assert missing_voters(known(*directories)) == missing

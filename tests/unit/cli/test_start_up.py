@@ -168,6 +168,19 @@ def test_a_copy_of_a_brokers_directory_is_not_taken_for_it(tmp_path: Path) -> No
     assert "broker-0.old holds broker 0, which is expected in broker-0. Rename it, or move" in said
 
 
+def test_a_majority_of_voters_whose_directories_are_gone_is_told_at_once(tmp_path: Path) -> None:
+    """It was waited for, for a minute, without advice."""
+    (tmp_path / "broker-2").mkdir()
+    voters = [[0, "d0"], [1, "d1"], [2, "d"]]
+    contents = json.dumps(json.loads(identity("a", 2)) | {"voters": voters})
+    (tmp_path / "broker-2" / "meta.json").write_text(contents)
+    result = run("up", "--data", ".", cwd=tmp_path)
+    assert result.returncode == 1
+    said = " ".join(result.stderr.split())
+    assert "the metadata is lost: the directories of the voters 0, 1 are missing" in said
+    assert "raylog metadata rebuild --data ." in said
+
+
 def test_a_directory_of_a_newer_build_is_told_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "broker-0").mkdir()
     newer = identity("a", 0).replace('"version": 1', '"version": 9')

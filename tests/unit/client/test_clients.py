@@ -111,9 +111,7 @@ def test_configs_are_set_and_unset(client: BlockingClient, topic: str) -> None:
         client.alter_configs(resource, {"retention.ms": "soon"})
     broker = client.describe_configs(Resource(ResourceType.BROKER, "2"), documentation=True)
     assert all(entry.documentation for entry in broker)
-    with pytest.raises(
-        BrokerIdNotRegistered, match="the live brokers 1, 2, found '7'"
-    ):
+    with pytest.raises(BrokerIdNotRegistered, match="the live brokers 1, 2, found '7'"):
         client.describe_configs(Resource(ResourceType.BROKER, "7"))
 
 
