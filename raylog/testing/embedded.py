@@ -46,7 +46,8 @@ class EmbeddedBroker:
     directory that goes away at the end; with it a later EmbeddedBroker finds what this one had.
     `racks` is where the brokers stand, in turn.
     `port` is the first broker's, the next ones follow; 0 takes free ports.
-    A setting `listeners` that other machines can reach needs `insecure=True`.
+    A setting `listeners` that other machines can reach needs `insecure=True`. It is started once:
+    for a second cluster, or the same data again, make another one.
 
         with EmbeddedBroker() as broker:
             Producer({"bootstrap.servers": broker.bootstrap})
@@ -63,6 +64,11 @@ class EmbeddedBroker:
         racks: Sequence[str] = (),
         insecure: bool = False,
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"expected 1 broker or more, found {brokers}")
+        for name, text in (settings or {}).items():
+            if not isinstance(text, str):
+                raise TypeError(f"setting {name}: expected a str as in Kafka, found {text!r}")
         self._brokers = brokers
         self._settings = {**TEST_SETTINGS, **(settings or {})}
         self._data = None if data is None else Path(data)
@@ -80,7 +86,9 @@ class EmbeddedBroker:
     @property
     def statuses(self) -> list[BrokerStatus]:
         """How the brokers stood when they were ready, by broker id."""
-        return self._started.result(timeout=0)
+        if not self._started.done():
+            raise RuntimeError("the embedded broker was not started: use `with`, or call start()")
+        return self._started.result()
 
     @property
     def bootstrap(self) -> str:
@@ -94,6 +102,10 @@ class EmbeddedBroker:
 
     def start(self) -> Self:
         """Start and wait until every broker serves; raises what kept one from it."""
+        if self._thread is not None:
+            raise RuntimeError("this embedded broker was started before: make another one")
+        if self._data is not None:
+            self._data.mkdir(parents=True, exist_ok=True)
         self._thread = threading.Thread(target=self._run, name="raylog-embedded", daemon=True)
         self._thread.start()
         try:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,6 +97,26 @@ def test_settings_are_those_of_a_broker() -> None:
         EmbeddedBroker(settings={"num.partition": "4"}),
     ):
         pass
+
+
+def test_mistakes_of_a_first_test_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected 1 broker or more, found 0"):
+        EmbeddedBroker(0)
+    numbers: Any = {"num.partitions": 3}
+    with pytest.raises(TypeError, match=r"setting num\.partitions: expected a str .* found 3"):
+        EmbeddedBroker(settings=numbers)
+    broker = EmbeddedBroker()
+    with pytest.raises(RuntimeError, match="was not started: use `with`"):
+        assert broker.bootstrap
+    with broker:
+        assert broker.bootstrap
+        with pytest.raises(RuntimeError, match="was started before"):
+            broker.start()
+    with pytest.raises(RuntimeError, match="was started before: make another one"):
+        broker.start()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError, match="file"):
+        EmbeddedBroker(data=tmp_path / "file").start()
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
