@@ -70,9 +70,11 @@ class RequestMemory:
         """Note that so many bytes are no longer held."""
         self.held -= count
         assert self.held >= 0
-        if self._waiting and self.held < self.bytes_max:
+        if self.held >= self.bytes_max:
+            return
+        self._finishing = None  # whoever it was, it may be silent when memory is full again
+        if self._waiting:
             waiting, self._waiting = self._waiting, {}
-            self._finishing = None
             for reader in waiting:
                 reader.read_on()
 

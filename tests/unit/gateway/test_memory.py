@@ -162,6 +162,28 @@ def test_one_that_goes_before_it_has_finished_lets_the_next_finish() -> None:
     limited(scenario)
 
 
+def test_one_that_has_finished_and_is_silent_keeps_nobody_from_finishing() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        whole = frame(produce((0, batch(80_000)), timeout_ms=60_000), 9)
+        writer, silent, *others = [world.client() for _ in range(4)]
+        writer.send(produce((0, batch(60_000)), timeout_ms=60_000), 9)
+        refused = frame(produce((9, batch(80_000)), timeout_ms=60_000), 9)
+        silent.send_bytes(refused[:50_000])
+        assert world.gateway.memory.is_full
+        silent._asked.append((ApiKey.PRODUCE, 9))
+        silent.send_bytes(refused[50_000:])
+        assert len(silent.received()) == 1, "answered at once: there is no such partition"
+        link.take().reply([(0, -1, 0)])
+        assert held(world) == 0
+        for one in (*others, *others):
+            one.send_bytes(whole[: 60_000 if not one.connection.has_part else 1])
+        assert world.gateway.memory.is_full
+        assert [one.transport.reading for one in others].count(True) == 1, "no more than one"
+
+    limited(scenario)
+
+
 def test_a_promise_counts_for_nothing() -> None:
     async def scenario(world: World) -> None:
         for _ in range(100):

@@ -349,6 +349,24 @@ def test_metadata_that_says_what_an_answer_has_said_leaves_the_next_proposal_alo
     assert fetch(machine, RIGHT, 6) == [ReleaseUpTo(6)]
 
 
+def test_a_replica_that_is_added_within_an_epoch_may_join() -> None:
+    machine = leading(5)
+    added = leadership(ME, 3, 8, replicas=(1, 2, 3, 4), isr=(1, 2, 3))
+    machine.handle(LeadershipChanged(added, 5, 0))
+    members = ((ME, "a"), (LEFT, "a"), (RIGHT, "a"), (4, "a"))
+    assert fetch(machine, 4, 5) == [Propose(Proposal(3, 8, members))]
+
+
+def test_who_has_been_in_sync_since_it_was_refused_is_believed_again() -> None:
+    machine, asked = joining()
+    machine.handle(IsrRefused(asked, 0))
+    assert machine.handle(TimePassed(QUIET_MS)) == [Propose(asked)]
+    machine.handle(IsrAltered(asked, 3, 8, (1, 2, 3)))
+    machine.handle(LeadershipChanged(leadership(ME, 3, 9, isr=(ME,)), 5, QUIET_MS))
+    both = Proposal(3, 9, (*WITHOUT_RIGHT, (RIGHT, "a")))
+    assert fetch(machine, LEFT, 5, QUIET_MS) == [Propose(both)]
+
+
 def test_an_answer_to_an_older_leadership_changes_nothing() -> None:
     machine, asked = joining()
     machine.handle(LeadershipChanged(leadership(ME, 4, 8, isr=(ME, LEFT)), 5, 0))
