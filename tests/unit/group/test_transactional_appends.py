@@ -492,6 +492,28 @@ def test_transactions_in_the_log_are_read_as_they_went(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_a_transaction_that_wrote_later_and_commits_later_counts_in_the_log_too(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing_in({0: 5}), LATEST)
+        await world.ask(committing_in({0: 6}, producer_id=OTHER), LATEST)
+        await world.end(marker())
+        for _ in range(2):
+            assert await offsets(world) == {0: 5}
+            assert await unstable(world) == {0}
+            world.restart()
+            await world.begin()
+        await world.end(marker(producer_id=OTHER))
+        for _ in range(2):
+            assert await offsets(world) == {0: 6}
+            world.restart()
+            await world.begin()
+
+    run(scenario, tmp_path)
+
+
 def test_tombstones_take_pending_offsets_away_in_the_log_too(tmp_path: Path) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
