@@ -458,6 +458,34 @@ def test_an_answer_of_the_transactions_coordinator_may_come_too_late(tmp_path: P
     run(scenario, tmp_path)
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_what_comes_behind_a_commit_or_a_tombstone_is_not_taken_away_by_it(
+    tmp_path: Path, forgets: bool
+) -> None:
+    """Both are on their way into the log at once."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        world.link.holding = True
+        if forgets:
+            world.send(deleting(0), 0)
+        else:
+            world.send(committing({0: 2}), 9)
+        world.send(committing_in({0: 5}), LATEST)
+        world.link.release()
+        await world.runtime.advance(1)
+        await settle()
+        assert await offsets(world) == ({} if forgets else {0: 2})
+        await world.end(marker())
+        for _ in range(2):
+            assert await offsets(world) == {0: 5}
+            world.restart()
+            await world.begin()
+
+    run(scenario, tmp_path)
+
+
 # ---- loading -----------------------------------------------------------------------------
 
 
