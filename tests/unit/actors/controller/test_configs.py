@@ -301,20 +301,3 @@ def test_subscriptions_to_clients_metrics_are_kept(world: Controlled) -> None:
     for wrong in ("client_id=" + "(" * 10_000, "client_id=" + "a{1000}" * 1_000, "client_id=(?=a)"):
         records, outcome = alter(world, kind, "m", ConfigOp("match", SET, wrong))
         assert (records, outcome.error) == ([], ErrorCode.INVALID_CONFIG)
-
-
-def test_nobody_shuts_out_all_clients(world: Controlled) -> None:
-    """As in Apache Kafka: without overrides no address could connect, to take it back either."""
-    nobody = ConfigOp("max.connections.per.ip", SET, "0")
-    for name in ("", "0"):
-        records, outcome = alter(world, BROKER, name, nobody)
-        assert (records, outcome.error) == ([], ErrorCode.INVALID_REQUEST)
-        assert "max.connections.per.ip.overrides" in outcome.message
-    some = ConfigOp("max.connections.per.ip.overrides", SET, "127.0.0.1:9")
-    records, outcome = alter(world, BROKER, "", nobody, some)
-    assert (len(records), outcome.error) == (2, ErrorCode.NONE)
-    world.machine.replay(records)
-    records, outcome = alter(world, BROKER, "0", nobody)
-    assert (len(records), outcome.error) == (1, ErrorCode.NONE)
-    _, outcome = alter(world, BROKER, "", ConfigOp(some.name, DELETE))
-    assert outcome.error is ErrorCode.INVALID_REQUEST

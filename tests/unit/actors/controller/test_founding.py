@@ -137,9 +137,9 @@ def test_a_majority_of_lost_voters_is_named() -> None:
             await world.down(lost)
             world.disks[lost] = type(world.disks[lost])()
             await world.up(lost)
-        with pytest.raises(MetadataLost, match=r"Of the 3 voters .* of broker 0, 1 is new") as lost:
+        with pytest.raises(MetadataLost, match=r"Of the 3 voters .* of broker 0, 1 is new") as why:
             await quorum_of(world).take_over()
-        assert "raylog metadata rebuild" in str(lost.value)
+        assert "raylog metadata rebuild" in str(why.value)
         await world.down(2)  # nobody is left who knows of more
         with pytest.raises(QuorumLost, match="0 of 3 voters answer"):
             await quorum_of(world).take_over()
