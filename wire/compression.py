@@ -178,7 +178,7 @@ def _unlz4(data: memoryview, max_bytes: int) -> bytes:
     finished = False
     while not finished:
         # decompress_chunk allocates all of max_length before it looks at the data.
-        room = min(max_bytes - size + 1, _step_bytes(data))
+        room = min(max_bytes - size + 1, _step_bytes(data, size))
         try:
             part, read, finished = lz4.frame.decompress_chunk(
                 context, data[position:], max_length=room
@@ -230,7 +230,7 @@ def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
     reader = zstandard.ZstdDecompressor().stream_reader(frame)
     size = 0
     try:
-        while part := reader.read(min(max_bytes - size + 1, _step_bytes(frame))):
+        while part := reader.read(min(max_bytes - size + 1, _step_bytes(frame, size))):
             size += len(part)
             parts.append(part)
             if size > max_bytes:
@@ -274,9 +274,12 @@ def _zstd_frame_end(data: memoryview, begin: int, max_bytes: int) -> int:
 # -- shared ----------------------------------------------------------------------------------
 
 
-def _step_bytes(data: memoryview) -> int:
-    """Output to ask for at once: enough for a usual batch, in proportion to the input."""
-    return max(64 * 1024, 4 * len(data))
+def _step_bytes(data: memoryview, size: int) -> int:
+    """Output to ask for at once: enough for a usual batch, in proportion to the input.
+
+    Later as much as there is already: large pieces go back to the system when they are freed.
+    """
+    return max(64 * 1024, 4 * len(data), size)
 
 
 def _pieces_max(max_bytes: int) -> int:
