@@ -12,6 +12,8 @@ from raylog.actors.runtime.base import Runtime, Timer
 Name = tuple[str, TimerKey]
 """(group id, key)."""
 _NEVER = float("inf")
+FIRED_AT_ONCE = 250
+"""Timers that fire in one turn: after a load all sessions end in the same moment."""
 _STALE = 64
 """Places in the heap that nobody needs, beside as many as there are timers."""
 
@@ -101,7 +103,7 @@ class Timers:
         self._timer, self._timer_at = None, _NEVER
         now_ms = self._runtime.monotonic_ms()
         firing: list[Name] = []
-        while self._heap and self._heap[0][0] <= now_ms:
+        while self._heap and self._heap[0][0] <= now_ms and len(firing) < FIRED_AT_ONCE:
             at_ms, _, name = heapq.heappop(self._heap)
             if self._queued.get(name) != at_ms:
                 continue  # an earlier place was taken since

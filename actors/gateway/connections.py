@@ -31,6 +31,8 @@ PART_BYTES_A_MS = 4
 FINISHING_MS = 10_000
 FINISHING_BYTES_A_MS = 64
 """The same for the one connection that may read though there is no memory: all others wait."""
+CUT_OFF_AT_ONCE = 250
+"""Connections that are cut off in one turn: thousands may have fallen silent together."""
 ENDING_MS = 60_000
 """So long a connection stays on which the client sends no more, or that closes, without progress:
 its last answers come late, or are not read."""
@@ -147,18 +149,23 @@ class Connections:
 
     # ---- silence -------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
+    def _look_later(self, *, soon: bool = False) -> None:
         least, most = LOOK_MS
         pause_ms = most if self._idle_ms is None else min(max(self._idle_ms / LOOKS, least), most)
+        pause_ms = least if soon else pause_ms
         self._timer = self._runtime.call_later(pause_ms, self._look)
 
     def _look(self) -> None:
         now_ms = self._runtime.monotonic_ms()
+        left = CUT_OFF_AT_ONCE
         for connection, seen in tuple(self._seen.items()):
             why = self._rests(connection, seen, now_ms) or self._is_silent(connection, seen, now_ms)
             if why is not None:
                 connection.cut_off(why)
-        self._look_later()
+                left -= 1
+                if not left:
+                    break
+        self._look_later(soon=not left)
 
     def _is_silent(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
         activity = connection.activity

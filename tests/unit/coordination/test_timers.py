@@ -3,9 +3,10 @@
 import asyncio
 import gc
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
 
-from raylog.actors.coordination.timers import Timers
+from raylog.actors.coordination.timers import FIRED_AT_ONCE, Timers
 from tests.support.gateway_world import FakeRuntime
 
 Scenario = Callable[[FakeRuntime, Timers, list[str]], Coroutine[Any, Any, None]]
@@ -156,5 +157,22 @@ def test_nothing_stays_of_timers_that_were_cancelled_or_brought_forward() -> Non
         await runtime.advance(100)
         assert fired == ["a", "b"]
         assert runtime.pending_timers() <= 1
+
+    run(scenario)
+
+
+def test_many_of_one_moment_fire_some_in_a_turn() -> None:
+    async def scenario(runtime: FakeRuntime, timers: Timers, fired: list[str]) -> None:
+        for number in range(1_000):
+            timers.set((f"g{number}", ("session",)), runtime.monotonic_ms() + 10)
+        looks: list[int] = []
+        look = timers._look
+        timers._look = lambda: (look(), looks.append(len(fired)))[0]  # type: ignore[method-assign]  # to count
+        timers.set(A, runtime.monotonic_ms() + 5)
+        await runtime.advance(10)
+        assert looks[-1] == 1_001
+        steps = [later - before for before, later in pairwise([0, *looks])]
+        assert max(steps) <= FIRED_AT_ONCE
+        assert fired[1:] == [f"g{number}" for number in range(1_000)], "in their order"
 
     run(scenario)

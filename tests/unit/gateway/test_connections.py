@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raylog.actors.gateway import connections
 from raylog.actors.gateway.connection import WAITING_MAX
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import FETCH, FETCH_END, PRODUCE, ProduceAnswer
@@ -154,6 +155,25 @@ def test_minus_one_is_for_ever() -> None:
 
 
 # ---- connections that are to end ---------------------------------------------------------------
+
+
+def test_many_that_fall_silent_together_are_cut_off_some_in_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "CUT_OFF_AT_ONCE", 3)
+
+    async def scenario(world: World) -> None:
+        clients = [world.client() for _ in range(10)]
+        seen = []
+        for _ in range(IDLE_MS // 10):
+            await world.runtime.advance(20)
+            seen.append(sum(one.transport.aborted for one in clients))
+            for one in clients:
+                if one.transport.aborted:
+                    one.connection.connection_lost(None)
+        assert list(dict.fromkeys(seen)) == [0, 3, 6, 9, 10]
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
 
 
 def test_who_does_not_read_is_cut_off() -> None:
