@@ -370,6 +370,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         log.info("closing the connection of %s: %s", self.peer, why)
         self.close()
 
+    def rests(self) -> None:
+        """Nothing has come for a while: no memory is kept for what may come."""
+        self._buffer.release()
+
     def cut_off(self, why: str) -> None:
         """End at once: a client that does not read would keep a closing connection for ever."""
         log.info("cutting off %s: %s", self.peer, why)

@@ -172,11 +172,13 @@ class Connections:
         silent_ms = now_ms - seen.since_ms
         if activity != seen.activity or connection.waits_for_answer:
             seen.activity, seen.since_ms = activity, now_ms
-        elif self._idle_ms is not None and silent_ms >= self._idle_ms:
+            return None
+        connection.rests()
+        if self._idle_ms is not None and silent_ms >= self._idle_ms:
             return f"nothing was sent for {self._idle_ms} ms (connections.max.idle.ms)"
-        elif connection.is_ending and silent_ms >= ENDING_MS:
+        if connection.is_ending and silent_ms >= ENDING_MS:
             return f"it has not come to its end for {ENDING_MS} ms"
-        elif self._memory.is_full and connection.unsent_bytes and silent_ms >= PART_MS:
+        if self._memory.is_full and connection.unsent_bytes and silent_ms >= PART_MS:
             return f"it has not read its answers for {PART_MS} ms, and there is no memory for more"
         return None
 

@@ -101,6 +101,13 @@ class ReceiveBuffer:
         """Note that `count` bytes were written into `writable()`."""
         self._end += count
 
+    def release(self) -> None:
+        """Give the memory back while nothing is unread; what comes next gets new."""
+        if self._start == self._end and self._chunk:
+            self._chunk = bytearray()
+            self._view = memoryview(self._chunk)
+            self._start = self._end = 0
+
     def peek_length(self) -> int:
         """The 4-byte big-endian signed length at the unread start; -1 when not yet there."""
         if self._end - self._start < 4:

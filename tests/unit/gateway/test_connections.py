@@ -98,6 +98,20 @@ def test_a_silent_connection_is_closed() -> None:
     run(scenario, connections_max_idle_ms=str(IDLE_MS))
 
 
+def test_a_silent_connection_keeps_no_memory_for_what_may_come() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        for _ in range(2):
+            for _ in range(1_000):
+                client.send_bytes(REQUEST)
+            await world.runtime.advance(2_500)
+            assert not client.connection._buffer._chunk
+            client.transport.written.clear()
+        assert not client.transport.closed
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
+
+
 def test_one_that_speaks_stays() -> None:
     async def scenario(world: World) -> None:
         client = world.client()

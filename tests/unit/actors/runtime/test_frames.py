@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 
 import pytest
@@ -101,3 +102,23 @@ def test_a_promise_of_much_is_given_room_only_as_bytes_arrive() -> None:
 def test_a_frame_over_the_limit_is_not_sent() -> None:
     with pytest.raises(EncodeError, match="at most"):
         frame([1, "k", None], [memoryview(bytes(1)).cast("B")] * 0 + [bytes(FRAME_BYTES_MAX)])
+
+
+def test_a_buffer_that_rests_keeps_no_memory() -> None:
+    buffer = ReceiveBuffer()
+    for size in (5, 100_000, 300_000):
+        sent = bytes([size % 251]) * size
+        at = 0
+        while at < size:
+            room = buffer.writable(size)
+            count = min(len(room), size - at)
+            room[:count] = sent[at : at + count]
+            buffer.received(count)
+            at += count
+        kept = buffer.take(size - 1)
+        buffer.release()
+        assert buffer.unread == 1, "what is unread stays"
+        assert bytes(buffer.take(1)) == sent[-1:]
+        buffer.release()
+        assert sys.getsizeof(buffer._chunk) < 100
+        assert bytes(kept) == sent[:-1], "what was handed out stays"
