@@ -76,7 +76,7 @@ _NETWORK = (
         "max.connections",
         _T.INT,
         str(INT_MAX),
-        "Client connections a broker holds at a time; further ones wait.",
+        "Client connections a broker holds at a time; further ones wait. At least 1.",
         low=0,
         dynamic=True,
     ),

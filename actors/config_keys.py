@@ -6,6 +6,7 @@ take to start; `config_models.py` builds pydantic models from this table where p
 Deviations from Kafka:
 - `broker.heartbeat.interval.ms` 500 (Kafka 2,000) and `broker.session.timeout.ms` 6,000 (9,000):
   a lost broker is noticed sooner.
+- `max.connections` 0 is refused: nobody could connect, to change it either.
 - `controller.quorum.auto.join.enable` true (Kafka false): voters are brokers here, and a cluster
   that has three shall survive the loss of one. Whom somebody removes by hand stays out.
 - `socket.send.buffer.bytes` and `socket.receive.buffer.bytes` are left to the system (Kafka

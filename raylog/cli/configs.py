@@ -150,7 +150,8 @@ def alter(
         raise typer.BadParameter("give --set KEY=VALUE or --unset KEY")
     with BlockingClient(bootstrap) as client:
         client.alter_configs(_resource(kind, name), wanted)
-    print_done(f"{kind.value} {name!r}: {', '.join(wanted)} changed")
+    whose = f"{kind.value} {name!r}" if name else f"all {kind.value}s"
+    print_done(f"{whose}: {', '.join(wanted)} changed")
 
 
 def _resource(kind: Kind, name: str) -> Resource:

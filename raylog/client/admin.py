@@ -427,4 +427,5 @@ def _source(number: int) -> ConfigSource:
 
 
 def _name(resource: Resource) -> str:
-    return f"{resource.type.name.lower()} {resource.name!r}"
+    kind = resource.type.name.lower()
+    return f"{kind} {resource.name!r}" if resource.name else f"all {kind}s"

@@ -301,3 +301,11 @@ def test_subscriptions_to_clients_metrics_are_kept(world: Controlled) -> None:
     for wrong in ("client_id=" + "(" * 10_000, "client_id=" + "a{1000}" * 1_000, "client_id=(?=a)"):
         records, outcome = alter(world, kind, "m", ConfigOp("match", SET, wrong))
         assert (records, outcome.error) == ([], ErrorCode.INVALID_CONFIG)
+
+
+@pytest.mark.parametrize("name", ["", "0"])
+def test_some_connection_stays_possible(world: Controlled, name: str) -> None:
+    """Nobody could take it back: it is kept over restarts."""
+    records, outcome = alter(world, BROKER, name, ConfigOp("max.connections", SET, "0"))
+    assert (records, outcome.error) == ([], ErrorCode.INVALID_REQUEST)
+    assert "max.connections must be at least 1" in str(outcome.message)
