@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Told = Callable[[str], None]
 
+_ROOM_BYTES = 1024 * 1024
+"""With less than this free a disk counts as full."""
 STOP_TIMEOUT_S = 60.0
 """How long brokers may take to close their logs."""
 
@@ -356,6 +359,9 @@ def _start_brokers(
 
 
 def _logs_hint(run: Path) -> str:
+    """Where to look for why something did not start; Ray itself does not say that a disk is full."""
+    if shutil.disk_usage(run).free < _ROOM_BYTES:
+        return f"The disk of {run} is full: free space on it"
     return f"Logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
 
 

@@ -4,6 +4,7 @@ import io
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,7 @@ from raylog.cli.cluster_record import (
 )
 from raylog.cli.consume import parse_time
 from raylog.cli.failures import CommandFailed, explain
-from raylog.cli.local_cluster import count_brokers
+from raylog.cli.local_cluster import _logs_hint, count_brokers
 from raylog.cli.output import human_bytes
 from raylog.cli.produce import read_lines
 from raylog.cli.status import (
@@ -302,3 +303,11 @@ def test_the_metadata_quorum_as_rows() -> None:
     assert quorum_rows(None) == []
     assert ago(-1) is None
     assert str(ago(int(time.time() * 1000))).endswith(" s ago")
+
+
+def test_who_cannot_start_is_told_of_a_full_disk_or_where_the_logs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _logs_hint(tmp_path).endswith("/ray/session_latest/logs")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
+    assert _logs_hint(tmp_path) == f"The disk of {tmp_path} is full: free space on it"
