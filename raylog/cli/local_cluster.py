@@ -359,7 +359,7 @@ def _start_brokers(
 
 
 def _logs_hint(run: Path) -> str:
-    """Where to look for why something did not start; Ray itself does not say that a disk is full."""
+    """Where to look when something did not start; Ray does not say that a disk is full."""
     if shutil.disk_usage(run).free < _ROOM_BYTES:
         return f"The disk of {run} is full: free space on it"
     return f"Logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
