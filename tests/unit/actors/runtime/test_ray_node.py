@@ -73,7 +73,7 @@ def test_logs_are_where_the_data_is_behind_a_link(tmp_path: Path) -> None:
 def test_two_sessions_are_kept(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / "ray" / f"session_{number}").mkdir(parents=True)
-    ray_node._ray_directory(tmp_path)
+    ray_node._remove_link(ray_node._ray_directory(tmp_path))
     assert [path.name for path in (tmp_path / "ray").iterdir()] == ["session_3"]
 
 
