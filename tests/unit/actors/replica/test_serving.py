@@ -39,6 +39,7 @@ async def told(
     await world.pass_ms(1)
     parts = [ReplicatedPart(*one) for one in await asked]
     assert not any(part.error_code for part in parts)
+    assert {(part.topic_id, part.partition) for part in parts} <= set(world.keys)
     return [part.length for part in parts if part.length]
 
 
@@ -74,7 +75,10 @@ def test_an_answer_holds_no_more_than_the_follower_asked_for(
     run_world(scenario, brokers=1, partitions=PARTITIONS)
 
 
-def test_partitions_for_which_there_was_no_room_come_first_in_the_next_answer() -> None:
+@pytest.mark.parametrize("left_over", [0, 1, BATCH])
+def test_partitions_for_which_there_was_no_room_come_first_in_the_next_answer(
+    left_over: int,
+) -> None:
     async def scenario(world: ReplicaWorld) -> None:
         for index in range(PARTITIONS):
             written = world.produce(1, batch(count=index + 1), partition=index)
@@ -82,7 +86,7 @@ def test_partitions_for_which_there_was_no_room_come_first_in_the_next_answer() 
             await written
         sizes = [len(batch(count=index + 1)) for index in range(PARTITIONS)]
         link = world.connect(world.nodes[1].address)
-        room = sizes[0] + sizes[1]
+        room = sizes[0] + sizes[1] + left_over
         assert (
             await told(world, link, world.keys, max_bytes=room, partition_bytes=9999) == sizes[:2]
         )
