@@ -199,6 +199,7 @@ def test_a_checkpoint_that_finds_no_room_is_due_again(disk: FaultyDisk) -> None:
     with pytest.raises(KafkaStorageError):
         checkpoint(log)
     assert not log.offline
+    assert not log.busy, "or the log could never be cut again"
     assert FIRST.rpartition("/")[2] in disk.listdir(str(DIRECTORY))
     assert checkpoint(log)
     assert FIRST.rpartition("/")[2] not in disk.listdir(str(DIRECTORY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from raylog.actors.replica.api import (
     OFFSET_FOR,
 )
 from raylog.actors.replica.lookups import LOOKUPS_AT_ONCE
-from raylog.wire.errors import NotLeaderOrFollower
+from raylog.wire.errors import KafkaStorageError, NotLeaderOrFollower
 from tests.support.gateway_world import settle
 from tests.support.logs import NOW_MS, batch
 from tests.support.replica_world import ReplicaWorld, Threads, run_world
@@ -86,6 +87,18 @@ def test_a_file_that_was_deleted_meanwhile_is_not_missed() -> None:
         await threads.run_one()
         assert found.result()[0] == 20
         assert not log.offline
+
+    run_world(scenario, config=SMALL)
+
+
+def test_lookups_that_fail_make_room_for_others() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world)
+        for _ in range(LOOKUPS_AT_ONCE + 1):
+            world.disks[1].fail("open", errno.EMFILE)
+            with pytest.raises(KafkaStorageError):
+                await asked(world, NOW_MS + 1_000)
+        assert (await asyncio.wait_for(asked(world, NOW_MS + 1_000), 10))[0] == 5
 
     run_world(scenario, config=SMALL)
 
