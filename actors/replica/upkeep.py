@@ -96,11 +96,12 @@ class Upkeep:
         except KafkaStorageError as failure:
             self._failures.report(failure)
             partition.give_up_if_offline()
+            if not partition.log.offline:  # no descriptor was left at the moment
+                self._runtime.call_later(UPKEEP_MS, lambda: self._has_news(partition))
             return
         finally:
             partition.check_running = False
-        partition.host.has_news(partition)
-        partition.host.has_grown(partition)
+        self._has_news(partition)
 
     def load_index(self, partition: Partition, offset: int) -> None:
         """Get the index for an offset beside the event loop; there is news afterwards."""
@@ -115,11 +116,18 @@ class Upkeep:
         except KafkaStorageError as failure:
             self._failures.report(failure)
             partition.give_up_if_offline()
+            if not partition.log.offline:  # no descriptor was left at the moment
+                self._runtime.call_later(UPKEEP_MS, lambda: self._has_news(partition))
             return
         finally:
             partition.index_running = False
-        partition.host.has_news(partition)
-        partition.host.has_grown(partition)
+        self._has_news(partition)
+
+    def _has_news(self, partition: Partition) -> None:
+        """Readers and followers may look again at what they waited for."""
+        if self._partitions.get(partition.key) is partition:
+            partition.host.has_news(partition)
+            partition.host.has_grown(partition)
 
     # ---- the clock -----------------------------------------------------------------------
 

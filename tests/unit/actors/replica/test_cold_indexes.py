@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
 from raylog.actors.replica.api import FETCH, FetchAsk, FetchedPartition, Interest
+from raylog.actors.replica.upkeep import UPKEEP_MS
 from tests.support.gateway_world import settle
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, Threads, run_world
@@ -71,6 +73,24 @@ def test_an_index_that_is_missing_is_made_by_the_thread() -> None:
                 disk.unlink(f"{log.directory}/{name}")
         old = fetched(world, 1, wait=False, once=True)
         await settle()
+        await threads.run_one()
+        (part,) = old.result()
+        assert FetchedPartition(*part).length > 0
+
+    run_world(scenario, brokers=1, config=SMALL)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_who_waits_for_an_index_gets_it_though_no_descriptor_was_left_at_first(wait: bool) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        threads = await written(world)
+        world.disks[1].fail("open", errno.EMFILE)
+        old = fetched(world, 1, wait=wait, once=True)
+        await settle()
+        await threads.run_one()
+        assert not world.replica(1).log.offline
+        assert not threads.waiting, "it is not tried again at once"
+        await world.pass_ms(2 * UPKEEP_MS)
         await threads.run_one()
         (part,) = old.result()
         assert FetchedPartition(*part).length > 0
