@@ -8,7 +8,7 @@ from tests.support.gateway_world import World, run, settle, topic_id
 
 def test_work_that_fails_leaves_its_lane_to_others() -> None:
     async def scenario(world: World) -> None:
-        lanes = Lanes(world.runtime)
+        lanes = Lanes(world.gateway.runtime)
         done: list[int] = []
         failures: list[Exception] = []
 

@@ -97,7 +97,7 @@ def test_lookups_that_fail_make_room_for_others() -> None:
         for _ in range(LOOKUPS_AT_ONCE + 1):
             world.disks[1].fail("open", errno.EMFILE)
             with pytest.raises(KafkaStorageError):
-                await asked(world, NOW_MS + 1_000)
+                await asyncio.wait_for(asked(world, NOW_MS + 1_000), 10)
         assert (await asyncio.wait_for(asked(world, NOW_MS + 1_000), 10))[0] == 5
 
     run_world(scenario, config=SMALL)
