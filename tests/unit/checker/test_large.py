@@ -2,6 +2,8 @@
 
 from cProfile import Profile
 
+import pytest
+
 from tests.checker.anomalies import Kind, Verdict
 from tests.checker.check import check
 from tests.checker.history import History
@@ -26,6 +28,7 @@ def profiled(operations: int) -> tuple[Verdict, float, list[str]]:
     return verdict, calls / verdict.counts.operations, lost
 
 
+@pytest.mark.timeout(600)  # it counts calls: 83 s of the clock where ten others want the processor
 def test_work_grows_with_the_operations_and_lost_writes_are_found_among_many() -> None:
     _, few, _ = profiled(SMALL)
     verdict, many, lost = profiled(LARGE)
