@@ -74,7 +74,7 @@ def test_help_comes_at_once() -> None:
             "queued.max.request.bytes (1) must be greater than or equal to",
             "-1 for no limit",
         ),
-        (("up", "--set", "max.connections.per.ip=0"), 1, "overrides is set", "connect"),
+        (("up", "--set", "max.connections.per.ip=0"), 1, "per.ip.overrides property is set", ""),
         (("up", "--config", "/"), 2, "'/' is a directory", ""),
         (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
         (
