@@ -120,8 +120,9 @@ async def _take_large(
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
         return
-
-    await take(taken, partial(_reply, runtime, request, head))
+    taking = take(taken, partial(_reply, runtime, request, head))
+    del taken  # `take` may let go of it bit by bit
+    await taking
 
 
 def _reply(runtime: Runtime, request: LinkRequest, head: RequestHead, response: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -221,11 +222,12 @@ class GroupCoordinatorActor:
             self._ask(request.group_id, asked, reply)
 
     async def _dispatch_large(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
-        """Dispatch a large request in parts."""
-        parts = await self._runtime.run_blocking(split, asked.request)
+        """Dispatch a large request in parts; what has been asked is let go, for the collector."""
+        parts = deque(await self._runtime.run_blocking(split, asked.request))
+        asked = replace(asked, request=None)
         joined = Joined(reply)
-        for part in parts:
-            for light in self._light_parts(replace(asked, request=part)):
+        while parts:
+            for light in self._light_parts(replace(asked, request=parts.popleft())):
                 self._dispatch_part(light, joined.part())
                 await self._runtime.sleep(0)
         joined.all_asked()
