@@ -48,7 +48,7 @@ def list_offsets(context: RequestContext, request: ListOffsetsRequest) -> None:
         mentions: Counter[tuple[str, int]] = Counter()
         for topic in request.topics:
             mentions.update((topic.name, part.partition_index) for part in topic.partitions)
-            yield len(topic.partitions)
+            yield 1 + len(topic.partitions)
         for topic in request.topics:
             asked = {part.partition_index: part for part in topic.partitions}
             answered = ListOffsetsTopicResponse(name=topic.name)
