@@ -7,7 +7,7 @@ protocol; flexible versions (KIP-482) write counts plus one as varints and end w
 import gzip
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 
@@ -343,19 +343,19 @@ KINDS: dict[str, tuple[int, Callable[[random.Random, str], bytes]]] = {
 """Kind -> (how often, relative to the others, and how it is made)."""
 
 
-def frames(seed: int, topics: list[str]) -> "FrameSource":
-    """An endless supply that a seed determines."""
-    return FrameSource(random.Random(seed), topics)
+def frames(seed: int, topics: list[str], kinds: Collection[str] = ()) -> "FrameSource":
+    """An endless supply that a seed determines, of some kinds or of all."""
+    return FrameSource(random.Random(seed), topics, kinds or KINDS)
 
 
 class FrameSource:
     """Gives frames one by one, aimed at any of the topics."""
 
-    def __init__(self, rng: random.Random, topics: list[str]) -> None:
+    def __init__(self, rng: random.Random, topics: list[str], kinds: Collection[str]) -> None:
         self._rng = rng
         self._topics = topics
-        self._names = list(KINDS)
-        self._weights = [weight for weight, _ in KINDS.values()]
+        self._names = list(kinds)
+        self._weights = [KINDS[name][0] for name in kinds]
 
     def next(self) -> Frame:
         """The next frame."""

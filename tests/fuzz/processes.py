@@ -70,6 +70,12 @@ class Sampler:
         """The largest of any process."""
         return max((memory.growth for memory in self.memories.values()), default=0)
 
+    @property
+    def kept(self) -> int:
+        """What is left in the end over the start, of the process that has most of it."""
+        memories = self.memories.values()
+        return max((one.last - one.start for one in memories if one.start), default=0)
+
     def name(self, names: dict[int, str]) -> None:
         """Say what processes are: `ps` knows them all as Ray's."""
         with self._lock:
