@@ -84,8 +84,7 @@ _NETWORK = (
         "max.connections.per.ip",
         _T.INT,
         str(INT_MAX),
-        "Client connections from one address at a time; further ones are closed at once. 0 only "
-        "with overrides.",
+        "Client connections from one address; further ones are closed. 0 only with overrides.",
         low=0,
         dynamic=True,
     ),

@@ -109,12 +109,7 @@ class ReplicaActor:
         )
         self._serving = Serving(runtime, self._deadlines, self._partitions, self._throttler)
         self._following = Following(
-            runtime,
-            self._replication,
-            cluster_id,
-            broker_id,
-            self._throttler,
-            self._upkeep.checkpoint,
+            runtime, self._replication, cluster_id, broker_id, self._throttler, self._upkeep
         )
         self._deletions = Deletions(runtime, self._partitions, self._upkeep, self._serving)
         self._alterations = Alterations(runtime, cluster_id, broker_id)

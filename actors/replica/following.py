@@ -8,7 +8,7 @@ for again when the link breaks or the process says that it does not lead it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from raylog.actors.names import broker_name
@@ -18,6 +18,7 @@ from raylog.actors.replica.machine import Truncated
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.streams import LeaderStream
 from raylog.actors.replica.throttler import Throttler
+from raylog.actors.replica.upkeep import Upkeep
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError, KafkaStorageError
 
@@ -38,14 +39,14 @@ class Following:
         cluster_id: str,
         broker_id: int,
         throttler: Throttler,
-        checkpoint: Callable[[Partition], Awaitable[None]],
+        upkeep: Upkeep,
     ) -> None:
         self._runtime = runtime
         self._settings = settings
         self._cluster_id = cluster_id
         self._broker_id = broker_id
         self._throttler = throttler
-        self._checkpoint = checkpoint
+        self._upkeep = upkeep
         self._saving: set[Partition] = set()
         """Those whose log start is being made durable."""
         self._fresh: dict[int, dict[Partition, int]] = {}
@@ -210,7 +211,7 @@ class Following:
         epoch = partition.machine.leader_epoch
         try:
             while self._wants_saved(partition, stream):
-                await self._checkpoint(partition)
+                await self._upkeep.checkpoint(partition)
         except KafkaStorageError as failure:
             log.error("the log start of %s was not saved: %s", partition.name, failure)
             partition.give_up_if_offline()

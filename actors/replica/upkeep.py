@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol, TypeVar
 
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.failures import StorageFailures
@@ -19,6 +21,16 @@ CHECKPOINT_TICKS = 10
 """A log that grew is checkpointed after as many looks."""
 SWEEP_SLICE = 50
 """Partitions looked at in one go by the retention sweep, so that no request waits for it."""
+
+
+class Job(Protocol):
+    """What a thread does."""
+
+    def run(self) -> None:
+        """Blocking."""
+
+
+J = TypeVar("J", bound=Job)
 
 
 class Upkeep:
@@ -89,19 +101,12 @@ class Upkeep:
         self._runtime.start(self._check_now(partition, found), f"check {partition.name}")
 
     async def _check_now(self, partition: Partition, found: Slice) -> None:
+        own = partition.log
         try:
-            job = partition.log.begin_check(found)
-            await self._runtime.run_blocking(job.run)
-            partition.log.end_check(job)
-        except KafkaStorageError as failure:
-            self._failures.report(failure)
-            partition.give_up_if_offline()
-            if not partition.log.offline:  # no descriptor was left at the moment
-                self._runtime.call_later(UPKEEP_MS, lambda: self._has_news(partition))
-            return
+            is_done = await self._aside(partition, partial(own.begin_check, found), own.end_check)
         finally:
             partition.check_running = False
-        self._has_news(partition)
+        self._look_again(partition, is_done=is_done)
 
     def load_index(self, partition: Partition, offset: int) -> None:
         """Get the index for an offset beside the event loop; there is news afterwards."""
@@ -109,19 +114,33 @@ class Upkeep:
         self._runtime.start(self._load_index(partition, offset), f"index of {partition.name}")
 
     async def _load_index(self, partition: Partition, offset: int) -> None:
+        own = partition.log
         try:
-            job = partition.log.begin_index(offset)
+            is_done = await self._aside(partition, partial(own.begin_index, offset), own.end_index)
+        finally:
+            partition.index_running = False
+        self._look_again(partition, is_done=is_done)
+
+    async def _aside(
+        self, partition: Partition, begin: Callable[[], J], end: Callable[[J], None]
+    ) -> bool:
+        """Have a thread do a job that a reader waits for; whether the disk let it."""
+        try:
+            job = begin()
             await self._runtime.run_blocking(job.run)
-            partition.log.end_index(job)
+            end(job)
         except KafkaStorageError as failure:
             self._failures.report(failure)
             partition.give_up_if_offline()
-            if not partition.log.offline:  # no descriptor was left at the moment
-                self._runtime.call_later(UPKEEP_MS, lambda: self._has_news(partition))
-            return
-        finally:
-            partition.index_running = False
-        self._has_news(partition)
+            return False
+        return True
+
+    def _look_again(self, partition: Partition, *, is_done: bool) -> None:
+        """Have those who waited look: now, or later where no descriptor was left at the moment."""
+        if is_done:
+            self._has_news(partition)
+        elif not partition.log.offline:
+            self._runtime.call_later(UPKEEP_MS, lambda: self._has_news(partition))
 
     def _has_news(self, partition: Partition) -> None:
         """Readers and followers may look again at what they waited for."""

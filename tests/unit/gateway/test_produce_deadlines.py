@@ -1,0 +1,72 @@
+"""Produce: when its time begins and ends, and what comes after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway.context import RequestContext
+from raylog.actors.runtime.deadlines import TICK_MS
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode
+from raylog.wire.frame import encode_response
+from tests.support.gateway_world import World, run, settle
+from tests.support.producing import appended, codes, produce
+from tests.unit.gateway.test_produce import BATCH, T, served
+
+
+def test_a_replica_that_hangs_is_given_up() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        other = await world.route("other", (T, 0))
+        other.answering = appended
+        client.send(produce((0, BATCH), (1, BATCH)), 9)
+        await world.runtime.advance(5_999)
+        assert client.received() == []
+        await world.runtime.advance(2 * TICK_MS)
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]
+        link.take().reply([(4, -1, 0)])
+        await settle()
+        assert client.received() == []
+
+    run(scenario)
+
+
+def test_what_comes_late_does_not_change_an_answer_that_is_being_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers: list[Any] = []
+    monkeypatch.setattr(RequestContext, "reply", lambda _, response: answers.append(response))
+
+    async def scenario(world: World) -> None:
+        written = await served(world)
+        refused = await world.route("other", (T, 1))
+        world.client().send(produce((0, BATCH), (1, BATCH)), 9)
+        await world.runtime.advance(6_000 + 2 * TICK_MS)
+        (answer,) = answers
+        before = encode_response(ApiKey.PRODUCE, 9, 1, answer)
+        written.take().reply([(4, -1, 0)])
+        refused.take().reply([(int(ErrorCode.CORRUPT_MESSAGE), "so long a text")])
+        await settle()
+        assert encode_response(ApiKey.PRODUCE, 9, 1, answer) == before
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("timeout_ms", [-(2**31), -65_536, -1, 0])
+def test_a_timeout_below_zero_is_none_left_to_wait(timeout_ms: int) -> None:
+    """The leader's own write has its time: only waiting for other replicas has not."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH), timeout_ms=timeout_ms), 9)
+        await world.runtime.advance(4_000)
+        assert client.received() == []
+        link.take().reply([(4, -1, 0)])
+        assert codes(client.received()[0]) == [ErrorCode.NONE]
+
+    run(scenario)
