@@ -51,6 +51,8 @@ from raylog.wire.errors import (
 log = logging.getLogger(__name__)
 APPEND_RECORDS_MAX = 1_000
 """An append that has so many takes no more: the event loop is not to wait for its bytes."""
+APPEND_BYTES_MAX = 1 << 20
+"""The same of its bytes: a record may have tens of thousands."""
 Outcome = Callable[[KafkaError | None], None]
 """Told why a batch is not in the log; None: it is, below the high watermark."""
 REFUSALS = (
@@ -87,6 +89,8 @@ class _Append:
     records: list[LogRecord] = field(default_factory=list)
     blobs: list[Blobs] = field(default_factory=list)
     """The records as they are written."""
+    size: int = 0
+    """Their bytes."""
     changes: list[Change] = field(default_factory=list)
     batch: bytearray | None = None
     outcome: Outcome | None = None
@@ -97,6 +101,22 @@ class _Append:
     deadline: Timer | None = None
     is_late: bool = False
     """Whether the time limit has passed."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more records are to be added."""
+        return (
+            self.batch is not None
+            or len(self.records) >= APPEND_RECORDS_MAX
+            or self.size >= APPEND_BYTES_MAX
+        )
+
+    def take(self, record: LogRecord, blobs: Blobs) -> None:
+        """Add a record."""
+        key, value = blobs
+        self.records.append(record)
+        self.blobs.append(blobs)
+        self.size += len(key) + len(value or b"")
 
 
 class Owner(Protocol):
@@ -155,14 +175,15 @@ class Appender:
         queue = self._queue
         start = 0
         while start < len(found):
-            if not queue or queue[-1].batch or len(queue[-1].records) >= APPEND_RECORDS_MAX:
+            if not queue or queue[-1].is_full:
                 self._queue_append(_Append())
             last = queue[-1]
-            end = min(len(found), start + APPEND_RECORDS_MAX - len(last.records))
-            while end < len(found) and not (stands_alone and stands_alone(found[end])):
+            end = start
+            while end < len(found):
+                if last.is_full and stands_alone and stands_alone(found[end]):
+                    break
+                last.take(found[end], blobs[end])
                 end += 1
-            last.records.extend(found[start:end])
-            last.blobs.extend(blobs[start:end])
             last.changes.extend(changes[start : end if end < len(found) else None])
             start = end
 

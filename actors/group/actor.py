@@ -5,11 +5,13 @@ The Broker pushes metadata and routes, gateways forward their clients' requests 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
@@ -45,6 +47,8 @@ from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsRespon
 log = logging.getLogger(__name__)
 TOLD = 1_000
 """Members, partitions and offsets that are told of several groups in one turn."""
+PARTS_ASKED_MAX = 8
+"""Parts of large requests that are not answered: what they write has a MiB each."""
 
 
 class GroupCoordinatorActor:
@@ -73,6 +77,8 @@ class GroupCoordinatorActor:
         self._processes = AssignorProcesses()
         self._transactions = TransactionCoordinators(runtime, broker_name(cluster_id, broker_id))
         self._shards = LedShards(runtime, self._image, broker_id, OFFSETS_TOPIC, self._open_host)
+        self._room = asyncio.Semaphore(PARTS_ASKED_MAX)
+        """For parts of large requests."""
 
     def _open_host(self, link: Link, route: Route) -> ShardHost:
         return ShardHost(
@@ -222,13 +228,22 @@ class GroupCoordinatorActor:
             self._ask(request.group_id, asked, reply)
 
     async def _dispatch_large(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
-        """Dispatch a large request in parts; what has been asked is let go, for the collector."""
+        """Dispatch a large request in parts; what has been asked is let go, for the collector.
+
+        Parts wait for earlier ones, or all of what they write would be queued at once. A request
+        that cannot be split waits for nobody: it may be one that waits for other members.
+        """
         parts = deque(await self._runtime.run_blocking(split, asked.request))
         asked = replace(asked, request=None)
         joined = Joined(reply)
+        is_split = len(parts) > 1
         while parts:
             for light in self._light_parts(replace(asked, request=parts.popleft())):
-                self._dispatch_part(light, joined.part())
+                answered = joined.part()
+                if is_split:
+                    await self._room.acquire()
+                    answered = partial(_answer_part, self._room, answered)
+                self._dispatch_part(light, answered)
                 await self._runtime.sleep(0)
         joined.all_asked()
 
@@ -298,6 +313,11 @@ class GroupCoordinatorActor:
 
         for host in hosts:
             host.ask(asked, answered)
+
+
+def _answer_part(room: asyncio.Semaphore, answered: Callable[[Any], None], response: Any) -> None:
+    room.release()
+    answered(response)
 
 
 def _deleted(

@@ -9,7 +9,7 @@ transaction's offset of the same partition is pending it does not expire.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from raylog.actors.config_keys import LONG_MAX
 from raylog.actors.coordination.step import Asked, Step
@@ -18,7 +18,7 @@ from raylog.actors.group.offset_store import NO_EXPIRY, Topics
 from raylog.actors.group.pending import StoredOffset
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
-from raylog.wire.errors import ErrorCode, KafkaError
+from raylog.wire.errors import ErrorCode, InvalidCommitOffsetSize, KafkaError
 from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -49,6 +49,9 @@ from raylog.wire.uuids import ZERO_UUID
 
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1
+COMMIT_BYTES_MAX = 1_048_588
+"""Names and metadata of a commit's records together. Apache Kafka answers UNKNOWN_SERVER_ERROR
+where they exceed `max.message.bytes`, of which this is the default."""
 _WITH_EXPIRY = 1
 _WITH_TOPIC_ID = 4
 """Versions of OffsetCommitValue: the one with an expiry, and those without."""
@@ -79,6 +82,11 @@ def commit(
         if bad or existing is None:
             unknown.append(_committed(topic, [(index, code) for index in bad]))
     failure = failure_of(check) if known else None
+    if failure is None:
+        failure = too_many_bytes(
+            request.group_id,
+            ((name, one.committed_metadata) for name, topic in known for one in topic.partitions),
+        )
     appended = len(step.records)
     outcomes = []
     for name, topic in known:
@@ -126,6 +134,23 @@ def _resolve(
     if topic is None:
         return "", ErrorCode.UNKNOWN_TOPIC_ID
     return topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def too_many_bytes(group_id: str, commits: Iterable[tuple[str, str | None]]) -> KafkaError | None:
+    """The refusal of a commit, or a part of a large one, whose records are too large together.
+
+    Each record names the group, whose id may have 32 KiB. `commits` has the topic and the metadata
+    of each.
+    """
+    left = COMMIT_BYTES_MAX
+    group_bytes = len(group_id.encode())
+    for topic, metadata in commits:
+        left -= group_bytes + len(topic) + len(metadata or "")
+        if left < 0:
+            return InvalidCommitOffsetSize(
+                f"the offsets of one commit have more than {COMMIT_BYTES_MAX} bytes"
+            )
+    return None
 
 
 def is_too_long(metadata: str | None, metadata_bytes_max: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from raylog.actors.coordination import records
 from raylog.actors.coordination.step import Asked, LogRecord, Step
-from raylog.actors.group.offsets import failure_of, is_too_long
+from raylog.actors.group.offsets import failure_of, is_too_long, too_many_bytes
 from raylog.actors.group.pending import Producer
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import ErrorCode, KafkaError
@@ -60,6 +60,14 @@ def commit(
     """
     request = asked.request
     failure = failure_of(check) if names_existing(step.image, request) else None
+    failure = failure or too_many_bytes(
+        request.group_id,
+        (
+            (topic.name, one.committed_metadata)
+            for topic in request.topics
+            for one in topic.partitions
+        ),
+    )
     codes: Codes = {}
     for topic in request.topics:
         for one in topic.partitions:

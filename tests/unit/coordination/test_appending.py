@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.coordination.appending import REFUSALS, Appender
+from raylog.actors.coordination.appending import APPEND_BYTES_MAX, REFUSALS, Appender
 from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route, TopicId
@@ -245,5 +245,20 @@ def test_a_closed_appender_tells_nothing() -> None:
         world.link.take().reply([(0, -1, 0)])
         await world.runtime.advance(10 * TIMEOUT_MS)
         assert world.told == []
+
+    run(scenario)
+
+
+def test_records_of_many_bytes_are_several_appends() -> None:
+    """A record may name a group by 32 KiB: a thousand of them are no batch for the event loop."""
+
+    async def scenario() -> None:
+        world = World(*[None] * 20)
+        for _ in range(100):
+            world.records("g" * 32_000)
+        await world.runtime.advance(1)
+        sizes = [len(request.payload) for request in world.link.requests]
+        assert max(sizes) <= APPEND_BYTES_MAX + 33_000
+        assert len(sizes) == 4
 
     run(scenario)
