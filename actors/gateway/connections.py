@@ -31,6 +31,8 @@ PART_BYTES_A_MS = 4
 FINISHING_MS = 10_000
 FINISHING_BYTES_A_MS = 64
 """The same for the one connection that may read though there is no memory: all others wait."""
+SELDOM_READS = 64
+"""Who has sent no more often since the last look keeps no memory for what may come."""
 CUT_OFF_AT_ONCE = 250
 """Connections that are cut off in one turn: thousands may have fallen silent together."""
 ENDING_MS = 60_000
@@ -42,7 +44,7 @@ its last answers come late, or are not read."""
 class _Seen:
     """When and how a connection was last seen to do something."""
 
-    activity: tuple[int, ...]
+    activity: tuple[int, int]
     since_ms: float
     requests: int
     """Taken, when its unfinished one was seen first."""
@@ -171,6 +173,8 @@ class Connections:
         activity = connection.activity
         silent_ms = now_ms - seen.since_ms
         if activity != seen.activity or connection.waits_for_answer:
+            if activity[0] - seen.activity[0] < SELDOM_READS:
+                connection.rests()
             seen.activity, seen.since_ms = activity, now_ms
             return None
         connection.rests()

@@ -95,9 +95,9 @@ class RequestMemory:
 
 
 def owned_bytes(answer: Sequence[Buffer]) -> int:
-    """Bytes of an answer that take memory until they are sent: not those of mapped files."""
+    """Bytes of an answer that take memory until they are sent: not those of mapped segments."""
     return sum(
         len(part)
         for part in answer
-        if not (isinstance(part, memoryview) and isinstance(part.obj, mmap))
+        if not (isinstance(part, memoryview) and part.readonly and isinstance(part.obj, mmap))
     )

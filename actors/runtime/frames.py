@@ -14,6 +14,7 @@ bytes in, frames out.
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,10 +27,16 @@ LINK_VERSION = 2
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
 FIRST_CHUNK_BYTES = 8 << 10
-"""Memory of a connection that has not sent anything yet; chunks double from there."""
+"""Memory of a connection that has not sent anything yet, or little by little."""
+
+FEW_READS = 4
+"""Chunks double where as few reads fill them: much comes at a time."""
+
+MAPPED_BYTES = 1 << 20
+"""Chunks from here on are mapped: what is not filled yet takes no memory, as zeros would."""
 
 PROMISED_BYTES_MAX = 4 << 20
-"""Room that is made for a frame before a byte of it is there."""
+"""Room that is made for a frame by its length alone; the rest when so much of it is there."""
 
 _LENGTHS = struct.Struct(">II")
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
@@ -60,17 +67,22 @@ class ReceiveBuffer:
     """Memory that the transport fills and whose filled parts are handed away.
 
     Parts that were handed out stay valid for as long as somebody holds them: a chunk is never
-    filled twice. So a payload may be kept, changed and passed on without a copy.
+    filled twice. So a payload may be kept, changed and passed on without a copy. It keeps its whole
+    chunk, so chunks are small where little comes at a time.
     """
 
-    __slots__ = ("_chunk", "_chunk_bytes", "_end", "_start", "_view")
+    __slots__ = ("_chunk", "_chunk_bytes", "_end", "_reads", "_start", "_usual", "_view")
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:
         self._chunk_bytes = chunk_bytes
-        self._chunk = bytearray(min(chunk_bytes, FIRST_CHUNK_BYTES))
+        self._usual = min(chunk_bytes, FIRST_CHUNK_BYTES)
+        """Size of the next chunk, where no frame needs more."""
+        self._chunk: bytearray | mmap.mmap = bytearray(self._usual)
         self._view = memoryview(self._chunk)
         self._start = 0
         self._end = 0
+        self._reads = 0
+        """That have filled the chunk so far."""
 
     @property
     def unread(self) -> int:
@@ -80,26 +92,29 @@ class ReceiveBuffer:
     def writable(self, needed: int) -> memoryview:
         """Free space to receive into, for a frame of `needed` bytes from the unread start.
 
-        A frame that only promises to be large gets its room as it arrives.
+        A frame that only promises to be large gets its room when a part of it is there.
         """
         believed = min(needed, PROMISED_BYTES_MAX)
         if self._start + believed > len(self._chunk) or self._end == len(self._chunk):
-            self._renew(min(needed, max(believed, 2 * self.unread)))
+            self._renew(needed if self.unread >= PROMISED_BYTES_MAX else believed)
         return self._view[self._end :]
 
     def _renew(self, needed: int) -> None:
         rest = self._view[self._start : self._end]
-        usual = min(self._chunk_bytes, 2 * len(self._chunk))
-        fresh = bytearray(max(usual, needed, len(rest) + 4096))
-        fresh[: len(rest)] = rest
-        self._chunk = fresh
-        self._view = memoryview(fresh)
+        if self._reads <= FEW_READS:
+            self._usual = min(self._chunk_bytes, 2 * self._usual)
+        fresh = _memory(max(self._usual, needed, len(rest) + 4096))
+        view = memoryview(fresh)
+        view[: len(rest)] = rest
+        self._chunk, self._view = fresh, view
         self._end -= self._start
         self._start = 0
+        self._reads = 0
 
     def received(self, count: int) -> None:
         """Note that `count` bytes were written into `writable()`."""
         self._end += count
+        self._reads += 1
 
     def release(self) -> None:
         """Give the memory back while nothing is unread; what comes next gets new."""
@@ -107,6 +122,8 @@ class ReceiveBuffer:
             self._chunk = bytearray()
             self._view = memoryview(self._chunk)
             self._start = self._end = 0
+            self._usual = min(self._chunk_bytes, FIRST_CHUNK_BYTES)
+            self._reads = FEW_READS + 1
 
     def peek_length(self) -> int:
         """The 4-byte big-endian signed length at the unread start; -1 when not yet there."""
@@ -131,6 +148,14 @@ class ReceiveBuffer:
 
 
 _INT32 = struct.Struct(">i")
+
+
+def _memory(size: int) -> bytearray | mmap.mmap:
+    if size < MAPPED_BYTES:
+        return bytearray(size)
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a first byte takes 4 KiB then, not 2 MiB
+    return mapped
 
 
 def take_frames(buffer: ReceiveBuffer) -> Iterator[Frame]:

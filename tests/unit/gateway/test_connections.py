@@ -112,6 +112,22 @@ def test_a_silent_connection_keeps_no_memory_for_what_may_come() -> None:
     run(scenario, connections_max_idle_ms=str(IDLE_MS))
 
 
+def test_one_that_seldom_speaks_keeps_no_memory_of_when_it_spoke_much() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        for _ in range(200):
+            client.send_bytes(REQUEST * 200)
+        await world.runtime.advance(10)
+        much = len(client.connection._buffer._chunk)
+        for _ in range(10):
+            client.send_bytes(REQUEST)
+            await world.runtime.advance(IDLE_MS / 40)
+        assert len(client.connection._buffer._chunk) < much / 8
+        assert not client.transport.closed
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
+
+
 def test_one_that_speaks_stays() -> None:
     async def scenario(world: World) -> None:
         client = world.client()
