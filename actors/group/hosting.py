@@ -8,9 +8,10 @@ go into the log in the same order, and change the shard when they are below the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from raylog.actors.coordination.hosting import Host
@@ -18,9 +19,11 @@ from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, Time
 from raylog.actors.coordination.timers import Timers
 from raylog.actors.group.api import failed
 from raylog.actors.group.assigning import Assigning
+from raylog.actors.group.classic.subscriptions import LIGHT_BYTES_MAX, topics_of
 from raylog.actors.group.loading import load
 from raylog.actors.group.settings import GroupSettings
-from raylog.actors.group.shard import Place, Shard
+from raylog.actors.group.shard import Shard
+from raylog.actors.group.sweeping import Part, turn_of
 from raylog.actors.group.transactions import batch_of, names_existing, producer_of
 from raylog.actors.group.verifying import TransactionsPort, Verifying
 from raylog.actors.metadata.image import MetadataImage
@@ -36,16 +39,14 @@ from raylog.wire.errors import (
     UnknownServerError,
 )
 from raylog.wire.internal.offsets import OffsetCommitKey
+from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 log = logging.getLogger(__name__)
-SWEEP_GROUPS = 500
-"""Groups looked at in one go for offsets that are to go."""
-FORGOTTEN_AT_ONCE = 1_000
-"""Offsets of topics that are gone."""
-Look = Callable[[Shard, Step, list[str]], None]
+SWEPT_AT_ONCE = 1_000
+"""Offsets and groups that are looked at in one turn, and may be forgotten."""
 Marked = Callable[[ErrorCode], None]
 """Told what became of a marker."""
 
@@ -134,12 +135,11 @@ class ShardHost(Host[Shard, Step]):
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
-        shard = self._shard
-        look = partial(self._sweep, shard, shard.group_ids(), Shard.forget_stale)
-        self._runtime.call_later(0, look)
 
     def _begin(self, shard: Shard) -> None:
-        self._insist(shard.loaded, partial(self._have_forgotten, self._deleted.copy()))
+        super()._begin(shard)
+        forgotten = partial(self._have_forgotten, self._deleted.copy())
+        self._forget(shard, shard.walk(), forgotten, _Count(1))
 
     def _deactivated(self) -> None:
         self._in_groups = {asked.token for asked in self._shard.unload()}
@@ -159,7 +159,13 @@ class ShardHost(Host[Shard, Step]):
     def _take(self, asked: Asked[Any]) -> None:
         if isinstance(asked.request, TxnOffsetCommitRequest):
             self._verify(asked)
+        elif isinstance(asked.request, OffsetDeleteRequest):
+            self._when_read((asked.request.group_id,), partial(self._delete_offsets, asked))
         else:
+            super()._take(asked)
+
+    def _delete_offsets(self, asked: Asked[OffsetDeleteRequest]) -> None:
+        if asked.token in self._waiting:  # otherwise failed meanwhile, with all that waited
             super()._take(asked)
 
     def topics_changed(self, deleted: set[str], changed: set[str]) -> None:
@@ -168,16 +174,18 @@ class ShardHost(Host[Shard, Step]):
         self._deleted |= seen
         if self._state != "active":
             return
-        places = self._shard.places_in(deleted)
-        forgotten = partial(self._have_forgotten, seen)
-        if len(places) > FORGOTTEN_AT_ONCE:
-            self._forget(self._shard, places, forgotten, _Count(1))
-            self._insist(lambda step: self._shard.topics_changed(step, (), deleted | changed))
-        else:
-            self._insist(lambda step: self._shard.topics_changed(step, deleted, changed), forgotten)
+        shard = self._shard
+        self._insist(lambda step: shard.topics_changed(step, deleted | changed))
+        if deleted:
+            forgotten = partial(self._have_forgotten, seen)
+            self._forget(shard, shard.walk(deleted), forgotten, _Count(1))
 
     def _forget(
-        self, shard: Shard, places: list[Place], forgotten: Callable[[], None], waiting: _Count
+        self,
+        shard: Shard,
+        walk: Iterator[Part],
+        forgotten: Callable[[], None],
+        waiting: _Count,
     ) -> None:
         """Forget the offsets of topics that are gone, some in each turn of the event loop.
 
@@ -185,8 +193,8 @@ class ShardHost(Host[Shard, Step]):
         """
         if self._state != "active" or shard is not self._shard:
             return
-        now, later = places[:FORGOTTEN_AT_ONCE], places[FORGOTTEN_AT_ONCE:]
-        waiting.left += bool(later)
+        now, is_last = turn_of(walk, SWEPT_AT_ONCE)
+        waiting.left += not is_last
 
         def done() -> None:
             waiting.left -= 1
@@ -194,8 +202,8 @@ class ShardHost(Host[Shard, Step]):
                 forgotten()
 
         self._insist(lambda step: shard.forget_gone(step, now), done)
-        if later:
-            self._runtime.call_later(0, lambda: self._forget(shard, later, forgotten, waiting))
+        if not is_last:
+            self._runtime.call_later(0, lambda: self._forget(shard, walk, forgotten, waiting))
 
     def _have_forgotten(self, deleted: dict[str, int]) -> None:
         """The log has what follows from these deletions."""
@@ -227,16 +235,43 @@ class ShardHost(Host[Shard, Step]):
         self._expiry = self._runtime.call_later(
             self._settings.offsets_retention_check_interval_ms, self._expire
         )
-        self._sweep(self._shard, self._shard.group_ids(), Shard.expire)
+        self._sweep(self._shard, self._shard.walk())
 
-    def _sweep(self, shard: Shard, group_ids: list[str], look: Look) -> None:
-        """Look at all groups, some at a time."""
+    def _sweep(self, shard: Shard, walk: Iterator[Part]) -> None:
+        """Look at all groups for offsets that have expired, some in each turn."""
         if self._state != "active" or shard is not self._shard:
             return
-        now, later = group_ids[:SWEEP_GROUPS], group_ids[SWEEP_GROUPS:]
-        self._run(lambda step: look(shard, step, now))
-        if later:
-            self._runtime.call_later(0, lambda: self._sweep(shard, later, look))
+        now, is_last = turn_of(walk, SWEPT_AT_ONCE)
+
+        def look() -> None:
+            self._run(lambda step: shard.expire(step, now))
+            if not is_last:
+                self._runtime.call_later(0, lambda: self._sweep(shard, walk))
+
+        self._when_read({part.group_id for part in now}, look)
+
+    # ---- subscriptions of classic groups -------------------------------------------------
+
+    def _when_read(self, group_ids: Collection[str], look: Callable[[], None]) -> None:
+        """Have a thread read what these groups subscribe to, where that is much; then look."""
+        if _weighs_little(self._shard.unread_subscriptions(group_ids)):
+            look()
+        else:
+            self._runtime.start(self._read_subscriptions(group_ids, look), "read subscriptions")
+
+    async def _read_subscriptions(
+        self, group_ids: Collection[str], look: Callable[[], None]
+    ) -> None:
+        """A generation that begins meanwhile has subscriptions of its own."""
+        shard = self._shard
+        while self._state == "active" and shard is self._shard:
+            unread = shard.unread_subscriptions(group_ids)
+            if _weighs_little(unread):
+                look()
+                return
+            for group_id, subscriptions in unread.items():
+                topics = await self._runtime.run_blocking(topics_of, subscriptions)
+                shard.subscriptions_were_read(group_id, subscriptions, topics)
 
     # ---- transactions --------------------------------------------------------------------
 
@@ -317,6 +352,11 @@ class ShardHost(Host[Shard, Step]):
             self._markers.pop(token)(ErrorCode.NONE if refusal is None else refusal.code)
 
         self._appends.add_batch(bytearray(batch), appended)
+
+
+def _weighs_little(unread: Mapping[str, Sequence[bytes]]) -> bool:
+    """Whether subscriptions can be read on the event loop."""
+    return sum(map(len, chain.from_iterable(unread.values()))) <= LIGHT_BYTES_MAX
 
 
 def _is_commit(record: LogRecord) -> bool:

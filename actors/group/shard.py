@@ -10,7 +10,7 @@ them, as in Apache Kafka, until the next look for expired ones, DeleteGroups, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,8 +36,9 @@ from raylog.actors.group.consumer.migration import upgrade
 from raylog.actors.group.consumer.requests import check_fields
 from raylog.actors.group.existing import NOTHING_DELETED, ExistingTopics
 from raylog.actors.group.listing import Group
-from raylog.actors.group.offset_store import OffsetStore
+from raylog.actors.group.offset_store import OffsetStore, Partitions
 from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.sweeping import Part, parts
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.transaction.api import Marker
 from raylog.wire.errors import (
@@ -84,8 +85,6 @@ EPOCHS_IN_COMMITS_SINCE = 9
 """The version of OffsetCommit that carries member epochs (KIP-848)."""
 EPOCH_AT_EVERY_END_SINCE = 2
 """The transaction version that raises a producer's epoch at the end of each transaction."""
-Place = tuple[str, str, int]
-"""Group, topic, partition."""
 JOIN_EPOCH = 0
 """The member epoch with which a member joins a KIP-848 group."""
 
@@ -129,14 +128,9 @@ class Shard:
             self._settle(step, group)
 
     def loaded(self, step: Step) -> None:
-        """Everything in the log was replayed: sessions begin, topics that are gone are noticed."""
+        """Everything in the log was replayed: sessions begin."""
         for group in tuple(self.groups.values()):
             group.loaded(step)
-        known = step.image.topic_ids
-        stored = {topic for topics in self.offsets.groups.values() for topic in topics}
-        for group_id in self.offsets.pending.groups():
-            stored.update(topic for topic, _ in self.offsets.pending.of(group_id))
-        self.topics_changed(step, (stored - known.keys()) | self._deleted.keys(), ())
 
     def unload(self) -> list[Asked[Any]]:
         """This broker coordinates these groups no longer; returns who waits for an answer."""
@@ -144,40 +138,36 @@ class Shard:
             self._assigning.forget(group_id)
         return [asked for group in self.groups.values() for asked in group.unload()]
 
-    def topics_changed(
-        self, step: Step, deleted: Collection[str], changed: Collection[str]
-    ) -> None:
-        """Topics were deleted, created, or have more partitions.
+    def topics_changed(self, step: Step, names: Collection[str]) -> None:
+        """Topics were deleted, created, or have more partitions: KIP-848 groups assign anew.
 
-        Offsets of deleted topics go with them, though others may have their names by now; KIP-848
-        groups assign what there is.
+        Offsets of deleted topics go with them, though others may have their names by now: see
+        `forget_gone`.
         """
-        self.forget_gone(step, self.places_in(deleted))
-        names = {*deleted, *changed}
         for group in tuple(self.groups.values()):
             if isinstance(group, ConsumerGroup):
                 group.metadata_changed(step, names)
 
-    def places_in(self, topics: Collection[str]) -> list[Place]:
-        """Of all groups, the partitions of these topics of which offsets are stored or pending."""
-        found: dict[Place, None] = {}
-        for group_id, of_group in self.offsets.groups.items() if topics else ():
-            for name in sorted(of_group.keys() & topics):
-                found.update(dict.fromkeys((group_id, name, at) for at in of_group[name]))
-            for name, at in self.offsets.pending.of(group_id):
-                if name in topics:
-                    found[group_id, name, at] = None
-        return list(found)
+    def walk(self, topics: Collection[str] | None = None) -> Iterator[Part]:
+        """Of all groups, what they have committed of these topics, or of all."""
+        return parts(self.offsets, self.group_ids(), topics)
 
-    def forget_gone(self, step: Step, places: Iterable[Place]) -> None:
+    def forget_gone(self, step: Step, found: Iterable[Part]) -> None:
         """Forget those of these offsets that are of topics that are gone."""
         existing = ExistingTopics(step.image, self._deleted)
-        for group_id, topic, at in places:
-            found = self.offsets.get(group_id, topic, at)
-            pending = self.offsets.pending.of(group_id).get((topic, at))
-            stored = {} if found is None else {topic: {at: found}}
-            lacking = existing.lack(stored, {} if pending is None else {(topic, at): pending})
-            offsets.forget(step, group_id, list(lacking))
+        for group_id, topic, partitions in found:
+            if topic is None:
+                continue
+            stored = self._stored(group_id, topic, partitions)
+            pending = self.offsets.pending.of(group_id)
+            waiting = {
+                (topic, at): pending[topic, at] for at in partitions if (topic, at) in pending
+            }
+            offsets.forget(step, group_id, list(existing.lack({topic: stored}, waiting)))
+
+    def _stored(self, group_id: str, topic: str, partitions: Iterable[int]) -> Partitions:
+        found = self.offsets.of(group_id).get(topic, {})
+        return {at: found[at] for at in partitions if at in found}
 
     def assignment_is_ready(self, step: Step, group_id: str) -> None:
         """What an assignor worked out elsewhere is there."""
@@ -189,30 +179,45 @@ class Shard:
         """Every group that has members, offsets or a record of its own."""
         return list(self.offsets.groups.keys() | self.groups.keys())
 
-    def forget_stale(self, step: Step, group_ids: Iterable[str]) -> None:
-        """Forget offsets of topics that are gone, though others may have their names."""
-        existing = ExistingTopics(step.image, self._deleted)
-        for group_id in group_ids:
-            stored, pending = self.offsets.of(group_id), self.offsets.pending.of(group_id)
-            offsets.forget(step, group_id, list(existing.lack(stored, pending)))
+    def expire(self, step: Step, found: Sequence[Part]) -> None:
+        """Forget offsets that were kept long enough, and groups of which nothing is left.
 
-    def expire(self, step: Step, group_ids: Iterable[str]) -> None:
-        """Forget offsets that were kept long enough, and groups of which nothing is left."""
-        self.forget_stale(step, group_ids)
-        for group_id in group_ids:
+        Those of topics that are gone go as well. The subscriptions of these groups have been read.
+        """
+        self.forget_gone(step, found)
+        for group_id, topic, partitions in found:
             group = self.groups.get(group_id)
-            gone = offsets.expired(
-                self.offsets.of(group_id),
-                self.offsets.pending.of(group_id),
-                step.now_ms,
-                self._settings.offsets_retention_ms,
-                _nothing if group is None else group.subscribes,
-                _itself if group is None else group.offset_expires_after,
-            )
-            offsets.forget(step, group_id, list(gone))
+            if topic is not None:
+                gone = offsets.expired(
+                    {topic: self._stored(group_id, topic, partitions)},
+                    self.offsets.pending.of(group_id),
+                    step.now_ms,
+                    self._settings.offsets_retention_ms,
+                    _nothing if group is None else group.subscribes,
+                    _itself if group is None else group.offset_expires_after,
+                )
+                offsets.forget(step, group_id, list(gone))
+                continue
             left = self.offsets.of(group_id) or self.offsets.pending.of(group_id)
             if not left and (group is None or group.is_empty()):
                 self._bury(step, group_id)
+
+    def unread_subscriptions(self, group_ids: Iterable[str]) -> dict[str, tuple[bytes, ...]]:
+        """What `topics_of` has to read before it is known which topics these groups read."""
+        groups = {group_id: self.groups.get(group_id) for group_id in group_ids}
+        return {
+            group_id: unread
+            for group_id, group in groups.items()
+            if isinstance(group, ClassicGroup) and (unread := group.unread_subscriptions())
+        }
+
+    def subscriptions_were_read(
+        self, group_id: str, subscriptions: tuple[bytes, ...], topics: frozenset[str] | None
+    ) -> None:
+        """Take what `topics_of` has made of them; harmless where that is out of date."""
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            group.subscriptions_were_read(subscriptions, topics)
 
     def _bury(self, step: Step, group_id: str) -> None:
         """Forget a group without members and offsets; harmless where there is none."""

@@ -31,7 +31,7 @@ from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.shard_world import START_MS, assignment_blob
-from tests.support.shards import id_of, topic_records
+from tests.support.shards import forget, id_of, topic_records
 from tests.support.steps import Timers, commit, revert, set_timers
 from tests.unit.group.test_offsets import committing
 from tests.unit.group.test_shard import joining
@@ -198,7 +198,7 @@ class World:
         number = self.image.topic_ids["t"][0]
         records = topic_records("t", 3, number=number % 200 + 1)
         self.image.apply_all([TopicDeleted(id_of("t", number)), *records])
-        self.run(lambda step: self.shard.topics_changed(step, {"t"}, {"t"}))
+        self.run(lambda step: forget(self.shard, step, {"t"}))
 
     def wait(self, ms: int) -> None:
         """Time passes, and timers fire."""

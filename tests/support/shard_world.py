@@ -134,6 +134,7 @@ class ShardWorld:
         for record in self.log:
             self.shard.replay(record).commit()
         self.run(self.shard.loaded)
+        self.run(lambda step: self.shard.forget_gone(step, self.shard.walk()))
 
     # ---- members -------------------------------------------------------------------------
 

@@ -43,6 +43,12 @@ def topic_records(
     ]
 
 
+def forget(shard: Shard, step: Step, deleted: set[str]) -> None:
+    """Tell a shard that topics were deleted, as its host does."""
+    shard.topics_changed(step, deleted)
+    shard.forget_gone(step, shard.walk(deleted))
+
+
 @dataclass(slots=True)
 class ShardWorld:
     """A shard, what it has appended, and a clock that the test moves.
@@ -70,7 +76,7 @@ class ShardWorld:
     def delete_topic(self, name: str) -> None:
         """Delete a topic, and tell the shard."""
         self.image.apply(TopicDeleted(id_of(name)))
-        self.run(lambda step: self.shard.topics_changed(step, {name}, ()))
+        self.run(lambda step: forget(self.shard, step, {name}))
 
     def run(
         self,
@@ -91,7 +97,7 @@ class ShardWorld:
 
     def expire(self) -> None:
         """Look for expired offsets."""
-        self.run(lambda step: self.shard.expire(step, self.shard.group_ids()))
+        self.run(lambda step: self.shard.expire(step, list(self.shard.walk())))
 
     def fire(self) -> None:
         """Run the timers that are due."""
@@ -126,6 +132,7 @@ class ShardWorld:
             assert found is not None
             self.shard.replay(found).commit()
         self.run(self.shard.loaded)
+        self.run(lambda step: self.shard.forget_gone(step, self.shard.walk()))
 
 
 def _through_bytes(message: Any, version: int) -> Any:

@@ -213,6 +213,16 @@ class ClassicGroup:
         """Whether members of this generation read the topic; True where that is unreadable."""
         return self._group.subscribes(topic)
 
+    def unread_subscriptions(self) -> tuple[bytes, ...]:
+        """What has to be read before it is known which topics its members read."""
+        return self._group.unread()
+
+    def subscriptions_were_read(
+        self, subscriptions: tuple[bytes, ...], topics: frozenset[str] | None
+    ) -> None:
+        """Take what `topics_of` has made of `unread_subscriptions`."""
+        self._group.read(subscriptions, topics)
+
     def offset_expires_after(self, commit_ms: int) -> int | None:
         """The time from which the retention of an offset committed at `commit_ms` counts.
 

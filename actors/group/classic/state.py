@@ -12,10 +12,8 @@ from functools import partial
 
 from raylog.actors.coordination.step import Change, Step, Undo
 from raylog.actors.group.classic.members import Member, Roster
+from raylog.actors.group.classic.subscriptions import topics_of
 from raylog.actors.group.settings import GroupSettings
-from raylog.wire.errors import DecodeError
-from raylog.wire.internal.blobs import decode_blob
-from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from raylog.wire.internal.offsets import GroupMetadataValue, MemberMetadata
 
 CONSUMER_PROTOCOL = "consumer"
@@ -79,8 +77,19 @@ class GroupState:
     def topics(self) -> frozenset[str] | None:
         """The topics that consumers subscribed to; None if that cannot be read."""
         if isinstance(self._topics, tuple):
-            self._topics = _topics_of(self._subscriptions)
+            self._topics = topics_of(self._subscriptions)
         return self._topics
+
+    def unread(self) -> tuple[bytes, ...]:
+        """The subscriptions that `topics` has to read first; none if it has read them."""
+        is_read = not isinstance(self._topics, tuple)
+        reads_topics = self.roster.protocol_type == CONSUMER_PROTOCOL
+        return self._subscriptions if reads_topics and not is_read else ()
+
+    def read(self, subscriptions: tuple[bytes, ...], topics: frozenset[str] | None) -> None:
+        """Take what a thread has read, unless another generation has begun meanwhile."""
+        if subscriptions is self._subscriptions:
+            self._topics = topics
 
     def settle(self, value: GroupMetadataValue) -> Change:
         """Take what a record says; who is known already keeps what a record does not carry."""
@@ -129,8 +138,9 @@ class GroupState:
     def _note_subscriptions(self) -> None:
         name = self.protocol
         members = self.roster.members.values()
-        self._subscriptions = () if name is None else tuple(m.protocols[name] for m in members)
-        self._topics = ()
+        noted = () if name is None else tuple(m.protocols[name] for m in members)
+        if noted != self._subscriptions:
+            self._subscriptions, self._topics = noted, ()
 
 
 def _settled(member: Member | None, recorded: MemberMetadata, protocol: str | None) -> Member:
@@ -150,13 +160,3 @@ def _settled(member: Member | None, recorded: MemberMetadata, protocol: str | No
         {protocol: recorded.subscription},
         recorded.assignment,
     )
-
-
-def _topics_of(subscriptions: tuple[bytes, ...]) -> frozenset[str] | None:
-    topics: set[str] = set()
-    try:
-        for blob in subscriptions:
-            topics.update(decode_blob(ConsumerProtocolSubscription, blob).topics)
-    except DecodeError:
-        return None
-    return frozenset(topics)

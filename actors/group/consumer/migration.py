@@ -33,6 +33,10 @@ from raylog.wire.errors import (
 )
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
+UPGRADE_BYTES_MAX = 1 << 20
+"""Metadata of all members that are read in one step. Their records are one batch, which a log with
+the usual max.message.bytes would refuse if they were more."""
+
 
 def upgrade(
     step: Step,
@@ -77,6 +81,14 @@ def _check_policy(classic: ClassicGroup, settings: GroupSettings) -> None:
             classic,
             "the group size exceeds the consumer group maximum size.",
         )
+    if sum(map(_metadata_bytes, classic.members)) > UPGRADE_BYTES_MAX:
+        raise _cannot(
+            classic, f"the metadata of its members exceed {UPGRADE_BYTES_MAX} bytes in total."
+        )
+
+
+def _metadata_bytes(member: Member) -> int:
+    return len(member.assignment) + sum(map(len, member.protocols.values()))
 
 
 def _cannot(classic: ClassicGroup, reason: str) -> GroupIdNotFound:

@@ -25,13 +25,13 @@ ALL = (
     Branch(
         "offsets go with their topic",
         Shard,
-        "topics_changed",
-        lambda _, args: len(args[2]) > 0 and len(args[1].records) > 0,
+        "forget_gone",
+        lambda _, args: len(args[0]._deleted) > 0 and len(args[1].records) > 0,
     ),
     Branch(
         "a topic is gone when a shard has been loaded",
         Shard,
-        "loaded",
-        lambda _, args: len(args[1].records) > 0,
+        "forget_gone",
+        lambda _, args: len(args[0]._deleted) == 0 and len(args[1].records) > 0,
     ),
 )

@@ -6,7 +6,7 @@ import pytest
 
 from raylog.actors.coordination.appending import APPEND_RECORDS_MAX
 from raylog.actors.coordination.requests import coordinator_error
-from raylog.actors.group.hosting import SWEEP_GROUPS
+from raylog.actors.group.hosting import SWEPT_AT_ONCE
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
@@ -458,7 +458,7 @@ def test_one_steps_offsets_are_several_appends_and_its_answer_waits_for_the_last
 def test_many_groups_are_swept_some_at_a_time(tmp_path: Path) -> None:
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
-        count = 2 * SWEEP_GROUPS + 1
+        count = 2 * SWEPT_AT_ONCE + 1
         for number in range(count):
             world.send(committing({0: 1}, group=f"g{number}", retention_ms=1), 4)
         await world.runtime.advance(999)

@@ -11,7 +11,7 @@ import pytest
 from raylog.actors.coordination.step import Asked, Step
 from raylog.actors.group.actor import TOLD
 from raylog.actors.group.gathering import KINDS
-from raylog.actors.group.hosting import FORGOTTEN_AT_ONCE
+from raylog.actors.group.hosting import SWEPT_AT_ONCE
 from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
@@ -158,7 +158,7 @@ def test_long_ids_take_more_turns(
 
 def test_offsets_of_a_large_topic_that_is_deleted_are_forgotten_in_turns(tmp_path: Path) -> None:
     """They are all forgotten, and that they are is noted once the log has all tombstones."""
-    count = 2 * FORGOTTEN_AT_ONCE + 100
+    count = 2 * SWEPT_AT_ONCE + 100
 
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()
@@ -179,7 +179,7 @@ def test_offsets_of_a_large_topic_that_is_deleted_are_forgotten_in_turns(tmp_pat
             [TopicDeleted(id_of("large"))],
         )
         left = len(host.shard.offsets.of("g")["large"])
-        assert left == count - FORGOTTEN_AT_ONCE, "others have their turn"
+        assert left == count - SWEPT_AT_ONCE, "others have their turn"
         await world.runtime.advance(1)
         assert set(host.shard.offsets.of("g")) == {"t"}
         assert set(host._deleted) == {"large"}, "the log does not have that yet"
@@ -196,7 +196,7 @@ def test_offsets_of_a_large_topic_that_is_deleted_are_forgotten_in_turns(tmp_pat
 
 
 def test_a_log_that_refuses_them_is_told_again(tmp_path: Path) -> None:
-    count = 2 * FORGOTTEN_AT_ONCE + 100
+    count = 2 * SWEPT_AT_ONCE + 100
 
     async def scenario(world: CoordinatorWorld) -> None:
         await world.begin()

@@ -352,7 +352,7 @@ def test_pending_offsets_of_a_deleted_topic_go_with_it(world: ShardWorld) -> Non
 def test_a_topic_deleted_while_nobody_looked_is_noticed_at_the_load(world: ShardWorld) -> None:
     world.ask(committing_in({0: 5}), LATEST)
     world.image.topic_ids.pop("t")
-    world.run(world.shard.loaded)
+    world.run(lambda step: world.shard.forget_gone(step, world.shard.walk()))
     assert world.log[-1].value is None
     assert not world.shard.offsets.pending.of("g")
 

@@ -8,7 +8,8 @@ import pytest
 
 from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic import ClassicGroup
-from raylog.actors.group.consumer import ConsumerGroup
+from raylog.actors.group.consumer import ConsumerGroup, embedded
+from raylog.actors.group.consumer.migration import UPGRADE_BYTES_MAX
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.offsets import GroupMetadataKey
@@ -97,6 +98,19 @@ def test_sessions_go_on_after_an_upgrade(classic: ShardWorld) -> None:
     assert z in classic.consumer.state.profiles
     classic.advance(1_000)
     assert z not in classic.consumer.state.profiles
+
+
+def test_a_group_whose_records_do_not_fit_a_batch_is_not_read(
+    classic: ShardWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading the metadata of thousands of members would hold the event loop for seconds."""
+    assert isinstance(classic.group, ClassicGroup)
+    monkeypatch.setattr(embedded, "subscription_of", pytest.fail)
+    classic.group.members[0].protocols["other"] = bytes(UPGRADE_BYTES_MAX)
+    refused = classic.enter("a", "t")
+    assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert str(UPGRADE_BYTES_MAX) in refused.error_message
+    assert isinstance(classic.group, ClassicGroup)
 
 
 @pytest.mark.parametrize("epoch", [1, -1])
@@ -293,7 +307,7 @@ def test_a_pattern_that_waits_to_be_resolved_troubles_no_classic_group() -> None
     world.create_topic("t", 4)
     world.enter("a", subscribed_topic_regex="t.*")
     world.advance(0)
-    world.run(lambda step: world.shard.topics_changed(step, (), {"t"}))
+    world.run(lambda step: world.shard.topics_changed(step, {"t"}))
     assert (GROUP, ("regex",)) in world.timers
     world.beat("a", -1)
     joined = world.join("", "t", version=3)

@@ -1,0 +1,282 @@
+"""What members and committed offsets make large holds no event loop: threads read it, or turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from raylog.actors.group.classic import subscriptions
+from raylog.actors.group.hosting import SWEPT_AT_ONCE, ShardHost
+from raylog.actors.group.shard import Shard
+from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
+from raylog.wire.errors import RequestTimedOut
+from raylog.wire.internal.blobs import BLOB_ELEMENTS_MAX, encode_value
+from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
+from raylog.wire.internal.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from raylog.wire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.support.shards import id_of
+from tests.unit.group.test_offsets import committing
+
+LARGE = 3_000
+"""Topics that a member subscribes to: about 20 kB."""
+
+
+def _metadata(number: int, *topics: str) -> bytes:
+    names = [*topics, *(f"{number}-{n}" for n in range(LARGE))]
+    return encode_value(ConsumerProtocolSubscription(topics=names), 1)
+
+
+def _generation(*members: bytes, generation: int = 1, at_ms: int = 0) -> GroupMetadataValue:
+    return GroupMetadataValue(
+        protocol_type="consumer",
+        generation=generation,
+        protocol="range",
+        leader="m0",
+        current_state_timestamp=at_ms,
+        members=[
+            MemberMetadata(
+                member_id=f"m{at}",
+                client_id="c",
+                client_host="/h",
+                rebalance_timeout=60_000,
+                session_timeout=1_800_000,
+                subscription=metadata,
+                assignment=b"",
+            )
+            for at, metadata in enumerate(members)
+        ],
+    )
+
+
+def _host(world: CoordinatorWorld) -> ShardHost:
+    host = world.actor._shards.get(0)
+    assert isinstance(host, ShardHost)
+    return host
+
+
+def _begin_generation(world: CoordinatorWorld, value: GroupMetadataValue) -> None:
+    _host(world)._run(lambda step: step.append(GroupMetadataKey(group="g"), value))
+
+
+def _deleting(topic: str) -> OffsetDeleteRequest:
+    partition = OffsetDeleteRequestPartition(partition_index=0)
+    return OffsetDeleteRequest(
+        group_id="g", topics=[OffsetDeleteRequestTopic(name=topic, partitions=[partition])]
+    )
+
+
+class Read:
+    """Bytes of subscriptions that the event loop has decoded, and threads."""
+
+    def __init__(self, world: CoordinatorWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.here = self.aside = 0
+        self.before: Callable[[], None] | None = None
+        """What happens while a thread reads."""
+        self._is_aside = False
+        decode = subscriptions.decode_blob
+
+        def decoding(cls: Any, blob: bytes) -> Any:
+            if self._is_aside:
+                self.aside += len(blob)
+            else:
+                self.here += len(blob)
+            return decode(cls, blob)
+
+        async def run_blocking(function: Any, *args: Any) -> Any:
+            if self.before is not None:
+                before, self.before = self.before, None
+                before()
+            self._is_aside = True
+            try:
+                return function(*args)
+            finally:
+                self._is_aside = False
+
+        monkeypatch.setattr(subscriptions, "decode_blob", decoding)
+        monkeypatch.setattr(world.runtime, "run_blocking", run_blocking)
+
+
+def _codes(answer: Any) -> list[int]:
+    return [one.error_code for topic in answer.topics for one in topic.partitions]
+
+
+def test_large_subscriptions_are_read_by_a_thread_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Identical ones once; the assignment of the same generation changes nothing about them."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, generation=-1), 9)
+        members = [_metadata(0, "t"), _metadata(1), _metadata(1)]
+        _begin_generation(world, _generation(*members))
+        read = Read(world, monkeypatch)
+        assert _codes(await world.ask(_deleting("t"), 0)) == [86], "GROUP_SUBSCRIBED_TO_TOPIC"
+        assert (read.here, read.aside) == (0, len(members[0]) + len(members[1]))
+        value = _generation(*members)
+        value.members[0].assignment = b"assigned"
+        _begin_generation(world, value)
+        assert _codes(await world.ask(_deleting("t"), 0)) == [86]
+        assert (read.here, read.aside) == (0, len(members[0]) + len(members[1]))
+
+    run(scenario, tmp_path)
+
+
+def test_a_generation_that_begins_meanwhile_is_read_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, generation=-1), 9)
+        _begin_generation(world, _generation(_metadata(0, "t")))
+        read = Read(world, monkeypatch)
+        later = _generation(_metadata(1), generation=2)
+        read.before = lambda: _begin_generation(world, later)
+        assert _codes(await world.ask(_deleting("t"), 0)) == [0], "nobody reads it any more"
+        assert read.here == 0
+
+    run(scenario, tmp_path)
+
+
+def test_a_shard_that_is_left_meanwhile_answers_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, generation=-1), 9)
+        _begin_generation(world, _generation(_metadata(0, "t")))
+        read = Read(world, monkeypatch)
+        read.before = lambda: _host(world).close("the leader is another")
+        answer = await world.ask(_deleting("t"), 0)
+        assert answer.error_code == 16, "NOT_COORDINATOR"
+
+    run(scenario, tmp_path)
+
+
+def test_the_look_for_expired_offsets_has_them_read_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        for topic in ("t", "u"):
+            await world.apply(
+                TopicCreated(id_of(topic), topic), PartitionCreated(id_of(topic), 0, (1,), (1,), 1)
+            )
+            await world.ask(committing({0: 1}, topic, generation=-1, retention_ms=1), 4)
+        _begin_generation(world, _generation(_metadata(0, "t")))
+        read = Read(world, monkeypatch)
+        await world.runtime.advance(2_000)
+        assert set(_host(world).shard.offsets.of("g")) == {"t"}, "nobody reads the other one"
+        assert read.here == 0
+        assert read.aside > 0
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
+
+
+def test_more_topics_than_a_cluster_has_cannot_be_read() -> None:
+    """One group does not fill the memory: it is as one whose metadata says nothing."""
+    names = [f"{number}" for number in range(BLOB_ELEMENTS_MAX)]
+    encoded = [
+        encode_value(ConsumerProtocolSubscription(topics=some), 1) for some in (names, ["one more"])
+    ]
+    assert subscriptions.topics_of(encoded[:1]) == frozenset(names)
+    assert subscriptions.topics_of(encoded) is None
+
+
+async def _with_large_topic(world: CoordinatorWorld, count: int, **fields: Any) -> None:
+    await world.begin()
+    await world.apply(
+        TopicCreated(id_of("large"), "large"),
+        *(PartitionCreated(id_of("large"), at, (1,), (1,), 1) for at in range(count)),
+    )
+    version = 4 if fields else 9
+    await world.ask(committing(dict.fromkeys(range(count), 5), "large", **fields), version)
+    await world.runtime.advance(1)
+
+
+class Steps:
+    """How many records each step has written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.records: list[int] = []
+        append = ShardHost._append
+
+        def appending(host: ShardHost, step: Any) -> None:
+            self.records.append(len(step.records))
+            append(host, step)
+
+        monkeypatch.setattr(ShardHost, "_append", appending)
+
+
+def test_a_shard_forgets_what_went_before_it_was_loaded_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic was deleted while another broker led the shard."""
+    count = 2 * SWEPT_AT_ONCE + 100
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await _with_large_topic(world, count)
+        world.restart()
+        steps = Steps(monkeypatch)
+        await world.begin()  # with metadata that has no such topic
+        await world.runtime.advance(1)
+        assert steps.records == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 100]
+        asked = OffsetFetchRequestGroup(group_id="g", topics=None)
+        answer = await world.ask(OffsetFetchRequest(groups=[asked]), 8)
+        assert answer.groups[0].topics == []
+        world.restart()
+        steps.records.clear()
+        await world.begin()
+        await world.runtime.advance(1)
+        assert steps.records == [], "the log has it"
+
+    run(scenario, tmp_path)
+
+
+def test_offsets_of_one_group_expire_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count = 2 * SWEPT_AT_ONCE + 100
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await _with_large_topic(world, count, retention_ms=1)
+        steps = Steps(monkeypatch)
+        await world.runtime.advance(2_000)
+        assert steps.records == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 101], "the group's own is the last"
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
+
+
+def test_offsets_of_a_topic_that_goes_while_a_shard_is_loaded_are_forgotten_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That they are to go is noted until the log has it."""
+    count = SWEPT_AT_ONCE + 100
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await _with_large_topic(world, count)
+        host = _host(world)
+        loaded = Shard.loaded
+
+        def loading(shard: Shard, step: Any) -> None:
+            assert set(host._deleted) == {"large"}
+            loaded(shard, step)
+
+        monkeypatch.setattr(Shard, "loaded", loading)
+        host.append_lost(RequestTimedOut("not known"))
+        await world.apply(TopicDeleted(id_of("large")))
+        steps = Steps(monkeypatch)
+        await world.runtime.advance(5_000)
+        assert steps.records == [SWEPT_AT_ONCE, 100]
+        assert host._deleted == {}
+
+    run(scenario, tmp_path)
