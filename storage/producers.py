@@ -115,6 +115,21 @@ class ProducerSnapshot:
         self._open = transactions
         self._ended = ended
 
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def describe(self) -> Iterator[ProducerInfo]:
+        """Every producer, for DescribeProducers (KIP-664)."""
+        for producer_id, producer in self._producers.items():
+            yield ProducerInfo(
+                producer_id,
+                producer.epoch,
+                producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
+                producer.seen_ms,
+                producer.coordinator_epoch,
+                self._open.get(producer_id, NO_OFFSET),
+            )
+
     def encode(self) -> bytes:
         """The file. Takes a while where there are many; other threads go on meanwhile."""
         return encode_parts(PRODUCERS_KIND, SNAPSHOT_VERSION, list(self._parts()))
@@ -371,18 +386,8 @@ class ProducerStates:
         return len(expired)
 
     def describe(self) -> list[ProducerInfo]:
-        """Every producer, for DescribeProducers (KIP-664)."""
-        return [
-            ProducerInfo(
-                producer_id,
-                producer.epoch,
-                producer.batches[-1].last_sequence if producer.batches else NO_SEQUENCE,
-                producer.seen_ms,
-                producer.coordinator_epoch,
-                self._open.get(producer_id, NO_OFFSET),
-            )
-            for producer_id, producer in self._producers.items()
-        ]
+        """Every producer, at once."""
+        return list(ProducerSnapshot(self._producers, self._open, self._ended).describe())
 
     def last_batches(self) -> LastOfProducers:
         """The last data batch of every producer."""

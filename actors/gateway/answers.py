@@ -5,6 +5,7 @@ This is where a handler's failures become error codes, by way of `actors.failure
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -29,6 +30,8 @@ class NamedOutcome(Protocol):
 Outcome = TypeVar("Outcome", bound=NamedOutcome)
 Failed = Callable[[int, str | None], R]
 """Makes the answer of an item that failed from (error code, message)."""
+Found = Callable[[Any], Iterator[int] | None]
+"""Takes in what a partition's Replica actor says: at once, or in steps."""
 REPLICA_TIMEOUT_MS = 30_000
 """For requests that carry no deadline of their own."""
 REPLICA_TIMEOUT_MIN_MS = 100
@@ -80,7 +83,8 @@ class PartitionAnswers:
     """The partitions of one request whose answers Replica actors fill in.
 
     The request is answered when `done` was called and every partition is settled, or when the
-    time is up: what is unsettled then is REQUEST_TIMED_OUT.
+    time is up: what is unsettled then is REQUEST_TIMED_OUT. What takes in an answer may do so in
+    steps, which yield how many items they were about: they are taken in turns.
     """
 
     __slots__ = (
@@ -91,6 +95,7 @@ class PartitionAnswers:
         "_open",
         "_response",
         "_starting",
+        "_taking",
         "_timeout_ms",
         "_timer",
     )
@@ -107,8 +112,10 @@ class PartitionAnswers:
         self._response = response
         self._in_old_words = in_old_words or {}
         self._open: dict[int, PartitionAnswer] = {}
-        self._starting: dict[int, tuple[Callable[[], Question], Callable[[Any], None]]] = {}
+        self._starting: dict[int, tuple[Callable[[], Question], Found]] = {}
         """Partitions whose leaders start, with the question and what takes in the answer."""
+        self._taking: deque[tuple[int, Iterator[int]]] | None = None
+        """Answers that are taken in in turns; None: there are none."""
         self._asked = 0
         self._done = False
         self._timeout_ms = max(timeout_ms, REPLICA_TIMEOUT_MIN_MS)
@@ -118,7 +125,7 @@ class PartitionAnswers:
         self,
         answer: PartitionAnswer,
         question: Callable[[], Question],
-        found: Callable[[Any], None],
+        found: Found,
     ) -> None:
         """Ask one partition's leader; `found` takes in what it says.
 
@@ -184,12 +191,17 @@ class PartitionAnswers:
                 del self._starting[number]
                 self._ask(number, asking, found)
 
-    def _ask(self, number: int, question: Question, found: Callable[[Any], None]) -> None:
+    def _ask(self, number: int, question: Question, found: Found) -> None:
         link, kind, header = question
 
         def answered(what: Any, _payload: memoryview) -> None:
-            if self._open.pop(number, None) is not None:
-                found(what)
+            if number not in self._open:
+                return
+            steps = found(what)
+            if steps is not None:
+                self._take_in(number, steps)
+            else:
+                del self._open[number]
                 self._settle()
 
         def failed(failure: Exception) -> None:
@@ -199,6 +211,29 @@ class PartitionAnswers:
                 self._settle()
 
         link.request(kind, header, (), answered, failed)
+
+    def _take_in(self, number: int, steps: Iterator[int]) -> None:
+        if self._taking is not None:
+            self._taking.append((number, steps))
+            return
+        self._taking = deque([(number, steps)])
+        self._context.gateway.runtime.start(self._take_in_turns(self._taking), "large answers")
+
+    async def _take_in_turns(self, taking: deque[tuple[int, Iterator[int]]]) -> None:
+        taken: list[int] = []
+
+        def each() -> Iterator[int]:
+            while taking:
+                number, steps = taking.popleft()
+                yield from steps
+                yield 1
+                taken.append(number)
+
+        await self._context.turns(each())
+        self._taking = None
+        left = [self._open.pop(number, None) for number in taken]
+        if any(left):  # otherwise the request's time is up
+            self._settle()
 
     def done(self) -> None:
         """Everything is asked: the time begins."""
@@ -219,6 +254,7 @@ class PartitionAnswers:
         for answer in self._open.values():
             self._fail(answer, late)
         self._open.clear()
+        self._context.is_large = self._context.is_large or self._taking is not None
         self._settle()
 
     def _fail(self, answer: PartitionAnswer, failure: Exception) -> None:

@@ -15,18 +15,19 @@ from functools import partial
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.coordination.joining import Joined, light_parts
 from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import group_partition, key_weight
 from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
-from raylog.actors.group.api import GROUP_REQUEST, failed
+from raylog.actors.group.api import GROUP_REQUEST, ListGroupsPart, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
 from raylog.actors.group.gathering import KINDS, Gathering, Kind, names_several, weight_of
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
-from raylog.actors.group.splitting import Joined, split
+from raylog.actors.group.splitting import split
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicDeleted
@@ -177,7 +178,9 @@ class GroupCoordinatorActor:
     def _dispatch(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Dispatch a request; one that asks little may be answered with much."""
         request = asked.request
-        if names_several(request, asked.version) and self._tells_much(request):
+        if isinstance(request, ListGroupsRequest):
+            self._runtime.start(self._list(asked, reply), "a list of groups")
+        elif names_several(request, asked.version) and self._tells_much(request):
             self._runtime.start(self._dispatch_large(asked, reply), "a large answer")
         else:
             self._dispatch_part(asked, reply)
@@ -220,9 +223,7 @@ class GroupCoordinatorActor:
 
     def _dispatch_part(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         request = asked.request
-        if isinstance(request, ListGroupsRequest):
-            self._list(asked, reply)
-        elif names_several(request, asked.version):
+        if names_several(request, asked.version):
             self._gather(asked, reply)
         else:
             self._ask(request.group_id, asked, reply)
@@ -233,6 +234,9 @@ class GroupCoordinatorActor:
         Parts wait for earlier ones, or all of what they write would be queued at once. A request
         that cannot be split waits for nobody: it may be one that waits for other members.
         """
+        if isinstance(asked.request, ListGroupsRequest):
+            await self._list(asked, reply)
+            return
         parts = deque(await self._runtime.run_blocking(split, asked.request))
         asked = replace(asked, request=None)
         joined = Joined(reply)
@@ -286,33 +290,31 @@ class GroupCoordinatorActor:
             return -1
         return group_partition(self._image, group_id)[0]
 
-    def _list(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+    async def _list(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask every shard; one that is loading, or not open, fails the answer, as in Kafka."""
         try:
             self._shards.check_complete()
         except KafkaError as failure:
             reply(failed(asked.request, asked.version, failure))
             return
-        hosts = list(self._shards)
-        whole = ListGroupsResponse()
-        left = len(hosts)
-        if not hosts:
-            reply(whole)
-            return
+        joined = Joined(partial(_listed, reply))
+        joined.part()(ListGroupsResponse())
+        for host in self._shards:
+            for group_ids in light_parts(host.shard.group_ids(), TOLD):
+                part = replace(asked, request=ListGroupsPart(asked.request, group_ids))
+                host.ask(part, partial(_listed_here, joined.part()))
+                await self._runtime.sleep(0)
+        joined.all_asked()
 
-        def answered(response: ListGroupsResponse) -> None:
-            nonlocal left
-            left -= 1
-            if response.error_code != ErrorCode.NOT_COORDINATOR:
-                whole.error_code = whole.error_code or response.error_code
-                whole.groups.extend(response.groups)
-            if not left:
-                reply(
-                    ListGroupsResponse(error_code=whole.error_code) if whole.error_code else whole
-                )
 
-        for host in hosts:
-            host.ask(asked, answered)
+def _listed_here(answered: Callable[[Any], None], response: ListGroupsResponse) -> None:
+    """Who lists everything asks the next coordinator of a shard as well."""
+    moved = response.error_code == ErrorCode.NOT_COORDINATOR
+    answered(ListGroupsResponse() if moved else response)
+
+
+def _listed(reply: Callable[[Any], None], whole: ListGroupsResponse) -> None:
+    reply(ListGroupsResponse(error_code=whole.error_code) if whole.error_code else whole)
 
 
 def _answer_part(room: asyncio.Semaphore, answered: Callable[[Any], None], response: Any) -> None:

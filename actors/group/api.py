@@ -11,6 +11,7 @@ does, never failed over the link.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from raylog.wire.errors import (
@@ -76,6 +77,14 @@ LOADING_IN_TRANSACTIONS_SINCE = 2
 """The version of TxnOffsetCommit whose clients survive COORDINATOR_LOAD_IN_PROGRESS."""
 NO_OFFSET = -1
 """What OffsetFetch answers where nothing is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroupsPart:
+    """What ListGroups asks, about some of a shard's groups."""
+
+    request: ListGroupsRequest
+    group_ids: list[str]
 
 
 def failed(request: Any, version: int, failure: KafkaError) -> Any:
@@ -206,7 +215,7 @@ def _delete_offsets(
     return OffsetDeleteResponse(error_code=int(failure.code))
 
 
-def _list(_: ListGroupsRequest, _version: int, failure: KafkaError) -> ListGroupsResponse:
+def _list(_: Any, _version: int, failure: KafkaError) -> ListGroupsResponse:
     return ListGroupsResponse(error_code=int(failure.code))
 
 
@@ -272,6 +281,7 @@ _FAILED: dict[type, Callable[[Any, int, KafkaError], Any]] = {
     OffsetFetchRequest: _fetch,
     OffsetDeleteRequest: _delete_offsets,
     ListGroupsRequest: _list,
+    ListGroupsPart: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,
     ConsumerGroupHeartbeatRequest: _consumer_heartbeat,

@@ -6,9 +6,9 @@ no object of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-from raylog.actors.group.api import consumer_describe_failed, describe_failed
+from raylog.actors.group.api import ListGroupsPart, consumer_describe_failed, describe_failed
 from raylog.actors.group.classic import ClassicGroup
 from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.offset_store import OffsetStore
@@ -26,7 +26,7 @@ from raylog.wire.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from raylog.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.list_groups import ListedGroup, ListGroupsResponse
 
 EMPTY = "Empty"
 DEAD = "Dead"
@@ -41,33 +41,36 @@ Group = ClassicGroup | ConsumerGroup
 Groups = Mapping[str, Group]
 
 
-def listed(groups: Groups, offsets: OffsetStore, request: ListGroupsRequest) -> ListGroupsResponse:
+def listed(groups: Groups, offsets: OffsetStore, asked: ListGroupsPart) -> ListGroupsResponse:
     """The groups that pass the filters, whatever their case (KIP-518, KIP-848)."""
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
+    states = {state.lower() for state in asked.request.states_filter}
+    types = {kind.lower() for kind in asked.request.types_filter}
     return ListGroupsResponse(
         groups=[
             one
-            for one in _all(groups, offsets)
-            if (not states or one.group_state.lower() in states)
+            for group_id in asked.group_ids
+            if (one := _listed(groups, offsets, group_id)) is not None
+            and (not states or one.group_state.lower() in states)
             and (not types or one.group_type in types)
         ]
     )
 
 
-def _all(groups: Groups, offsets: OffsetStore) -> Iterator[ListedGroup]:
-    for group_id, group in groups.items():
-        yield ListedGroup(
+def _listed(groups: Groups, offsets: OffsetStore, group_id: str) -> ListedGroup | None:
+    """None: it is gone by now."""
+    group = groups.get(group_id)
+    if group is not None:
+        return ListedGroup(
             group_id=group_id,
             protocol_type=group.protocol_type,
             group_state=group.state_name(),
             group_type=CLASSIC_TYPE if isinstance(group, ClassicGroup) else CONSUMER_TYPE,
         )
-    for group_id in offsets.groups:
-        if group_id not in groups:
-            yield ListedGroup(
-                group_id=group_id, protocol_type="", group_state=EMPTY, group_type=CLASSIC_TYPE
-            )
+    if group_id not in offsets.groups:
+        return None
+    return ListedGroup(
+        group_id=group_id, protocol_type="", group_state=EMPTY, group_type=CLASSIC_TYPE
+    )
 
 
 def described(

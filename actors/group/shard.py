@@ -25,7 +25,7 @@ from raylog.actors.coordination.step import (
     Undo,
 )
 from raylog.actors.group import listing, offsets, transactions
-from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, failed
+from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, ListGroupsPart, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
 from raylog.actors.group.classic.metadata import delete as delete_classic
@@ -69,7 +69,6 @@ from raylog.wire.messages.describe_groups import DescribeGroupsRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.leave_group import LeaveGroupRequest
-from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.offset_commit import OffsetCommitRequest
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import (
@@ -177,7 +176,8 @@ class Shard:
 
     def group_ids(self) -> list[str]:
         """Every group that has members, offsets or a record of its own."""
-        return list(self.offsets.groups.keys() | self.groups.keys())
+        others = self.offsets.groups
+        return [*self.groups, *(group_id for group_id in others if group_id not in self.groups)]
 
     def expire(self, step: Step, found: Sequence[Part]) -> None:
         """Forget offsets that were kept long enough, and groups of which nothing is left.
@@ -508,7 +508,7 @@ class Shard:
         if group_id not in self.groups and group_id not in self.offsets.groups:
             raise GroupIdNotFound(f"Group {group_id} not found.")
 
-    def _list(self, step: Step, asked: Asked[ListGroupsRequest]) -> None:
+    def _list(self, step: Step, asked: Asked[ListGroupsPart]) -> None:
         step.answer(asked, listing.listed(self.groups, self.offsets, asked.request))
 
     def _describe(self, step: Step, asked: Asked[DescribeGroupsRequest]) -> None:
@@ -571,7 +571,7 @@ _HANDLERS: dict[type, Callable[[Shard, Step, Asked[Any]], None]] = {
     TxnOffsetCommitRequest: Shard._commit_in_transaction,
     OffsetFetchRequest: Shard._fetch,
     OffsetDeleteRequest: Shard._delete_offsets,
-    ListGroupsRequest: Shard._list,
+    ListGroupsPart: Shard._list,
     DescribeGroupsRequest: Shard._describe,
     ConsumerGroupDescribeRequest: Shard._describe_consumers,
     DeleteGroupsRequest: Shard._delete,

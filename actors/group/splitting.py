@@ -1,12 +1,12 @@
 """Large requests in parts, each of which holds the event loop for a moment only.
 
 What they ask succeeds or fails item by item, so parts are requests like others. Their answers make
-one again, in the order asked.
+one again, in the order asked (`actors/coordination/joining.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -44,10 +44,6 @@ _ASKED: dict[type, _Items] = {
 }
 _ASKED_OF_GROUPS = _Items("groups", ("topics", "partition_indexes"))
 _ASKED_OF_GROUP = _Items("topics", ("partition_indexes",))
-_SAME = ("group_id", "topic_id", "name")
-"""What tells whether two items are parts of one that was cut."""
-_CUT = ("topics", "partitions")
-"""What an answer's items have that may have been cut; groups that are described are not."""
 
 
 def split(request: Any) -> list[Any]:
@@ -97,61 +93,3 @@ def _weight(item: Any, inner: tuple[str, ...]) -> int:
     if len(inner) == 1:
         return 1 + len(elements)
     return 1 + sum(_weight(one, inner[1:]) for one in elements)
-
-
-class Joined:
-    """The answers to the parts of a request; `done` gets the whole one."""
-
-    def __init__(self, done: Callable[[Any], None]) -> None:
-        self._answers: list[Any] = []
-        self._left = 1  # until all parts are asked
-        self._done = done
-
-    def part(self) -> Callable[[Any], None]:
-        """What takes the answer to the next part."""
-        place = len(self._answers)
-        self._answers.append(None)
-        self._left += 1
-
-        def answered(response: Any) -> None:
-            self._answers[place] = response
-            self._settle()
-
-        return answered
-
-    def all_asked(self) -> None:
-        """No part follows."""
-        self._settle()
-
-    def _settle(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._done(_whole(self._answers))
-
-
-def _whole(answers: list[Any]) -> Any:
-    whole, *others = answers
-    for other in others:
-        _extend(whole, other)
-    return whole
-
-
-def _extend(whole: Any, other: Any) -> None:
-    """Add what another answer says: its items, and its error where there is none yet."""
-    for name in whole.__slots__:
-        ours, theirs = getattr(whole, name), getattr(other, name)
-        if name == "error_code":
-            whole.error_code = ours or theirs
-        elif isinstance(ours, list) and isinstance(theirs, list):
-            if ours and theirs and _are_one(ours[-1], theirs[0]):
-                _extend(ours[-1], theirs[0])
-                theirs = theirs[1:]
-            ours.extend(theirs)
-
-
-def _are_one(first: Any, second: Any) -> bool:
-    """Whether two items with items of their own are parts of the same."""
-    slots = getattr(type(first), "__slots__", ())
-    if not any(name in slots for name in _CUT):
-        return False
-    return all(getattr(first, name) == getattr(second, name) for name in _SAME if name in slots)

@@ -46,6 +46,7 @@ from raylog.actors.runtime.deadlines import Deadlines
 from raylog.actors.transaction.api import WRITE_MARKERS, MarkedPartition, Marker
 from raylog.actors.transaction.client import TransactionCoordinators
 from raylog.storage.log import Log, Slice
+from raylog.storage.producers import ProducerSnapshot
 from raylog.wire.errors import (
     FencedLeaderEpoch,
     InvalidTopicException,
@@ -64,6 +65,8 @@ BUSY_WAIT_S = 0.005
 REPORT_TIMEOUT_MS = 5_000
 MARKERS_TIMEOUT_MS = 30_000
 """For markers to be replicated."""
+DESCRIBED_AT_ONCE = 1_000
+"""Producers of a partition that are told of in one turn; a thread tells of more."""
 COORDINATORS_TOPICS = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
@@ -391,7 +394,15 @@ class ReplicaActor:
     def _producers(self, request: LinkRequest) -> None:
         topic_id, index = request.header
         partition = self.partition(topic_id, index)
-        request.reply([list(state) for state in partition.log.producers.describe()])
+        found = partition.log.producers.snapshot()
+        if len(found) <= DESCRIBED_AT_ONCE:
+            request.reply(api.pack_producers(found.describe()))
+        else:
+            self._runtime.start(self._describe(request, found), "describe producers")
+
+    async def _describe(self, request: LinkRequest, found: ProducerSnapshot) -> None:
+        """Have a thread describe many producers."""
+        request.reply(await self._runtime.run_blocking(api.pack_producers, found.describe()))
 
     # ---- fetch ---------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ Every header is a msgpack list; a partition is named by its topic id and index.
 |                | isolation level                                 |                          |
 | epoch_end      | topic id, partition, leader epoch, asked epoch  | epoch, end offset        |
 | delete_records | topic id, partition, offset (-1: all readable)  | log start offset         |
-| producers      | topic id, partition                             | list of producers        |
+| producers      | topic id, partition                             | packed ProducerInfo      |
 | claim          | topic id, partition, leader epoch               | log end offset           |
 | replicate      | ReplicateAsk                                    | list of ReplicatedPart;  |
 |                |                                                 | the payload is their     |
@@ -34,10 +34,13 @@ older claim are refused: a coordinator that is gone must not write behind its su
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import msgpack
+
 from raylog.actors.ports import TopicId
+from raylog.storage.producers import ProducerInfo
 from raylog.wire.errors import ErrorCode, error_of
 from raylog.wire.records import NO_SEQUENCE
 
@@ -214,3 +217,16 @@ class ReplicatedPart(NamedTuple):
     """Bytes of the payload that are its batches."""
     claims_end: int = 0
     """Below it timestamps may be claims that the leader has not corrected yet; exclusive."""
+
+
+def pack_producers(found: Iterable[ProducerInfo]) -> bytes:
+    """Producers one behind the other: of many, any thread may pack and unpack one after another."""
+    return b"".join(map(msgpack.Packer().pack, found))
+
+
+def unpack_producers(packed: bytes) -> Iterator[ProducerInfo]:
+    """What `pack_producers` has packed."""
+    unpacker = msgpack.Unpacker(max_buffer_size=len(packed))
+    unpacker.feed(packed)
+    for one in unpacker:
+        yield ProducerInfo(*one)

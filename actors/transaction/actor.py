@@ -10,11 +10,13 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import ProducerIdBlock
 from raylog.actors.coordination.failpoints import Failpoints
+from raylog.actors.coordination.joining import Joined, light_parts
 from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import key_weight, transaction_partition
 from raylog.actors.coordination.requests import take_request
@@ -26,8 +28,8 @@ from raylog.actors.names import TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.runtime.base import ActorGone, Link, LinkRequest, PeerLost, PeerTimeout, Runtime
 from raylog.actors.transaction.api import ADD_PARTITIONS, TRANSACTION_REQUEST, AddPartitions
-from raylog.actors.transaction.describing import filter_of, unknown_states
 from raylog.actors.transaction.failures import failed
+from raylog.actors.transaction.filtering import ListTransactionsPart, filter_of, unknown_states
 from raylog.actors.transaction.gathering import Together
 from raylog.actors.transaction.hosting import TransactionHost
 from raylog.actors.transaction.ids import ProducerIdPool
@@ -51,6 +53,8 @@ from raylog.wire.messages.list_transactions import (
 )
 
 log = logging.getLogger(__name__)
+LISTED_AT_ONCE = 1_000
+"""Transactional ids that are looked at in one turn to be listed; a long id is several."""
 DESCRIBED_AT_ONCE = 250
 """Transactional ids that are looked at in one go, and their partitions; a long id is several."""
 PRODUCER_IDS_LOW = 100
@@ -157,7 +161,7 @@ class TransactionCoordinatorActor:
         message = asked.request
         match message:
             case ListTransactionsRequest():
-                self._list(asked, reply)
+                self._runtime.start(self._list(asked, reply), "a list of transactions")
             case DescribeTransactionsRequest():
                 self._runtime.start(self._describe(asked, reply), "a large answer")
             case AddPartitionsToTxnRequest():
@@ -221,28 +225,23 @@ class TransactionCoordinatorActor:
         found = None if host is None else host.shard.ids.transactions.get(transactional_id)
         return weight if found is None else weight + sum(map(len, found.partitions.values()))
 
-    def _list(self, asked: Asked[ListTransactionsRequest], reply: Reply) -> None:
+    async def _list(self, asked: Asked[Any], reply: Reply) -> None:
         """Ask every shard; one that is loading, or not open, fails the answer, as in Kafka."""
         try:
-            filter_of(asked.request)
+            wanted = filter_of(asked.request)
             self._shards.check_complete()
         except KafkaError as failure:
             reply(failed(asked.request, asked.version, failure))
             return
-
-        def done(answers: list[ListTransactionsResponse]) -> None:
-            here = [one for one in answers if one.error_code != ErrorCode.NOT_COORDINATOR]
-            code = next((one.error_code for one in here if one.error_code), 0)
-            found = [] if code else [one for answer in here for one in answer.transaction_states]
-            response = ListTransactionsResponse(error_code=code, transaction_states=found)
-            if not code:
-                response.unknown_state_filters = unknown_states(asked.request)
-            reply(response)
-
-        hosts = list(self._shards)
-        together = Together(len(hosts), done)
-        for place, host in enumerate(hosts):
-            host.ask(asked, together.part(place))
+        joined = Joined(partial(_listed, reply))
+        unknown = unknown_states(asked.request)
+        joined.part()(ListTransactionsResponse(unknown_state_filters=unknown))
+        for host in self._shards:
+            for ids in light_parts(host.shard.transactional_ids(), LISTED_AT_ONCE):
+                part = replace(asked, request=ListTransactionsPart(wanted, ids))
+                host.ask(part, partial(_listed_here, joined.part()))
+                await self._runtime.sleep(0)
+        joined.all_asked()
 
     # ---- producer ids --------------------------------------------------------------------
 
@@ -273,3 +272,13 @@ class TransactionCoordinatorActor:
         waiting, self._awaiting_ids = self._awaiting_ids, []
         for action in waiting:
             action()
+
+
+def _listed_here(answered: Reply, response: ListTransactionsResponse) -> None:
+    """Who lists everything asks the next coordinator of a shard as well."""
+    moved = response.error_code == ErrorCode.NOT_COORDINATOR
+    answered(ListTransactionsResponse() if moved else response)
+
+
+def _listed(reply: Reply, whole: ListTransactionsResponse) -> None:
+    reply(ListTransactionsResponse(error_code=whole.error_code) if whole.error_code else whole)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from raylog.actors.coordination.step import Asked
-from raylog.actors.patterns import BadPattern, Pattern, compiled
 from raylog.actors.transaction.failures import described_failed
+from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.actors.transaction.ids import Ids
-from raylog.actors.transaction.state import LABELS, State, Transaction
+from raylog.actors.transaction.state import Transaction
 from raylog.actors.transaction.step import TransactionStep
-from raylog.wire.errors import ErrorCode, InvalidRegularExpression
+from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     TopicData,
     TransactionState,
 )
-from raylog.wire.messages.list_transactions import (
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
+from raylog.wire.messages.list_transactions import ListTransactionsResponse
 from raylog.wire.messages.list_transactions import TransactionState as ListedTransaction
 
 
@@ -62,59 +57,18 @@ def _remaining(ids: Ids, found: Transaction) -> list[TopicData]:
     return [one for one in topics if one.partitions]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """What ListTransactions asks for."""
-
-    request: ListTransactionsRequest
-    states: frozenset[State]
-    producer_ids: frozenset[int]
-    pattern: Pattern | None
-
-    def passes(self, found: Transaction, now_ms: int) -> bool:
-        """Whether an id is listed; one that never had a transaction is older than any age."""
-        request = self.request
-        if request.state_filters and found.state not in self.states:
-            return False
-        if self.producer_ids and found.producer_id not in self.producer_ids:
-            return False
-        if request.duration_filter >= 0 and now_ms - found.start_ms <= request.duration_filter:
-            return False
-        return self.pattern is None or self.pattern.fullmatch(found.transactional_id) is not None
-
-
-def filter_of(request: ListTransactionsRequest) -> Filter:
-    """The filter of a request; raises InvalidRegularExpression."""
-    pattern = None
-    if request.transactional_id_pattern:
-        try:
-            pattern = compiled(request.transactional_id_pattern)
-        except BadPattern as wrong:
-            raise InvalidRegularExpression(str(wrong)) from wrong
-    states = frozenset(LABELS[name] for name in request.state_filters if name in LABELS)
-    return Filter(request, states, frozenset(request.producer_id_filters), pattern)
-
-
-def unknown_states(request: ListTransactionsRequest) -> list[str]:
-    """States that are asked for and do not exist."""
-    return [name for name in request.state_filters if name not in LABELS]
-
-
-def list_transactions(
-    ids: Ids, step: TransactionStep, asked: Asked[ListTransactionsRequest]
-) -> None:
-    """Answer ListTransactions 0-2 for the ids of this shard."""
-    wanted = filter_of(asked.request)
+def list_transactions(ids: Ids, step: TransactionStep, asked: Asked[ListTransactionsPart]) -> None:
+    """Answer ListTransactions 0-2 for some of this shard's ids."""
+    wanted, found = asked.request.wanted, ids.transactions
     response = ListTransactionsResponse(
-        unknown_state_filters=unknown_states(asked.request),
         transaction_states=[
             ListedTransaction(
-                transactional_id=found.transactional_id,
-                producer_id=found.producer_id,
-                transaction_state=found.state.label,
+                transactional_id=one.transactional_id,
+                producer_id=one.producer_id,
+                transaction_state=one.state.label,
             )
-            for found in ids.transactions.values()
-            if wanted.passes(found, step.now_ms)
+            for transactional_id in asked.request.transactional_ids
+            if (one := found.get(transactional_id)) is not None and wanted.passes(one, step.now_ms)
         ],
     )
     step.answer(asked, response)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.wire.errors import ErrorCode, KafkaError
 from raylog.wire.messages.add_offsets_to_txn import (
     AddOffsetsToTxnRequest,
@@ -110,7 +111,7 @@ def _describe(request: DescribeTransactionsRequest, code: int) -> DescribeTransa
     )
 
 
-def _list(_: ListTransactionsRequest, code: int) -> ListTransactionsResponse:
+def _list(_: Any, code: int) -> ListTransactionsResponse:
     return ListTransactionsResponse(error_code=code)
 
 
@@ -122,4 +123,5 @@ _FAILED: dict[type, Callable[[Any, int], Any]] = {
     EndTxnRequest: _end,
     DescribeTransactionsRequest: _describe,
     ListTransactionsRequest: _list,
+    ListTransactionsPart: _list,
 }

@@ -56,6 +56,7 @@ from raylog.actors.coordination.step import Asked, Change, LogRecord
 from raylog.actors.transaction import adding, aging, describing, ending, starting
 from raylog.actors.transaction.api import AddPartitions
 from raylog.actors.transaction.failures import failed
+from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.actors.transaction.ids import Ids, ProducerIdPool
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import PREPARED
@@ -67,7 +68,6 @@ from raylog.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
-from raylog.wire.messages.list_transactions import ListTransactionsRequest
 
 
 class TransactionShard:
@@ -151,5 +151,5 @@ _HANDLERS: dict[type, Callable[[Ids, TransactionStep, Asked[Any]], None]] = {
     AddOffsetsToTxnRequest: adding.add_offsets,
     EndTxnRequest: ending.end_transaction,
     DescribeTransactionsRequest: describing.describe,
-    ListTransactionsRequest: describing.list_transactions,
+    ListTransactionsPart: describing.list_transactions,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from raylog.actors.coordination import records
 from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
+from raylog.actors.group.api import ListGroupsPart
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
@@ -21,6 +22,7 @@ from raylog.actors.metadata.records import PartitionCreated, Record, TopicCreate
 from raylog.actors.ports import TopicId
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC
+from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from tests.support.steps import commit, set_timers
 
@@ -111,7 +113,10 @@ class ShardWorld:
     def ask(self, request: Any, version: int) -> Any:
         """A request that is answered at once."""
         token = len(self.answers) + 1
-        asked = Asked(token, _through_bytes(request, version), version, "c", "/127.0.0.1")
+        taken = _through_bytes(request, version)
+        if isinstance(taken, ListGroupsRequest):
+            taken = ListGroupsPart(taken, self.shard.group_ids())
+        asked = Asked(token, taken, version, "c", "/127.0.0.1")
         in_transaction = isinstance(request, TxnOffsetCommitRequest)
         replay = self.shard.replay_in(request) if in_transaction else None
         self.run(lambda step: self.shard.handle(step, asked), replay)

@@ -17,6 +17,7 @@ from raylog.actors.metadata.features import TRANSACTION_VERSION
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import FeatureChanged
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.filtering import ListTransactionsPart, filter_of
 from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.shard import TransactionShard
@@ -31,6 +32,7 @@ from raylog.wire.messages.add_partitions_to_txn import (
 )
 from raylog.wire.messages.end_txn import EndTxnRequest
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
 from tests.support.shards import START_MS, topic_records
 
 FIRST_PRODUCER_ID = 1_000
@@ -142,6 +144,9 @@ class TransactionWorld:
         token = self.tokens
         if not isinstance(request, AddPartitions):
             request = _through_bytes(request, version)
+        if isinstance(request, ListTransactionsRequest):
+            ids = self.shard.transactional_ids()
+            request = ListTransactionsPart(filter_of(request), ids)
         asked = Asked(token, request, version, "c", "/127.0.0.1")
         self.run(lambda step: self.shard.handle(step, asked))
         response = self.answers.get(token)

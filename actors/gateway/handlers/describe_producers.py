@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
-from raylog.actors.replica.api import PRODUCERS
+from raylog.actors.replica.api import PRODUCERS, unpack_producers
+from raylog.storage.producers import ProducerInfo
 from raylog.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -50,20 +51,22 @@ def _ask(
         route = cluster.any_route(topic, answer.partition_index)
         return Question(route.link, PRODUCERS, (topic.topic_id, answer.partition_index))
 
-    def found(producers: list[list[int]]) -> None:
-        answer.active_producers = [_state(*producer) for producer in producers]
+    def found(packed: bytes) -> Iterator[int]:
+        producers = []
+        for one in unpack_producers(packed):
+            producers.append(_state(one))
+            yield 1
+        answer.active_producers = producers
 
     answers.ask(answer, question, found)
 
 
-def _state(
-    producer_id: int, epoch: int, sequence: int, seen_ms: int, coordinator_epoch: int, start: int
-) -> ProducerState:
+def _state(found: ProducerInfo) -> ProducerState:
     return ProducerState(
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        last_sequence=sequence,
-        last_timestamp=seen_ms,
-        coordinator_epoch=coordinator_epoch,
-        current_txn_start_offset=start,
+        producer_id=found.producer_id,
+        producer_epoch=found.producer_epoch,
+        last_sequence=found.last_sequence,
+        last_timestamp=found.last_seen_ms,
+        coordinator_epoch=found.coordinator_epoch,
+        current_txn_start_offset=found.transaction_start_offset,
     )

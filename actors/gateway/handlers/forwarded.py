@@ -24,8 +24,8 @@ from raylog.actors.metadata.features import GROUP_VERSION, level_of
 from raylog.actors.names import GROUP, TRANSACTION
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.transaction import api as transaction_api
-from raylog.actors.transaction import describing
 from raylog.actors.transaction import failures as transaction_failures
+from raylog.actors.transaction import filtering
 from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_counted
 from raylog.wire.errors import (
@@ -191,13 +191,13 @@ def _none_listed(
     cluster = context.gateway.cluster
     try:
         if isinstance(request, ListTransactionsRequest):
-            describing.filter_of(request)
+            filtering.filter_of(request)
         check_none_led(cluster.image, cluster.broker_id, role)
     except KafkaError as failure:
         return _WAYS[role].failed(request, context.version, failure)
     if isinstance(request, ListGroupsRequest):
         return ListGroupsResponse()
-    return ListTransactionsResponse(unknown_state_filters=describing.unknown_states(request))
+    return ListTransactionsResponse(unknown_state_filters=filtering.unknown_states(request))
 
 
 def _not_described(context: RequestContext, transactional_id: str) -> TransactionState:

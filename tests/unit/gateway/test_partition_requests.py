@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from raylog.actors.gateway.context import TURN
+from raylog.actors.gateway.handlers import describe_producers
 from raylog.actors.metadata.records import PartitionChanged
 from raylog.actors.ports import TopicId
+from raylog.actors.replica.api import pack_producers
+from raylog.storage.producers import ProducerInfo
 from raylog.wire.errors import (
     ErrorCode,
     OffsetNotAvailable,
@@ -326,7 +331,8 @@ def test_delete_records_waits_at_least_a_moment() -> None:
 def test_describe_producers() -> None:
     async def scenario(world: World) -> None:
         link = await served(world, 1)
-        link.answering = lambda _request: [[4, 1, 17, 1000, -1, 12], [5, 0, 3, 900, 2, -1]]
+        found = [ProducerInfo(4, 1, 17, 1000, -1, 12), ProducerInfo(5, 0, 3, 900, 2, -1)]
+        link.answering = lambda _request: pack_producers(found)
         request = DescribeProducersRequest(
             topics=[TopicRequest(name="t", partition_indexes=[0, 3])]
         )
@@ -356,6 +362,69 @@ def test_describe_producers() -> None:
         )
         assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert "partitions 0 to 0" in unknown.error_message
+
+    run(scenario)
+
+
+class Turns:
+    """How many answers of a replica a gateway has taken in between two looks at others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.longest = self._now = 0
+        state = describe_producers._state
+
+        def counting(found: ProducerInfo) -> ProducerState:
+            self._now += 1
+            self.longest = max(self.longest, self._now)
+            return state(found)
+
+        monkeypatch.setattr(describe_producers, "_state", counting)
+
+    async def watch(self) -> None:
+        """Note each turn of the event loop, for as long as that takes."""
+        for _ in range(100):
+            self._now = 0
+            await asyncio.sleep(0)
+
+
+def test_many_producers_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may make hundreds of thousands of them, with a batch each."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world, 3)
+        found = [ProducerInfo(n, 0, 0, 0, -1, -1) for n in range(2_000)]
+        link.answering = lambda _request: pack_producers(found)
+        turns = Turns(monkeypatch)
+        topic = TopicRequest(name="t", partition_indexes=[0, 1, 2])
+        client = world.client()
+        client.send(DescribeProducersRequest(topics=[topic]), 0)
+        await turns.watch()
+        (answer,) = client.received()
+        told = [len(one.active_producers) for one in answer.topics[0].partitions]
+        assert told == [2_000] * 3
+        assert turns.longest <= TURN
+
+    run(scenario)
+
+
+def test_time_may_be_up_while_producers_are_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request is answered once, with the error of what was not there in time."""
+    monkeypatch.setattr(describe_producers, "REPLICA_TIMEOUT_MS", 1_000)
+
+    async def scenario(world: World) -> None:
+        link = await served(world, 2)
+        packed = pack_producers([ProducerInfo(n, 0, 0, 0, -1, -1) for n in range(2_000)])
+        client = world.client()
+        topic = TopicRequest(name="t", partition_indexes=[0, 1])
+        client.send(DescribeProducersRequest(topics=[topic]), 0)
+        link.requests[0].reply(packed)
+        await asyncio.sleep(0)
+        await world.runtime.advance(1_000)
+        (answer,) = client.received()
+        assert [one.error_code for one in answer.topics[0].partitions][1] == 7
+        link.requests[1].reply(packed)
+        await settle()
+        assert client.received() == []
 
     run(scenario)
 

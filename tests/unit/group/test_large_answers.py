@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.group import listing
 from raylog.actors.group.actor import TOLD
+from raylog.actors.group.api import ListGroupsPart
 from raylog.actors.group.gathering import KINDS
 from raylog.actors.group.hosting import SWEPT_AT_ONCE
 from raylog.actors.group.offset_store import OffsetStore
@@ -20,6 +22,7 @@ from raylog.wire.internal.offsets import OffsetCommitKey, OffsetCommitValue
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.list_groups import ListGroupsRequest
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -135,6 +138,58 @@ def test_groups_of_which_there_is_much_to_be_told_are_handled_in_turns(
         assert [one.group_id for one in found] == names
         if kind == "describe":
             assert {len(one.members) for one in found} == {members}
+
+    run(scenario, tmp_path)
+
+
+def test_many_groups_are_listed_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request of a few bytes asks for all groups of all shards."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, group="g0"), 9)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        groups = host.shard.offsets.groups
+        groups.update({f"g{number}": groups["g0"] for number in range(2 * TOLD + 100)})
+        seen: list[int] = []
+        listed = listing.listed
+
+        def noting(groups: Any, offsets: OffsetStore, asked: ListGroupsPart) -> Any:
+            seen.append(len(asked.group_ids))
+            return listed(groups, offsets, asked)
+
+        monkeypatch.setattr(listing, "listed", noting)
+        asked = world.send(ListGroupsRequest(), 5)
+        turns = []
+        for _ in range(50):
+            turns.append(len(seen))
+            await asyncio.sleep(0)
+        assert seen == [TOLD, TOLD, 100]
+        assert {1, 2, 3} <= set(turns), "others have their turn"
+        assert {one.group_id for one in asked.answer.groups} == set(groups)
+
+    run(scenario, tmp_path)
+
+
+def test_what_goes_while_groups_are_listed_is_not_listed(tmp_path: Path) -> None:
+    """Nor is a shard that has gone to another broker, which lists it."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}, group="g0"), 9)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        groups = host.shard.offsets.groups
+        groups.update({f"g{number}": groups["g0"] for number in range(2 * TOLD)})
+        asked = world.send(ListGroupsRequest(), 5)
+        await asyncio.sleep(0)
+        assert not asked.is_answered
+        del groups[f"g{TOLD}"]
+        host.close("the leader is another")
+        await world.runtime.advance(1)
+        assert asked.answer.error_code == 0
+        assert len(asked.answer.groups) == TOLD, "what was told before"
 
     run(scenario, tmp_path)
 

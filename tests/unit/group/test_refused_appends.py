@@ -122,6 +122,7 @@ def test_what_was_queued_behind_it_fails_with_it(tmp_path: Path) -> None:
             world.send(committing_in({0: 4}), 5),
             world.send(ListGroupsRequest(), 5),
         ]
+        await world.runtime.advance(0)
         reading = world.send(fetching(), 8)
         assert offsets_in(reading.answer) == {0: 1}
         world.log.refusals.append(TOO_FEW)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.group.splitting import PART, Joined, split
+from raylog.actors.coordination.joining import Joined
+from raylog.actors.group.splitting import PART, split
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import (
     DeletableGroupResult,

@@ -1,11 +1,18 @@
 """The coordinator's shell: loading, markers and where they go, leadership that moves."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import RouteUpdate
+from raylog.actors.transaction import describing, shard
+from raylog.actors.transaction.actor import LISTED_AT_ONCE
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
+from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.actors.transaction.hosting import PARKED_MS
 from raylog.wire.errors import ErrorCode, KafkaStorageError, NotLeaderOrFollower
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
@@ -338,6 +345,35 @@ def test_who_leads_no_longer_sends_no_markers(tmp_path: Path) -> None:
         assert await state(world) == "NOT_COORDINATOR"
         listed = await world.ask(ListTransactionsRequest(), 2)
         assert (listed.error_code, listed.transaction_states) == (0, [])
+
+    run(scenario, tmp_path)
+
+
+def test_many_transactions_are_listed_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        await opened(world, with_offsets=False)
+        host = next(iter(world.actor._shards))
+        ids = host.shard.ids.transactions
+        (known,) = ids.values()
+        for number in range(2 * LISTED_AT_ONCE + 99):
+            name = f"many-{number}"
+            ids[name] = replace(known, transactional_id=name)
+        seen: list[int] = []
+        answer = describing.list_transactions
+
+        def noting(found: Any, step: Any, asked: Any) -> None:
+            seen.append(len(asked.request.transactional_ids))
+            answer(found, step, asked)
+
+        monkeypatch.setitem(shard._HANDLERS, ListTransactionsPart, noting)
+        listed = await world.ask(ListTransactionsRequest(state_filters=["Ongoing", "Odd"]), 2)
+        assert sum(seen) == len(ids)
+        assert max(seen) == LISTED_AT_ONCE
+        assert {one.transactional_id for one in listed.transaction_states} == set(ids)
+        assert listed.unknown_state_filters == ["Odd"]
 
     run(scenario, tmp_path)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.replica import actor as replica_actor
 from raylog.actors.replica.actor import MARKERS_TIMEOUT_MS
 from raylog.actors.replica.api import (
     LATEST_TIMESTAMP,
@@ -16,6 +17,7 @@ from raylog.actors.replica.api import (
     PRODUCERS,
     READ_COMMITTED,
     FetchedPartition,
+    unpack_producers,
 )
 from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.actors.transaction.api import MarkedPartition
@@ -305,14 +307,34 @@ def test_producers_are_described_with_their_transactions() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         await write(world, 2)
         now_ms = world.clock.now_ms()
-        (told,) = await world.ask(1, PRODUCERS)
-        assert told[:3] == [PRODUCER, 0, 1]
+        (told,) = unpack_producers(await world.ask(1, PRODUCERS))
+        assert told[:3] == (PRODUCER, 0, 1)
         assert now_ms - 10 <= told[3] <= now_ms
-        assert told[4:] == [-1, 0]
+        assert told[4:] == (-1, 0)
         await mark(world, ended(PRODUCER, 1, coordinator_epoch=6))
-        (told,) = await world.ask(1, PRODUCERS)
-        assert told[:3] == [PRODUCER, 1, -1]
-        assert told[4:] == [6, -1]
+        (told,) = unpack_producers(await world.ask(1, PRODUCERS))
+        assert told[:3] == (PRODUCER, 1, -1)
+        assert told[4:] == (6, -1)
+
+    run_world(scenario)
+
+
+def test_many_producers_are_described_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        aside: list[str] = []
+        node = world.nodes[1]
+        run_blocking = node.runtime.run_blocking
+
+        async def noting(function: Any, *args: Any) -> Any:
+            aside.append(function.__name__)
+            return await run_blocking(function, *args)
+
+        monkeypatch.setattr(node.runtime, "run_blocking", noting)
+        monkeypatch.setattr(replica_actor, "DESCRIBED_AT_ONCE", 0)
+        (told,) = unpack_producers(await world.ask(1, PRODUCERS))
+        assert told.producer_id == PRODUCER
+        assert aside == ["pack_producers"]
 
     run_world(scenario)
 
@@ -348,7 +370,7 @@ def test_a_transaction_whose_records_expired_holds_nobody_back_below_the_log_sta
         replica.log.retention(later_ms, replica.high_watermark)
         assert replica.log.log_start_offset == 5
         assert replica.last_stable_offset == 5
-        (told,) = await world.ask(1, PRODUCERS)
+        (told,) = unpack_producers(await world.ask(1, PRODUCERS))
         assert told[5] == 0
         assert await mark(world, ended(PRODUCER, 1, committed=False)) == [[0]]
         found = FetchedPartition(*await world.fetch(1, 5, committed=True))

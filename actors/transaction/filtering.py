@@ -1,0 +1,56 @@
+"""Which transactional ids ListTransactions asks for (KIP-664, KIP-994, KIP-1152)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raylog.actors.patterns import BadPattern, Pattern, compiled
+from raylog.actors.transaction.state import LABELS, State, Transaction
+from raylog.wire.errors import InvalidRegularExpression
+from raylog.wire.messages.list_transactions import ListTransactionsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What ListTransactions asks for."""
+
+    request: ListTransactionsRequest
+    states: frozenset[State]
+    producer_ids: frozenset[int]
+    pattern: Pattern | None
+
+    def passes(self, found: Transaction, now_ms: int) -> bool:
+        """Whether an id is listed; one that never had a transaction is older than any age."""
+        request = self.request
+        if request.state_filters and found.state not in self.states:
+            return False
+        if self.producer_ids and found.producer_id not in self.producer_ids:
+            return False
+        if request.duration_filter >= 0 and now_ms - found.start_ms <= request.duration_filter:
+            return False
+        return self.pattern is None or self.pattern.fullmatch(found.transactional_id) is not None
+
+
+def filter_of(request: ListTransactionsRequest) -> Filter:
+    """The filter of a request; raises InvalidRegularExpression."""
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = compiled(request.transactional_id_pattern)
+        except BadPattern as wrong:
+            raise InvalidRegularExpression(str(wrong)) from wrong
+    states = frozenset(LABELS[name] for name in request.state_filters if name in LABELS)
+    return Filter(request, states, frozenset(request.producer_id_filters), pattern)
+
+
+def unknown_states(request: ListTransactionsRequest) -> list[str]:
+    """States that are asked for and do not exist."""
+    return [name for name in request.state_filters if name not in LABELS]
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsPart:
+    """What ListTransactions asks, about some of a shard's ids."""
+
+    wanted: Filter
+    transactional_ids: list[str]
