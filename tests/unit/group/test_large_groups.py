@@ -13,7 +13,7 @@ from raylog.actors.group.hosting import SWEPT_AT_ONCE, ShardHost
 from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
 from raylog.wire.errors import RequestTimedOut
-from raylog.wire.internal.blobs import BLOB_ELEMENTS_MAX, encode_value
+from raylog.wire.internal.blobs import BLOB_ELEMENTS_MAX, decode_blob, encode_value
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from raylog.wire.internal.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
 from raylog.wire.messages.offset_delete import (
@@ -82,7 +82,7 @@ class Read:
         self.before: Callable[[], None] | None = None
         """What happens while a thread reads."""
         self._is_aside = False
-        decode = subscriptions.decode_blob
+        decode = decode_blob
 
         def decoding(cls: Any, blob: bytes) -> Any:
             if self._is_aside:
