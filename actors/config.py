@@ -156,15 +156,36 @@ def canonical_all(resource_type: ResourceType, configs: Configs) -> dict[str, st
     return {name: canonical(find_key(keys, name), text) for name, text in configs.items()}
 
 
-def stored(resource_type: int, name: str, text: str) -> str:
+def refusal(resource_type: int, name: str, text: str) -> str | None:
+    """Why a stored setting is not in force; None if it is."""
+    try:
+        canonical(find_key(KEYS_OF[ResourceType(resource_type)], name), text)
+    except InvalidConfig as wrong:
+        return wrong.message
+    except (KeyError, ValueError):
+        return None
+    return None
+
+
+def stored(resource_type: int, name: str, text: str) -> str | None:
     """A stored value in the form that is acted on: older builds stored any spelling they took.
 
-    What this build would not take stays as it is.
+    None if this build refuses it: an older one had weaker rules, or a newer one knows more keys.
+    As in Apache Kafka it is then ignored. Of kinds of resources without a table nothing is refused.
     """
     try:
         return canonical(find_key(KEYS_OF[ResourceType(resource_type)], name), text)
-    except (InvalidConfig, KeyError, ValueError):
+    except InvalidConfig:
+        return None
+    except (KeyError, ValueError):
         return text
+
+
+def usable(settings: Configs) -> tuple[dict[str, str], list[str]]:
+    """Start-up settings that were noted and that this build takes, and why it refuses others."""
+    why = {name: refusal(ResourceType.BROKER, name, text) for name, text in settings.items()}
+    taken = {name: text for name, text in settings.items() if why[name] is None}
+    return taken, [text for text in why.values() if text is not None]
 
 
 def check(resource_type: ResourceType, configs: Configs) -> None:
@@ -275,6 +296,16 @@ class BrokerConfigs:
     def flag(self, name: str) -> bool:
         """A BOOLEAN broker key's value in force."""
         return self.effective(name) == "true"
+
+    def connections_per_ip(self) -> int:
+        """How many connections one host may have.
+
+        0 without overrides, which older builds took, counts as unset: nobody could take it back.
+        """
+        text = self.effective(PER_IP)
+        if text == "0" and not split_list(self.effective(PER_IP_OVERRIDES) or ""):
+            text = BROKER_KEYS[PER_IP].default
+        return int(text or 0)
 
 
 def resolve_topic(configs: Configs, broker: BrokerConfigs) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Settings of a broker that must agree with one another, as Apache Kafka asks at its start.
 
-Two rules are ours: a broker's heartbeats come within its session, or it would never be live for
-long; and somebody may connect, for otherwise nobody could take that back.
+One rule is ours: a broker's heartbeats come within its session, or it would never be live for long.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from raylog.actors.config import BROKER_KEYS, PER_IP, PER_IP_OVERRIDES
 from raylog.actors.config_values import host_counts
 from raylog.wire.errors import InvalidConfig
 
-_CONNECTIONS = "max.connections"
 _DEDUPE = "log.cleaner.dedupe.buffer.size"
 _DEDUPE_BYTES_MIN = 1024 * 1024
 
@@ -65,10 +63,6 @@ def check_agreement(
         _check_queue(value)
     if concerns(PER_IP, PER_IP_OVERRIDES):
         _check_hosts(value)
-    if concerns(_CONNECTIONS) and _number(value, _CONNECTIONS) == 0:
-        raise InvalidConfig(
-            f"{_CONNECTIONS} must be at least 1: with 0 nobody could connect, to change it either"
-        )
     if concerns(_DEDUPE) and _number(value, _DEDUPE) <= _DEDUPE_BYTES_MIN:
         raise InvalidConfig(
             f"{_DEDUPE} must be greater than {_DEDUPE_BYTES_MIN} (1 MiB), not "

@@ -76,8 +76,9 @@ _NETWORK = (
         "max.connections",
         _T.INT,
         str(INT_MAX),
-        "Client connections a broker holds at a time; further ones wait. At least 1.",
-        low=0,
+        "Client connections a broker holds at a time; further ones wait. With 0 nobody could "
+        "connect, to change it either.",
+        low=1,
         dynamic=True,
     ),
     ConfigKey(

@@ -31,6 +31,7 @@ from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
+from raylog.actors.broker.refused_settings import RefusedSettings
 from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.spec import broker_spec as broker_spec
 from raylog.actors.broker.succession import Succession
@@ -123,6 +124,7 @@ class BrokerActor:
             heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
             voters=self._voter_ids,
         )
+        self._refused_settings = RefusedSettings()
         self._broker_epoch = -1
         self._state = "starting"
         self._failure: Exception | None = None
@@ -400,6 +402,7 @@ class BrokerActor:
             self._followed.check(whole)
         effects = self._machine.apply(update, whole)
         self._followed.applied(self._machine.image)
+        self._refused_settings.tell(self._machine.image)
         self._family.tell_metadata(update)
         self._require_seat().learned(self._machine.image.voters, self._machine.image.offset)
         self._family.carry_out(effects)

@@ -76,8 +76,10 @@ class ConfigControl:
         twice = [name for name, n in Counter(op.name for op in asked.ops).items() if n > 1]
         if twice:
             raise InvalidRequest(f"Error due to duplicate config keys: {', '.join(twice)}")
+        refused = self._refused(asked)
         for op in asked.ops:
-            self._apply(kind, op, new)
+            if op.op is not AlterOp.DELETE or op.name not in refused:
+                self._apply(kind, op, new)
         return new
 
     def _altered(self, asked: ConfigAlteration) -> list[Record]:
@@ -86,6 +88,9 @@ class ConfigControl:
         old = self._image.configs_of(kind, asked.resource_name)
         changed = {name: new.get(name) for name in sorted({*old, *new})}
         changed = {name: value for name, value in changed.items() if old.get(name) != value}
+        refused = self._refused(asked).keys() - new.keys()
+        named = refused if asked.replaces else refused & {op.name for op in asked.ops}
+        taken_back = dict.fromkeys(sorted(named))
         self._check_new(kind, asked.resource_name, new, changed)
         keys = KEYS_OF[kind]
         values = {
@@ -96,9 +101,13 @@ class ConfigControl:
             _check_size(value)
         return [
             ConfigChanged(kind, asked.resource_name, name, value)
-            for name, value in values.items()
-            if old.get(name) != value
+            for name, value in (values | taken_back).items()
+            if old.get(name) != value or name in taken_back
         ]
+
+    def _refused(self, asked: ConfigAlteration) -> dict[str, str]:
+        """Settings that another build has stored, and that are not in force."""
+        return self._image.refused.get((asked.resource_type, asked.resource_name), {})
 
     def _checked_resource(self, asked: ConfigAlteration) -> ResourceType:
         name = asked.resource_name

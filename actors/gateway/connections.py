@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from raylog.actors.config import BROKER_KEYS, PER_IP, BrokerConfigs
+from raylog.actors.config import BROKER_KEYS, BrokerConfigs
 from raylog.actors.config import PER_IP_OVERRIDES as OVERRIDES_KEY
 from raylog.actors.config_values import host_counts
 from raylog.actors.gateway.connection import ClientConnection
@@ -140,7 +140,7 @@ class Connections:
         configs = self._configs()
         most = self._overrides.of(host, configs.effective(OVERRIDES_KEY) or "")
         if most is None:
-            most = int(configs.effective(PER_IP) or 0)
+            most = configs.connections_per_ip()
         if self._by_host[host] >= most:
             return f"it has {self._by_host[host]} connections (max.connections.per.ip)"
         return None

@@ -147,6 +147,8 @@ class MetadataImage:
     topic_ids: dict[str, TopicId] = field(default_factory=dict)
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     """(resource type, resource name) to settings; a resource without any is absent."""
+    refused: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    """The same of settings that another build has stored and this one refuses: not in force."""
     features: dict[str, int] = field(default_factory=dict)
     """Levels that somebody has set; 0: not in use."""
     features_epoch: int = -1
@@ -257,7 +259,7 @@ class Snapshot:
         self._first.append(VotersChanged(image.voters, image.kept_out))
         self._brokers = list(image.brokers.values())
         self._topics = list(image.topics.values())
-        self._configs = list(image.configs.items())
+        self._configs = [*image.configs.items(), *image.refused.items()]
         self._last: list[Record] = [
             FeatureChanged(name, level, image.features_epoch)
             for name, level in image.features.items()
@@ -370,19 +372,35 @@ def _topic_deleted(image: MetadataImage, record: TopicDeleted) -> None:
     topic = image.topics.pop(record.topic_id)
     del image.topic_ids[topic.name]
     image.configs.pop((ResourceType.TOPIC, topic.name), None)
+    image.refused.pop((ResourceType.TOPIC, topic.name), None)
 
 
 def _config_changed(image: MetadataImage, record: ConfigChanged) -> None:
-    resource = (record.resource_type, record.resource_name)
-    settings = dict(image.configs.get(resource, {}))
-    if record.value is None:
-        settings.pop(record.key, None)
-    else:
-        settings[record.key] = stored(record.resource_type, record.key, record.value)
+    kind, name, key, value = record
+    _set(image.configs, (kind, name), key, None)
+    _set(image.refused, (kind, name), key, None)
+    if value is not None:
+        text = stored(kind, key, value)
+        if text is None:
+            _set(image.refused, (kind, name), key, value)
+        else:
+            _set(image.configs, (kind, name), key, text)
+
+
+def _set(
+    configs: dict[tuple[int, str], dict[str, str]],
+    resource: tuple[int, str],
+    key: str,
+    value: str | None,
+) -> None:
+    """Snapshots hold the settings of a resource, which are replaced and never changed."""
+    settings = {name: text for name, text in configs.get(resource, {}).items() if name != key}
+    if value is not None:
+        settings[key] = value
     if settings:
-        image.configs[resource] = settings
+        configs[resource] = settings
     else:
-        image.configs.pop(resource, None)
+        configs.pop(resource, None)
 
 
 def _feature_changed(image: MetadataImage, record: FeatureChanged) -> None:

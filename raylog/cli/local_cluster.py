@@ -377,6 +377,17 @@ def _recorded(broker: BrokerPlan, port: int) -> BrokerRecord:
     return BrokerRecord(broker.broker_id, str(broker.directory), settings, broker.node_id)
 
 
+def _usable(settings: dict[str, str]) -> dict[str, str]:
+    """What a broker was started with, without what this build refuses: another one noted it."""
+    from raylog.actors.config import usable
+    from raylog.cli.output import print_done
+
+    taken, refusals = usable(settings)
+    for why in refusals:
+        print_done(f"a setting that the cluster was started with is ignored: {why}")
+    return taken
+
+
 @contextlib.contextmanager
 def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | None]]:
     """Gives what restarts one broker at a time; it says why one did not shut down cleanly.
@@ -388,7 +399,7 @@ def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | N
         from raylog.actors.cluster import BrokerPlan, ClusterPlan
 
         brokers = tuple(
-            BrokerPlan(one.broker_id, Path(one.directory), one.settings, one.node_id)
+            BrokerPlan(one.broker_id, Path(one.directory), _usable(one.settings), one.node_id)
             for one in record.brokers
         )
         plan = ClusterPlan(record.cluster_id, brokers, ())

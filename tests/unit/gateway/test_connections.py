@@ -45,6 +45,21 @@ def test_an_address_may_have_so_many_connections(caplog: pytest.LogCaptureFixtur
     run(scenario, max_connections_per_ip="2")
 
 
+def test_what_older_builds_have_stored_shuts_nobody_out() -> None:
+    """They took 0 for either, and kept it over restarts."""
+
+    async def scenario(world: World) -> None:
+        await world.apply(ConfigChanged(4, "", "max.connections", "0"))
+        await world.apply(ConfigChanged(4, "", "max.connections.per.ip", "0"))
+        assert world.gateway.connections.has_room(0, lambda: None)
+        assert not world.client("10.0.0.1").transport.closed
+        await world.apply(ConfigChanged(4, "", "max.connections.per.ip.overrides", "10.0.0.2:7"))
+        assert world.client("10.0.0.1").transport.closed
+        assert not world.client("10.0.0.2").transport.closed
+
+    run(scenario)
+
+
 def test_limits_may_change_while_the_broker_runs() -> None:
     async def scenario(world: World) -> None:
         assert not world.client("10.0.0.1").transport.closed

@@ -26,7 +26,6 @@ from raylog.wire.errors import InvalidConfig
             {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": " , "},
             r"can be set to zero only if max\.connections\.per\.ip\.overrides property is set",
         ),
-        ({"max.connections": "0"}, "nobody could connect, to change it either"),
         ({"log.cleaner.dedupe.buffer.size": "1048576"}, "greater than 1048576"),
         (
             {"replica.fetch.wait.max.ms": "600", "replica.lag.time.max.ms": "599"},
@@ -59,7 +58,6 @@ def test_what_contradicts_is_named_with_its_values(given: dict[str, str], said: 
         {},
         {"queued.max.request.bytes": "104857600"},
         {"queued.max.request.bytes": "0"},
-        {"max.connections": "1"},
         {"queued.max.request.bytes": "-5"},
         {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:1"},
         {"log.cleaner.dedupe.buffer.size": "1048577"},

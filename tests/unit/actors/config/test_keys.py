@@ -54,11 +54,12 @@ _LOOSE = {
     "log.roll.jitter.ms",
     "log.roll.ms",
     "max.connection.creation.rate",
+    "max.connections",
     "offset.metadata.max.bytes",
     "socket.receive.buffer.bytes",
     "socket.send.buffer.bytes",
 }
-"""Keys whose range Kafka checks elsewhere or not at all."""
+"""Keys whose range Kafka checks elsewhere or not at all; it takes 0 for max.connections."""
 
 
 def _keys(scope: str) -> dict[str, ConfigKey]:

@@ -14,7 +14,9 @@ from raylog.actors.config import (
     ResourceType,
     canonical,
     parse,
+    refusal,
     stored,
+    usable,
 )
 from raylog.wire.errors import InvalidConfig
 
@@ -103,13 +105,31 @@ def test_defaults_are_written_as_values_are() -> None:
             assert canonical(key, key.default) == key.default, key.name
 
 
-def test_what_older_builds_stored_is_read_in_any_spelling_and_never_refused() -> None:
+def test_what_older_builds_stored_is_read_in_any_spelling_or_ignored() -> None:
     assert stored(ResourceType.TOPIC, "preallocate", "TRUE ") == "true"
     assert stored(ResourceType.BROKER, "log.preallocate", " False") == "false"
-    assert stored(ResourceType.TOPIC, "preallocate", "maybe") == "maybe"
-    assert stored(ResourceType.TOPIC, "of.a.later.build", " x ") == " x "
+    assert stored(ResourceType.TOPIC, "preallocate", "maybe") is None
+    assert stored(ResourceType.TOPIC, "of.a.later.build", " x ") is None
+    assert stored(ResourceType.BROKER, "max.connections", "0") is None
     assert stored(ResourceType.BROKER_LOGGER, "root", " 1 ") == " 1 "
     assert stored(99, "preallocate", "TRUE") == "TRUE"
+
+
+def test_why_a_stored_setting_is_ignored() -> None:
+    assert refusal(ResourceType.BROKER, "max.connections", "1") is None
+    assert refusal(ResourceType.BROKER_LOGGER, "root", "1") is None
+    assert refusal(99, "preallocate", "maybe") is None
+    why = refusal(ResourceType.BROKER, "max.connections", "0")
+    assert why == "Invalid value 0 for configuration max.connections: Value must be at least 1"
+    unknown = refusal(ResourceType.TOPIC, "of.a.later.build", "x")
+    assert unknown == "Unknown configuration key 'of.a.later.build'"
+
+
+def test_noted_start_up_settings_that_are_refused_are_left_out() -> None:
+    taken, why = usable({"num.partitions": "3", "max.connections": "0", "of.a.later.build": "x"})
+    assert taken == {"num.partitions": "3"}
+    assert ["max.connections" in why[0], "of.a.later.build" in why[1], len(why)] == [True, True, 2]
+    BrokerSettings(taken)
 
 
 def test_start_up_settings_act_in_any_spelling() -> None:

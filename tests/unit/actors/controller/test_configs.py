@@ -4,7 +4,14 @@ import time
 
 import pytest
 
-from raylog.actors.config import ResourceType
+from raylog.actors.config import (
+    BrokerConfigs,
+    BrokerSettings,
+    ResourceType,
+    describe_dynamic_default,
+    resolve_topic,
+)
+from raylog.actors.config_keys import INT_MAX
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -12,6 +19,7 @@ from raylog.actors.controller.api import (
     ConfigOp,
     ConfigOutcome,
 )
+from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.records import ConfigChanged, Record
 from raylog.wire.errors import ErrorCode
 from tests.support.controllers import Controlled
@@ -217,7 +225,7 @@ def test_dynamic_settings_of_brokers_are_set(world: Controlled, name: str) -> No
             "0",
             ConfigOp("max.connections", SET, "-2"),
             ErrorCode.INVALID_REQUEST,
-            "Value must be at least 0",
+            "Value must be at least 1",
         ),
         (
             GROUP,
@@ -308,4 +316,59 @@ def test_some_connection_stays_possible(world: Controlled, name: str) -> None:
     """Nobody could take it back: it is kept over restarts."""
     records, outcome = alter(world, BROKER, name, ConfigOp("max.connections", SET, "0"))
     assert (records, outcome.error) == ([], ErrorCode.INVALID_REQUEST)
-    assert "max.connections must be at least 1" in str(outcome.message)
+    assert "max.connections: Value must be at least 1" in str(outcome.message)
+
+
+# ---- what another build has stored, and this one refuses -------------------------------------
+
+
+def older(world: Controlled) -> None:
+    """Settings that an older build has taken."""
+    world.machine.image.apply_all(
+        [
+            ConfigChanged(BROKER, "", "max.connections", "0"),
+            ConfigChanged(BROKER, "", "of.another.build", "x"),
+            ConfigChanged(TOPIC, "t", "retention.ms", "-7"),
+        ]
+    )
+
+
+def test_a_stored_setting_that_is_refused_is_ignored(world: Controlled) -> None:
+    older(world)
+    image = world.machine.image
+    assert broker_configs(image, BrokerSettings()).effective("max.connections") == str(INT_MAX)
+    assert [one.name for one in describe_dynamic_default(image.configs_of(BROKER, ""))] == []
+    assert resolve_topic(image.configs_of(TOPIC, "t"), BrokerConfigs())["retention.ms"] != "-7"
+
+
+def test_it_keeps_nobody_from_changing_other_settings(world: Controlled) -> None:
+    older(world)
+    records, outcome = alter(world, TOPIC, "t", ConfigOp("retention.bytes", SET, "9"))
+    assert not outcome.error
+    assert records == [ConfigChanged(TOPIC, "t", "retention.bytes", "9")]
+    records, outcome = alter(world, BROKER, "", ConfigOp("max.connections.per.ip", SET, "9"))
+    assert not outcome.error
+    assert records == [ConfigChanged(BROKER, "", "max.connections.per.ip", "9")]
+
+
+def test_it_can_be_taken_back(world: Controlled) -> None:
+    older(world)
+    names = ["max.connections", "of.another.build"]
+    records, outcome = alter(world, BROKER, "", *(ConfigOp(one, DELETE) for one in names))
+    assert not outcome.error
+    assert records == [ConfigChanged(BROKER, "", one, None) for one in names]
+    world.machine.image.apply_all(records)
+    assert world.machine.image.refused.keys() == {(TOPIC, "t")}
+    records, outcome = alter(world, TOPIC, "t", ConfigOp("retention.ms", SET, "8"), replaces=True)
+    assert records == [
+        ConfigChanged(TOPIC, "t", "retention.ms", "8"),
+        ConfigChanged(TOPIC, "t", "segment.ms", None),
+    ]
+    world.machine.image.apply_all(records)
+    assert world.machine.image.refused == {}
+
+
+def test_the_older_request_takes_back_what_it_does_not_name(world: Controlled) -> None:
+    older(world)
+    records, _ = alter(world, TOPIC, "t", ConfigOp("segment.ms", SET, "7"), replaces=True)
+    assert records == [ConfigChanged(TOPIC, "t", "retention.ms", None)]
