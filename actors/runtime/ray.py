@@ -27,6 +27,7 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTa
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raylog.actors import plain_logs
+from raylog.actors.collecting import leave_out_code
 from raylog.actors.names import host_of
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import (
@@ -143,6 +144,7 @@ class Host:
         await asyncio.wait([start])
         for role in roles:
             await asyncio.to_thread(role_class, role)
+        leave_out_code()
 
     async def _start(self, spec: ActorSpec) -> ActorRef:
         actor_class = await asyncio.to_thread(role_class, spec.role)
