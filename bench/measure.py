@@ -45,17 +45,17 @@ class Usage:
 def usage(mark: str) -> Usage:
     """Sum over the marked processes: CPU seconds since their start, proportional memory."""
     pids = marked_processes(mark)
-    return Usage(len(pids), sum(map(_cpu_s, pids)), sum(map(_pss_bytes, pids)))
+    return Usage(len(pids), sum(map(cpu_of, pids)), sum(map(_pss_bytes, pids)))
 
 
 def cpu_seconds(mark: str) -> float:
     """CPU seconds of the marked processes since their start."""
-    return sum(map(_cpu_s, marked_processes(mark)))
+    return sum(map(cpu_of, marked_processes(mark)))
 
 
 def cpu_by_process(mark: str) -> dict[int, float]:
     """CPU seconds of each marked process since its start."""
-    return {pid: _cpu_s(pid) for pid in marked_processes(mark)}
+    return {pid: cpu_of(pid) for pid in marked_processes(mark)}
 
 
 def idle_cpu_percent(marks: list[str], seconds: float) -> dict[str, float]:
@@ -67,7 +67,8 @@ def idle_cpu_percent(marks: list[str], seconds: float) -> dict[str, float]:
     return {mark: 100 * (cpu_seconds(mark) - before[mark]) / elapsed for mark in marks}
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_of(pid: int) -> float:
+    """CPU seconds of a process since its start; 0 if it is gone."""
     stat = _read(_PROC / str(pid) / "stat")
     if not stat:
         return 0.0

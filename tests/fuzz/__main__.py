@@ -15,10 +15,11 @@ import typer
 
 from bench.__main__ import end_on_termination
 from bench.peers import Peer, Raylog, Reachable
-from tests.cluster.malformed import GoodClient, actor_processes
+from tests.cluster.malformed import actor_processes
+from tests.fuzz.beside import Beside, Seen
 from tests.fuzz.campaign import HUGE, replay, run_episodes, target_of
 from tests.fuzz.episode import Target
-from tests.fuzz.health import SETTINGS, Probe
+from tests.fuzz.health import SETTINGS
 from tests.fuzz.processes import Sampler
 from tests.fuzz.survey import make_topic
 from tests.fuzz.tally import Failure
@@ -72,22 +73,21 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
     host, _, port = peer.address.rpartition(":")
     with WireClient(host, int(port)) as client:
         make_topic(client, topic, 1, {})
-    with (
-        Sampler(peer.mark) as sampler,
-        Probe(peer.address) as probe,
-        GoodClient(peer.address, topic) as good,
-    ):
-        before = actor_processes(peer.data) if peer.data else []
-        sampler.name({pid: name.partition("/")[2] for name, pid, _ in before})
+    before = actor_processes(peer.data) if peer.data else []
+    names = {pid: name.partition("/")[2] for name, pid, _ in before}
+    gateway = next((pid for pid, name in names.items() if name.startswith("gateway/")), 0)
+    beside = Beside(peer.address, topic, gateway)
+    with Sampler(peer.mark) as sampler:
+        sampler.name(names)
         try:
-            run_episodes(target, numbers, _Course(target, sampler, requests))
+            with beside:
+                run_episodes(target, numbers, _Course(target, sampler, requests))
         finally:
-            _print(target, sampler, probe, good)
+            _print(target, sampler, beside.seen)
     after = actor_processes(peer.data) if peer.data else []
     wrong = [f"{count} × {kind}" for kind, count in tally.failure_counts().items()]
     wrong += [f"died: {name}" for name in sampler.died]
-    wrong += [f"probe: {text}" for text in probe.failures]
-    wrong += [f"good client: {text}" for text in good.failures]
+    wrong += beside.seen.failures
     if before != after:
         wrong.append(f"actors before {before}, after {after}")
     if sampler.growth > GROWTH_MAX_BYTES:
@@ -123,8 +123,7 @@ class _Course:
             per_s = sent / (self._printed - self._began)
             typer.echo(
                 f"{sent:,} requests, {per_s:.0f}/s, {self._tally.share_reached:.0%} reached rules, "
-                f"{len(self._tally.failures)} failures, "
-                f"growth {self._sampler.growth / 2**20:.0f} MiB"
+                f"{len(self._tally.failures)} failures, growth {self._sampler.growths()}"
             )
         for failure in self._tally.failures[self._told :]:
             self._told += 1
@@ -132,7 +131,7 @@ class _Course:
         return sent >= self._requests or bool(self._sampler.died)
 
 
-def _print(target: Target, sampler: Sampler, probe: Probe, good: GoodClient) -> None:
+def _print(target: Target, sampler: Sampler, seen: Seen) -> None:
     tally = target.tally
     for line in tally.lines():
         typer.echo(line)
@@ -146,11 +145,8 @@ def _print(target: Target, sampler: Sampler, probe: Probe, good: GoodClient) -> 
     )
     for line in sampler.lines():
         typer.echo(line)
-    typer.echo(f"good client: {good.rounds} rounds, slowest {good.slowest_s:.2f} s")
-    typer.echo(
-        f"probe: {probe.rounds} groups and transactions, slowest {probe.slowest_work_s:.2f} s; "
-        f"slowest ApiVersions {probe.slowest_s * 1_000:.0f} ms"
-    )
+    for line in seen.lines:
+        typer.echo(line)
 
 
 def _print_failure(seed: int, failure: Failure) -> None:

@@ -7,8 +7,9 @@ import traceback
 from collections.abc import Callable
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
+from bench.measure import cpu_of
 from raylog.actors.coordination.placement import java_hash
 from raylog.wire.error_codes import ErrorCode
 from raylog.wire.internal.blobs import encode_value
@@ -69,7 +70,14 @@ PING_S = 0.05
 ROUND_S = 0.5
 HELD_S = 3.0
 """No other request may wait longer than this for an answer that needs nothing but the event loop,
-which the fuzzer's own pipelined requests are before it."""
+which the fuzzer's own pipelined requests are before it. Where the CPU time of the process that
+answers cannot be told, this is by the clock, and says something of an idle machine only."""
+
+HELD_CPU_S = 0.5
+"""The same in CPU time of that process: its event loop, other threads, and Python's collector."""
+
+SLOWEST = 3
+"""How many of the longest round trips are told."""
 
 PATIENCE_S = 15.0
 _RETRIED = {
@@ -84,12 +92,28 @@ class Broken(Exception):
     """Something that every client may rely on does not work."""
 
 
+class Delay(NamedTuple):
+    """How long an answer took, and how long the process that gave it was at work meanwhile."""
+
+    took_s: float
+    cpu_s: float
+
+    def __str__(self) -> str:
+        return f"{self.took_s * 1_000:.0f} ms ({self.cpu_s * 1_000:.0f} ms of CPU time)"
+
+
+def _cpu_first(delay: Delay) -> float:
+    return -delay.cpu_s
+
+
 class Probe:
     """Asks beside the fuzzer, until it ends, and then every shard once more."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, gateway: int = 0) -> None:
+        """`gateway` is the process that answers; 0 if its CPU time cannot be told."""
         host, _, port = address.rpartition(":")
         self._address = (host, int(port))
+        self._gateway = gateway
         self._ending = threading.Event()
         self._threads = [
             threading.Thread(target=self._guarded, args=(work,), name=work.__name__)
@@ -97,8 +121,11 @@ class Probe:
         ]
         self.failures: list[str] = []
         self.rounds = 0
-        self.slowest_s = 0.0
-        """The longest round trip of ApiVersions."""
+        self.pings = 0
+        """Round trips of ApiVersions."""
+        self._by_clock: list[Delay] = []
+        """The longest of them."""
+        self._by_cpu: list[Delay] = []
         self.slowest_work_s = 0.0
         """The longest round of a group and a transaction."""
 
@@ -128,12 +155,22 @@ class Probe:
     def _ping(self) -> None:
         with WireClient(*self._address) as client:
             while not self._ending.wait(PING_S):
-                began = monotonic()
+                cpu_s, began = self._cpu_s(), monotonic()
                 client.ask(ApiVersionsRequest(), 0)
-                took = monotonic() - began
-                self.slowest_s = max(self.slowest_s, took)
-                if took > HELD_S:
-                    self.failures.append(f"ApiVersions took {took:.2f} s")
+                delay = Delay(monotonic() - began, self._cpu_s() - cpu_s)
+                self.pings += 1
+                self._by_clock = sorted([*self._by_clock, delay], reverse=True)[:SLOWEST]
+                self._by_cpu = sorted([*self._by_cpu, delay], key=_cpu_first)[:SLOWEST]
+                if delay.cpu_s > HELD_CPU_S or (not self._gateway and delay.took_s > HELD_S):
+                    self.failures.append(f"ApiVersions took {delay}")
+
+    def _cpu_s(self) -> float:
+        return cpu_of(self._gateway) if self._gateway else 0.0
+
+    def delays(self) -> str:
+        """The longest round trips of ApiVersions, by the clock and by CPU time."""
+        by_clock = ", ".join(map(str, self._by_clock))
+        return f"slowest {by_clock}; most CPU time {', '.join(map(str, self._by_cpu))}"
 
     def _work(self) -> None:
         for shard in count():

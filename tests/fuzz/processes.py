@@ -11,6 +11,7 @@ from bench.measure import cpu_by_process, marked_processes
 
 SAMPLE_S = 0.25
 LOOK_FOR_NEW_S = 5.0
+SHOWN = 3
 _PROC = Path("/proc")
 
 
@@ -69,6 +70,11 @@ class Sampler:
     def growth(self) -> int:
         """The largest of any process."""
         return max((memory.growth for memory in self.memories.values()), default=0)
+
+    def growths(self) -> str:
+        """The processes that have grown most, for a line of progress."""
+        grown = sorted(self.memories.values(), key=lambda one: -one.growth)[:SHOWN]
+        return ", ".join(f"{one.name} {one.growth / 2**20:.0f} MiB" for one in grown)
 
     @property
     def kept(self) -> int:
