@@ -12,6 +12,7 @@ from typing import Any
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.gateway.acceptor import Acceptor
+from raylog.actors.gateway.backlog import Backlog
 from raylog.actors.gateway.cluster import ClusterView
 from raylog.actors.gateway.connection import ClientConnection, Slot
 from raylog.actors.gateway.connections import Connections
@@ -86,6 +87,7 @@ class GatewayActor:
         self.deadlines = Deadlines(runtime)
         self.controller = ControllerClient(runtime, cluster_id, self.cluster)
         self.coordinators = CoordinatorLinks(runtime)
+        self.backlog = Backlog(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self._decoding = asyncio.Lock()
         """Of large requests, one at a time: what they swell to is there once."""

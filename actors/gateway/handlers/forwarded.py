@@ -22,7 +22,7 @@ from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group import api as group_api
 from raylog.actors.metadata.features import GROUP_VERSION, level_of
 from raylog.actors.names import GROUP, TRANSACTION
-from raylog.actors.runtime.base import Buffer
+from raylog.actors.runtime.base import Buffer, Link
 from raylog.actors.transaction import api as transaction_api
 from raylog.actors.transaction import failures as transaction_failures
 from raylog.actors.transaction import filtering
@@ -44,12 +44,14 @@ from raylog.wire.messages.describe_transactions import (
     DescribeTransactionsResponse,
     TransactionState,
 )
+from raylog.wire.messages.join_group import JoinGroupRequest
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from raylog.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
 from raylog.wire.messages.registry import request_class
+from raylog.wire.messages.sync_group import SyncGroupRequest
 
 _CONSUMER_PROTOCOL = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 """What is served only where `group.version` is 1 (KIP-848)."""
@@ -85,7 +87,6 @@ def forwarded(context: RequestContext, body: memoryview) -> None:
 def forward(context: RequestContext, role: str, body: Buffer) -> None:
     """Pass a request's body on."""
     link = context.gateway.coordinators.link(role)
-    header = context.header
     takes_long = len(body) > LARGE_BODY_BYTES
     if takes_long:
         context.takes_long()
@@ -93,31 +94,81 @@ def forward(context: RequestContext, role: str, body: Buffer) -> None:
     if link is None:
         _reply_to(context, body, partial(_absent, context, role))
         return
+    forwarding = _Forwarding(context, _WAYS[role], body, takes_long=takes_long)
+    context.gateway.backlog.send(link, context, partial(forwarding.send, link))
 
-    def answered(_: Any, frame: memoryview) -> None:
-        if takes_long:
-            context.is_begun()
-        context.reply_frame(frame)
 
-    def lost(failure: Exception) -> None:
+class _Forwarding:
+    """A request on its way to a coordinator."""
+
+    __slots__ = ("_body", "_context", "_remains", "_takes_long", "_way")
+
+    def __init__(
+        self, context: RequestContext, way: _Way, body: Buffer, *, takes_long: bool
+    ) -> None:
+        self._context = context
+        self._way = way
+        self._body = body
+        self._remains: Any = None
+        """What is left of a request that waits."""
+        self._takes_long = takes_long
+
+    def send(self, link: Link) -> None:
+        """Send it. One that waits for others does not keep its bytes, nor memory from others."""
+        context = self._context
+        header = context.header
+        head = RequestHead(
+            int(header.api_key),
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            f"/{context.connection.host}",
+        )
+        body = self._body
+        self._remains = _remains_of(context, body)
+        if self._remains is not None:
+            self._body = b""
+            context.waits(_nobody_to_tell)
+        link.request(self._way.kind, head, (body,), self._answered, self._lost)
+
+    def _answered(self, _: Any, frame: memoryview) -> None:
+        if self._takes_long:
+            self._context.is_begun()
+        self._context.reply_frame(frame)
+
+    def _lost(self, failure: Exception) -> None:
+        context = self._context
         if isinstance(failure, CorruptMessage):
             context.refuse(f"{context} cannot be read: {failure}")
-            return
-        failed = _WAYS[role].failed
-        _reply_to(
-            context,
-            body,
-            lambda request: failed(request, context.version, _shown(request, failure)),
-        )
+        elif self._remains is not None:
+            if self._takes_long:
+                context.is_begun()
+            context.reply(self._failed(failure, self._remains))
+        else:
+            _reply_to(context, self._body, partial(self._failed, failure))
 
-    head = RequestHead(
-        int(header.api_key),
-        header.api_version,
-        header.correlation_id,
-        header.client_id,
-        f"/{context.connection.host}",
-    )
-    link.request(_WAYS[role].kind, head, (body,), answered, lost)
+    def _failed(self, failure: Exception, request: Any) -> Any:
+        return self._way.failed(request, self._context.version, _shown(request, failure))
+
+
+def _nobody_to_tell() -> None:
+    """A coordinator is not told that a member that waits has gone: its session ends."""
+
+
+def _remains_of(context: RequestContext, body: Buffer) -> Any:
+    """What the answer to a request that waits for other members tells of it if it fails.
+
+    None for any other request, and for what cannot be read.
+    """
+    api_key = context.header.api_key
+    if api_key == ApiKey.SYNC_GROUP:
+        return SyncGroupRequest()
+    if api_key != ApiKey.JOIN_GROUP:
+        return None
+    try:
+        return JoinGroupRequest(member_id=_decoded(context, body).member_id)
+    except DecodeError:
+        return None
 
 
 def _shown(request: Any, failure: Exception) -> KafkaError:

@@ -9,14 +9,19 @@ from typing import Any
 import pytest
 
 from raylog.actors.gateway import actor
+from raylog.actors.names import GROUP
 from raylog.wire.api import ApiKey
+from raylog.wire.error_codes import ErrorCode
 from raylog.wire.frame import encode_request
 from raylog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from raylog.wire.messages.heartbeat import HeartbeatRequest
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.metadata import MetadataRequest
 from raylog.wire.messages.produce import ProduceRequest
+from raylog.wire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from raylog.wire.records import Record, encode_batch
 from tests.support.fetching import fetch
-from tests.support.gateway_world import FakeClient, World, run, settle, topic_id
+from tests.support.gateway_world import FakeClient, FakeLink, World, run, settle, topic_id
 from tests.support.producing import produce
 
 BOUND = 100_000
@@ -279,5 +284,75 @@ def test_without_a_bound_nothing_stops() -> None:
             client.send(produce((0, batch(900_000)), timeout_ms=60_000), 9)
         assert all(client.transport.reading for client in clients)
         await asyncio.sleep(0)
+
+    run(scenario)
+
+
+def joining(size: int, member_id: str = "") -> JoinGroupRequest:
+    protocol = JoinGroupRequestProtocol(name="range", metadata=bytes(size))
+    return JoinGroupRequest(
+        group_id="g", member_id=member_id, protocol_type="consumer", protocols=[protocol]
+    )
+
+
+async def coordinator(world: World) -> FakeLink:
+    await world.brokers(1)
+    link = world.link("coordinator")
+    await world.gateway.apply_coordinator(GROUP, "coordinator")
+    return link
+
+
+@pytest.mark.parametrize("size", [1_000, 90_000])
+def test_members_that_wait_for_others_stop_nobody(size: int) -> None:
+    """A rebalance may take minutes, and requests that wait in it do not count, as in Kafka."""
+
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        members = [world.client() for _ in range(200_000 // size)]
+        assignment = SyncGroupRequestAssignment(member_id="m", assignment=bytes(size))
+        syncing = SyncGroupRequest(group_id="g", assignments=[assignment])
+        others = [world.client() for _ in members]
+        for at, (member, other) in enumerate(zip(members, others, strict=True)):
+            member.send(joining(size, f"m{at}"), 5)
+            other.send(syncing, 3)
+        newcomer = world.client()
+        answer = await newcomer.ask(DescribeClusterRequest(), 0)
+        assert (answer.error_code, is_open(newcomer)) == (0, True)
+        while link.is_open and any(one.open for one in link.requests):
+            link.lose()
+            await settle()
+        for at, (member, other) in enumerate(zip(members, others, strict=True)):
+            (joined,), (synced,) = member.received(), other.received()
+            assert (joined.member_id, joined.error_code) == (f"m{at}", ErrorCode.NOT_COORDINATOR)
+            assert synced.error_code == ErrorCode.NOT_COORDINATOR
+        assert held(world) == 0
+
+    limited(scenario)
+
+
+def test_requests_wait_for_a_coordinator_that_does_not_take_them() -> None:
+    """One client may send it more than it takes at once: others are not refused for that."""
+
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        link.unsent_bytes = 65 << 20
+        clients = [world.client() for _ in range(3)]
+        for client in clients:
+            client.send(HeartbeatRequest(group_id="g", member_id="m"), 3)
+            client.send(HeartbeatRequest(group_id="g", member_id="m"), 3)
+        await world.runtime.advance(1_000)
+        assert link.requests == []
+        assert [one.transport.reading for one in clients] == [False] * 3
+        link.unsent_bytes = 0
+        await world.runtime.advance(100)
+        assert len(link.requests) == 6
+        assert [one.transport.reading for one in clients] == [True] * 3
+        link.unsent_bytes = 65 << 20
+        clients[0].send(HeartbeatRequest(group_id="g", member_id="m"), 3)
+        link.lose()
+        await world.runtime.advance(100)
+        for client in clients:
+            codes = {one.error_code for one in client.received()}
+            assert codes == {ErrorCode.NOT_COORDINATOR}
 
     run(scenario)
