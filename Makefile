@@ -77,8 +77,8 @@ sim-planted: $(STAMP) ## every planted mistake must be found; prints its seed an
 sim-campaign: $(STAMP) ## new seeds of KIND=plain for SECONDS=600; prints what was covered, sums up over runs in .cache
 	$(VENV)/bin/raylog sim --kind $(or $(KIND),plain) --campaign $(or $(SECONDS),600) $(if $(STATE),--state $(STATE))
 
-mutants: $(STAMP) ## COUNT=20 small mistakes drawn from SEED=1, and the test that finds each; LIST=1 lists them only; an hour or so
-	$(PY) -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),20) $(if $(LIST),--list)
+mutants: $(STAMP) ## COUNT=20 small mistakes drawn from SEED=1, and the test that finds each; LIST=1 lists them only; STAGES=covering runs only unit tests that execute them
+	$(PY) -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),20) $(if $(LIST),--list) $(if $(STAGES),--stages $(STAGES))
 
 cluster: $(STAMP) ## actors on a local Ray
 	$(PYTEST) $(BOTH_CORES) tests/cluster $(NODES_TESTS:%=--ignore=%) $(GROUPS_TESTS:%=--ignore=%)

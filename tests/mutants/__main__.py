@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.mutants.covering import Covering, covering
 from tests.mutants.drawing import ROOT, drawn, source_of
 from tests.mutants.operators import Mutant
 from tests.mutants.running import STAGES, Copy, Verdict
@@ -29,7 +30,8 @@ def main() -> int:
     survivors = 0
     _say("| number | place | mistake | found by | s |\n|---|---|---|---|---|")
     with TemporaryDirectory(prefix="raylog-mutants-") as directory:
-        copy = Copy.made_in(Path(directory))
+        known = covering() if "covering" in asked.stages else Covering()
+        copy = Copy.made_in(Path(directory), known)
         for number in chosen:
             area, mutant = mutants[number - 1]
             verdict = copy.judge(area, mutant, asked.stages)
@@ -50,7 +52,8 @@ def _arguments() -> argparse.Namespace:
         nargs="+",
         choices=STAGES,
         default=list(STAGES),
-        help="tests to run, in this order; area: unit tests of the mistake's area",
+        help="tests to run, in this order; covering: unit tests that execute the line, "
+        "area: unit tests of the mistake's area",
     )
     return parser.parse_args()
 

@@ -8,24 +8,32 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutants.drawing import ROOT, UNIT_TESTS
+from tests.mutants.covering import Covering
+from tests.mutants.drawing import ROOT, UNIT_TESTS, source_of
 from tests.mutants.operators import Mutant
 
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv*", ".cache", ".*_cache", ".hypothesis", "*.egg-info"
 )
 STAGES = {
+    "covering": (),
     "area": (),
     "unit": ("tests/unit",),
     "property": ("tests/property", "tests/fuzz", "tests/golden", "tests/compat"),
     "sim": ("tests/sim",),
 }
-"""What is run in this order; `area` stands for the unit tests of the mistake's area."""
-TEST_TIMEOUT_S = 120
+"""What is run in this order.
+
+`covering` stands for the unit tests that execute the lines of the mistake, `area` for the unit
+tests of the mistake's area.
+"""
+FILES_AT_ONCE = (3, 12, 1_000)
+"""Files that are run together: most mistakes are found by the first, and reading all takes 25 s."""
+TEST_TIMEOUT_S = 60
 NONE_FAILED = {0, 5}
 """What pytest ends with if all tests passed, or there are none."""
 STAGE_TIMEOUT_S = 1_800
@@ -49,14 +57,15 @@ class Copy:
 
     root: Path
     origin: Path
+    covering: Covering
 
     @staticmethod
-    def made_in(directory: Path, origin: Path = ROOT) -> Copy:
+    def made_in(directory: Path, covering: Covering, origin: Path = ROOT) -> Copy:
         """Copy the tree, links as links, so that `raylog/storage` is the copy's."""
         root = directory / "tree"
         shutil.copytree(origin, root, symlinks=True, ignore=LEFT_OUT)
         (root / ".venv").symlink_to(origin / ".venv")
-        return Copy(root, origin)
+        return Copy(root, origin, covering)
 
     def judge(self, area: str, mutant: Mutant, stages: Sequence[str]) -> Verdict:
         """Make a mistake, run the stages until a test fails, and take the mistake back.
@@ -66,10 +75,7 @@ class Copy:
         """
         began = time.monotonic()
         remarks: list[str] = []
-        for stage in stages:
-            asked = list(UNIT_TESTS[area] if stage == "area" else STAGES[stage])
-            if stage == "unit" and "area" in stages:
-                asked += [f"--ignore={path}" for path in UNIT_TESTS[area]]
+        for stage, asked in self._runs(area, mutant, stages):
             while (output := self._run_with(mutant, asked)) is not None:
                 failed = FAILED.search(output)
                 if failed is None:
@@ -82,6 +88,23 @@ class Copy:
                 asked.append(f"--deselect={test}")
         return Verdict(None, "; ".join(remarks), _since(began))
 
+    def _runs(
+        self, area: str, mutant: Mutant, stages: Sequence[str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        for stage in stages:
+            if stage == "covering":
+                source = source_of(mutant, self.origin)
+                files = self.covering.tests_of(mutant, source, UNIT_TESTS[area])
+                for count in FILES_AT_ONCE:
+                    if files:
+                        yield stage, [test for file in files[:count] for test in file]
+                    files = files[count:]
+                continue
+            asked = list(UNIT_TESTS[area] if stage == "area" else STAGES[stage])
+            if stage == "unit" and "area" in stages:
+                asked += [f"--ignore={path}" for path in UNIT_TESTS[area]]
+            yield stage, asked
+
     def _run_with(self, mutant: Mutant, asked: Sequence[str]) -> str | None:
         source, place = self.origin / mutant.path, self.root / mutant.path
         place.write_bytes(mutant.applied(source.read_bytes()))
@@ -93,9 +116,11 @@ class Copy:
     def _run(self, asked: Sequence[str]) -> str | None:
         """The output if a test failed, None if all passed."""
         options = ["-x", "-q", "-p", "no:randomly", f"--timeout={TEST_TIMEOUT_S}", "--tb=short"]
+        named = self.root.parent / "asked"  # a thousand names are more than a command line takes
+        named.write_text("\n".join(asked))
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "pytest", *options, *asked],
+                [sys.executable, "-m", "pytest", *options, f"@{named}"],
                 cwd=self.root,
                 env=os.environ | {"PYTHONPATH": str(self.root)},
                 stdout=subprocess.PIPE,

@@ -152,7 +152,9 @@ def test_the_folder_of_the_brokers_may_be_given_instead_of_their_directories(
         brokers_directories([tmp_path / "other"])
 
 
-@pytest.mark.parametrize("archive", sorted(ARCHIVES.glob("*/crashed.tar.xz")), ids=str)
+@pytest.mark.parametrize(
+    "archive", sorted(ARCHIVES.glob("*/crashed.tar.xz")), ids=lambda one: str(one.parent.name)
+)
 def test_directories_of_an_earlier_commit_with_a_broker_lost(archive: Path, tmp_path: Path) -> None:
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path, filter="data")

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants.covering import Covering
 from tests.mutants.operators import Mutant, mutants_of
 from tests.mutants.running import FAILED, Copy
 
 PATH = Path("storage/small.py")
+PLACE = "tests/unit/storage/test_small.py"
+NOTHING = Covering()
 SOURCE = b"def is_small(count) -> bool:\n    return count < 3\n"
 TESTS = """
 import random
@@ -25,12 +28,12 @@ def test_the_bound(count):
 """
 
 
-def tree(directory: Path, tests: str) -> Copy:
+def tree(directory: Path, tests: str, covering: Covering = NOTHING) -> Copy:
     """A copy of a small tree with these tests of its storage."""
-    for name, text in [(str(PATH), SOURCE.decode()), ("tests/unit/storage/test_small.py", tests)]:
+    for name, text in [(str(PATH), SOURCE.decode()), (PLACE, tests)]:
         (directory / "origin" / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / "origin" / name).write_text(text)
-    return Copy.made_in(directory, directory / "origin")
+    return Copy.made_in(directory, covering, directory / "origin")
 
 
 def boundary() -> Mutant:
@@ -40,10 +43,28 @@ def boundary() -> Mutant:
 def test_the_first_test_that_tells_the_difference_is_named(tmp_path: Path) -> None:
     copy = tree(tmp_path, TESTS)
     verdict = copy.judge("storage", boundary(), ["area"])
-    place = "tests/unit/storage/test_small.py"
-    assert verdict.found_by == f"{place}::test_the_bound[just - not [any] more]"
-    assert verdict.remark == f"{place}::test_broken_before is not sure to tell the difference"
+    assert verdict.found_by == f"{PLACE}::test_the_bound[just - not [any] more]"
+    assert verdict.remark == f"{PLACE}::test_broken_before is not sure to tell the difference"
     assert (copy.root / PATH).read_bytes() == (tmp_path / "origin" / PATH).read_bytes() == SOURCE
+
+
+def covered_by(*tests: str, line: int = 2) -> Covering:
+    """What is recorded where each of these tests executes one line."""
+    found = Covering()
+    numbers = list(range(len(tests)))
+    names = [f"{PLACE}::{test}" for test in tests]
+    lines = {str(PATH): {str(line): numbers}}
+    found.add({"tests": names, "seconds": [0.0] * len(tests), "lines": lines})
+    return found
+
+
+def test_only_tests_that_execute_the_line_are_run_first(tmp_path: Path) -> None:
+    bound = "test_the_bound[just - not [any] more]"
+    found = tree(tmp_path / "found", TESTS, covered_by(bound))
+    verdict = found.judge("storage", boundary(), ["covering"])
+    assert (verdict.found_by, verdict.remark) == (f"{PLACE}::{bound}", "")
+    elsewhere = tree(tmp_path / "elsewhere", TESTS, covered_by(bound, line=1))
+    assert elsewhere.judge("storage", boundary(), ["covering"]).found_by is None
 
 
 def test_a_mistake_that_no_test_finds_survives(tmp_path: Path) -> None:
