@@ -73,18 +73,16 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
     host, _, port = peer.address.rpartition(":")
     with WireClient(host, int(port)) as client:
         make_topic(client, topic, 1, {})
-    before = actor_processes(peer.data) if peer.data else []
-    names = {pid: name.partition("/")[2] for name, pid, _ in before}
-    gateway = next((pid for pid, name in names.items() if name.startswith("gateway/")), 0)
-    beside = Beside(peer.address, topic, gateway)
+    beside = Beside(peer.address, topic, _gateway(peer))
     with Sampler(peer.mark) as sampler:
-        sampler.name(names)
         try:
             with beside:
+                before = _actors(peer)
+                sampler.name({pid: name.partition("/")[2] for name, pid, _ in before})
                 run_episodes(target, numbers, _Course(target, sampler, requests))
         finally:
             _print(target, sampler, beside.seen)
-    after = actor_processes(peer.data) if peer.data else []
+    after = _actors(peer)
     wrong = [f"{count} × {kind}" for kind, count in tally.failure_counts().items()]
     wrong += [f"died: {name}" for name in sampler.died]
     wrong += beside.seen.failures
@@ -98,6 +96,15 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
             wrong.append(f"only {tally.share_reached:.0%} reached a handler's rules")
     if wrong:
         raise Findings("\n".join(wrong))
+
+
+def _actors(peer: Peer) -> list[tuple[str, int, int]]:
+    return actor_processes(peer.data) if peer.data else []
+
+
+def _gateway(peer: Peer) -> int:
+    """The process of the gateway, 0 if it is not ours."""
+    return next((pid for name, pid, _ in _actors(peer) if "/gateway/" in name), 0)
 
 
 class _Course:

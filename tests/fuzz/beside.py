@@ -1,7 +1,7 @@
 """The good clients of a campaign, in a process of their own: the fuzzer's work does not delay them.
 
-`python -m tests.fuzz.beside HOST:PORT --topic T --gateway PID` asks until its input ends, and
-prints what it has seen as JSON.
+`python -m tests.fuzz.beside HOST:PORT --topic T --gateway PID` prints a line when it has begun,
+asks until its input ends, and prints what it has seen as JSON.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ class Beside:
         self.seen = Seen()
 
     def __enter__(self) -> Beside:
-        """Begin."""
+        """Begin, and wait until every kind of coordinator was asked once."""
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True)
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -64,6 +66,7 @@ def main(
 ) -> None:
     """Ask until the input ends."""
     with Probe(address, gateway) as probe, GoodClient(address, topic) as good:
+        typer.echo("begun")
         sys.stdin.read()
     seen = Seen([f"probe: {text}" for text in probe.failures])
     seen.failures += [f"good client: {text}" for text in good.failures]

@@ -79,7 +79,8 @@ HELD_CPU_S = 0.5
 SLOWEST = 3
 """How many of the longest round trips are told."""
 
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
+"""So long a coordinator may be busy, on a busy machine; one that is stuck is so for good."""
 _RETRIED = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,

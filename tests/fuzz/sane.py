@@ -36,6 +36,8 @@ from tests.fuzz.world import (
 )
 
 NOW_MS = 1_700_000_000_000
+HEADERS_BYTES_MAX = 1 << 20
+"""About the bytes of a record's headers: more than a log takes, and no frame of 100 MB."""
 TOPIC, BROKER, GROUP = 2, 4, 32
 """Types of configuration resources."""
 
@@ -188,12 +190,15 @@ class Scene:
     def _strange_record(self) -> Record:
         rng = self.rng
         texts = [(text, rng.choice([None, b"", b"h"])) for text in rng.sample(ENDS["string"], 3)]
+        often = min(
+            200, 1 + HEADERS_BYTES_MAX // (1 + sum(len(text.encode()) for text, _ in texts))
+        )
         return Record(
             0,
             rng.choice([NOW_MS, NOW_MS, 0, -1, 2**62]),
             rng.choice([None, b"", b"k" * 40_000]),
             rng.choice([None, b"", b"v" * 200_000, b"{}", b"[" * 5_000]),
-            texts * rng.choice([0, 1, 200]),
+            texts * rng.choice([0, 1, often]),
         )
 
 
