@@ -7,7 +7,7 @@ whether a batch belongs to a transaction (KIP-890): v12 has leaders add their pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,8 @@ ACKS = (-1, 0, 1)
 ANY_EPOCH = -1
 """Whoever leads takes it. Epochs are no business of Produce: clients know no way on from an error
 about them. One batch refused while the gateway is behind, and the next not, parts a sequence."""
+TAKEN_IN = 20
+"""As many batches are told apart in the time that one takes to be looked at."""
 PARTS_MAX = 250
 """Batches of one request to a replica process, which handles it in one go."""
 RECORD_ERRORS_MAX = 1_000
@@ -149,10 +151,16 @@ class _Produce:
     def _steps(self, topics: list[TopicProduceData]) -> Iterator[int]:
         """Look at everything before anything is sent: the request may be refused as a whole.
 
-        Its time begins then: an answer says something of every batch.
+        Its time begins then: an answer says something of every batch. Of a partition that is named
+        again the last batch counts, as in Apache Kafka, and is answered once.
         """
+        asked: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
         for data in topics:
-            yield from self._topic(data)
+            parts = asked.setdefault((data.name, data.topic_id), {})
+            parts.update({part.index: part for part in data.partition_data})
+            yield len(data.partition_data) // TAKEN_IN
+        for (name, topic_id), parts in asked.items():
+            yield from self._topic(name, topic_id, parts.values())
         self._due = self._context.gateway.deadlines.add(
             self, max(self._timeout_ms, 0) + DEADLINE_GRACE_MS
         )
@@ -208,24 +216,24 @@ class _Produce:
             )
         self._producer = producer
 
-    def _topic(self, data: TopicProduceData) -> Iterator[int]:
+    def _topic(
+        self, name: str, topic_id: bytes, parts: Iterable[PartitionProduceData]
+    ) -> Iterator[int]:
         answers: list[PartitionProduceResponse] = []
         self._response.responses.append(
-            TopicProduceResponse(
-                name=data.name, topic_id=data.topic_id, partition_responses=answers
-            )
+            TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers)
         )
         cluster = self._context.gateway.cluster
-        for part in data.partition_data:
+        for part in parts:
             answer = PartitionProduceResponse(index=part.index, base_offset=-1)
             answers.append(answer)
             try:
                 if self._acks not in ACKS:
                     raise InvalidRequiredAcks(f"acks {self._acks}: -1, 0 or 1 is expected")
                 if self._context.version >= TOPIC_IDS_SINCE:
-                    topic = cluster.topic(TopicId(data.topic_id))
+                    topic = cluster.topic(TopicId(topic_id))
                 else:
-                    topic = cluster.topic_named(data.name)
+                    topic = cluster.topic_named(name)
                 if topic.name in INTERNAL_TOPICS:
                     raise InvalidTopicException(f"clients may not write to {topic.name}")
                 self._partition(topic, part, answer)

@@ -79,6 +79,25 @@ def test_batches_reach_their_replicas_as_they_came(version: int) -> None:
     run(scenario)
 
 
+def test_of_a_partition_that_is_named_again_the_last_batch_counts() -> None:
+    """As in Apache Kafka, which answers it once. So a request asks for no more than there is."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        last = encode_batch([Record(0, 1_000_000, b"k", b"last", [])])
+        request = produce(*[(0, BATCH)] * 900, (1, BATCH), (0, b"broken"))
+        request.topic_data += produce((0, last)).topic_data
+        answer = await world.client().ask(request, 9)
+        (asked,) = link.requests
+        assert asked.payload == last + BATCH
+        (topic,) = answer.responses
+        found = [(part.index, part.base_offset) for part in topic.partition_responses]
+        assert found == [(0, 40), (1, 41)]
+
+    run(scenario)
+
+
 def test_replicas_answer_in_any_order_and_on_their_own() -> None:
     async def scenario(world: World) -> None:
         await world.brokers(1)
