@@ -89,6 +89,8 @@ class GatewayActor:
         self.coordinators = CoordinatorLinks(runtime)
         self.backlog = Backlog(runtime)
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
+        self.turn = asyncio.Lock()
+        """Held by the large request that has its turn."""
         self._decoding = asyncio.Lock()
         """Of large requests, one at a time: what they swell to is there once."""
         self._name = name

@@ -86,16 +86,23 @@ class RequestContext:
             self.gateway.runtime.start(self._other_turns(steps, done), str(self))
 
     async def turns(self, steps: Iterator[int]) -> None:
-        """Take all steps in the same way, for handlers that are coroutines."""
-        turns = 1
-        while not _one_turn(steps):
-            await self.gateway.runtime.sleep(0)
+        """Take all steps in the same way, for handlers that are coroutines.
+
+        One request has its turn in each round of the event loop, then the next: a small request
+        waits for one turn, however many large ones there are.
+        """
+        turns, is_done = 1, _one_turn(steps)
+        while not is_done:
+            async with self.gateway.turn:
+                await self.gateway.runtime.sleep(0)
+                is_done = _one_turn(steps)
             turns += 1
         self.is_large = self.is_large or turns > LARGE_TURNS
 
     async def _other_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
         try:
-            await self.gateway.runtime.sleep(0)
+            async with self.gateway.turn:
+                await self.gateway.runtime.sleep(0)
             await self.turns(steps)
             done()
         except AssertionError:

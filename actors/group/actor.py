@@ -80,6 +80,8 @@ class GroupCoordinatorActor:
         self._shards = LedShards(runtime, self._image, broker_id, OFFSETS_TOPIC, self._open_host)
         self._room = asyncio.Semaphore(PARTS_ASKED_MAX)
         """For parts of large requests."""
+        self._turn = asyncio.Lock()
+        """Held by the large request whose part is handled."""
 
     def _open_host(self, link: Link, route: Route) -> ShardHost:
         return ShardHost(
@@ -247,8 +249,9 @@ class GroupCoordinatorActor:
                 if is_split:
                     await self._room.acquire()
                     answered = partial(_answer_part, self._room, answered)
-                self._dispatch_part(light, answered)
-                await self._runtime.sleep(0)
+                async with self._turn:
+                    self._dispatch_part(light, answered)
+                    await self._runtime.sleep(0)
         joined.all_asked()
 
     def _ask(self, group_id: str, asked: Asked[Any], reply: Callable[[Any], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -98,6 +99,30 @@ def test_large_requests_are_answered_in_turns_and_overtaken_by_others_only() -> 
         assert [one.offset for one in large.topics[0].partitions] == [7] * LIGHT_ELEMENTS_MAX
         assert small.error_code == 0
         assert client.connection.is_paused is False
+
+    run(scenario)
+
+
+def test_one_large_request_has_its_turn_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small one that comes in between waits for one turn, however many large ones there are."""
+    count, clients = 4 * TURN, 8
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        link.answering = lambda request: (7, -1, 0)
+        asking = [world.client() for _ in range(clients)]
+        for client in asking:
+            client.send(offsets(count), 5)
+        most, before = 0, link.kinds().count(OFFSET_FOR)
+        while before < clients * count:
+            await asyncio.sleep(0)
+            asked = link.kinds().count(OFFSET_FOR)
+            most, before = max(most, asked - before), asked
+        assert most <= TURN
+        await settle()
+        assert [len(client.received()) for client in asking] == [1] * clients
 
     run(scenario)
 
