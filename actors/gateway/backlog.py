@@ -1,8 +1,8 @@
 """Requests for a peer that does not take them as fast as they come: they wait, and nobody fails.
 
 While much is unsent each connection has one request waiting here, which keeps it from sending more.
-The peer may be a coordinator that handles the large requests of one client; others' requests go on
-behind them, in order.
+The peer may be a coordinator that handles the large requests of one client, or a replica whose disk
+is slow; others' requests go on behind them, in order.
 """
 
 from __future__ import annotations

@@ -180,7 +180,8 @@ class _Produce:
             if self._producer is not None:
                 kind = PRODUCE_IN_TRANSACTION
                 header = (*header, self._transaction())
-            link.request(kind, header, send.batches, send.answered, send.failed)
+            asking = partial(link.request, kind, header, send.batches, send.answered, send.failed)
+            self._context.gateway.backlog.send(link, self._context, asking)
             yield len(send.parts)
 
     def _transaction(self) -> TransactionalWrite:

@@ -330,6 +330,28 @@ def test_members_that_wait_for_others_stop_nobody(size: int) -> None:
     limited(scenario)
 
 
+def test_batches_wait_for_a_replica_that_does_not_take_them() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.unsent_bytes = 65 << 20
+        writers = [world.client() for _ in range(3)]
+        for writer in writers:
+            for _ in range(2):
+                writer.send(produce((0, batch(1_000)), timeout_ms=60_000), 9)
+        await world.runtime.advance(1_000)
+        assert link.requests == []
+        link.unsent_bytes = 0
+        await world.runtime.advance(100)
+        while any(one.open for one in link.requests):
+            link.take().reply([(0, -1, 0)])
+            await world.runtime.advance(100)
+        for writer in writers:
+            found = [one.responses[0].partition_responses[0] for one in writer.received()]
+            assert [one.error_code for one in found] == [0, 0]
+
+    run(scenario)
+
+
 def test_requests_wait_for_a_coordinator_that_does_not_take_them() -> None:
     """One client may send it more than it takes at once: others are not refused for that."""
 
