@@ -62,7 +62,7 @@ ANY_EPOCH = -1
 """Whoever leads takes it. Epochs are no business of Produce: clients know no way on from an error
 about them. One batch refused while the gateway is behind, and the next not, parts a sequence."""
 TAKEN_IN = 20
-"""As many batches are told apart in the time that one takes to be looked at."""
+"""As many topics and batches are told apart in the time that one batch takes to be looked at."""
 PARTS_MAX = 250
 """Batches of one request to a replica process, which handles it in one go."""
 RECORD_ERRORS_MAX = 1_000
@@ -155,10 +155,12 @@ class _Produce:
         again the last batch counts, as in Apache Kafka, and is answered once.
         """
         asked: dict[tuple[str, bytes], dict[int, PartitionProduceData]] = {}
+        taken = 0
         for data in topics:
             parts = asked.setdefault((data.name, data.topic_id), {})
             parts.update({part.index: part for part in data.partition_data})
-            yield len(data.partition_data) // TAKEN_IN
+            items, taken = divmod(taken + 1 + len(data.partition_data), TAKEN_IN)
+            yield items
         for (name, topic_id), parts in asked.items():
             yield from self._topic(name, topic_id, parts.values())
         self._due = self._context.gateway.deadlines.add(
