@@ -101,6 +101,24 @@ def test_lower_or_equal_epochs_change_nothing(epochs: tuple[int, int]) -> None:
     assert machine.is_leader
 
 
+def test_metadata_of_an_older_partition_epoch_takes_nobodys_opening_back() -> None:
+    """It comes late: who fetches is known by the opening that the newer one names."""
+    machine = leading(5)
+    newer = leadership(ME, 3, 9, incarnations={LEFT: "b"})
+    machine.handle(LeadershipChanged(newer, 5, 0))
+    machine.handle(LeadershipChanged(leadership(ME, 3, 8), 5, 0))
+    fetch(machine, RIGHT, 5)
+    assert fetch(machine, LEFT, 5) == [], "an opening of its log that is over"
+    assert fetch(machine, LEFT, 5, incarnation="b") == [ReleaseUpTo(5)]
+
+
+def test_a_leader_begins_where_its_log_ends_whatever_it_knew_of_that_as_a_follower() -> None:
+    machine = following(3)
+    effects = machine.handle(LeadershipChanged(leadership(ME, 4, isr=(ME,)), 5, 0))
+    assert effects == [StopFollowing(), StartLeading(4, 5), ReleaseUpTo(5)]
+    assert machine.is_before_epoch_start is False
+
+
 def test_losing_leadership_fails_the_waiting_and_follows() -> None:
     machine = leading()
     told = LeadershipChanged(leadership(LEFT, 4, 8), 0, 0)
@@ -420,6 +438,17 @@ def test_who_left_for_lagging_stays_out_until_level_even_where_the_high_watermar
     assert fetch(machine, LEFT, 6, late_ms + 2) == [
         Propose(Proposal(3, 8, ((ME, "a"), (LEFT, "a"))))
     ]
+
+
+def test_who_is_out_of_sync_when_an_epoch_begins_stays_out_until_level() -> None:
+    began_ms = 100 * LAG_MS
+    machine = PartitionMachine(ME, 5, high_watermark=5, lag_ms_max=LAG_MS)
+    told = leadership(ME, 3, 7, isr=(ME, RIGHT))
+    machine.handle(LeadershipChanged(told, 5, began_ms))
+    machine.handle(Appended(6, began_ms))
+    assert fetch(machine, LEFT, 5, began_ms + 1) == [], "there is more than it has"
+    both = ((ME, "a"), (RIGHT, "a"), (LEFT, "a"))
+    assert fetch(machine, LEFT, 6, began_ms + 2) == [Propose(Proposal(3, 7, both))]
 
 
 def test_an_idle_follower_is_level_for_ever() -> None:

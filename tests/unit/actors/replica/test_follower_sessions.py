@@ -1,0 +1,253 @@
+"""What a leader's process tells a follower's, request by request; the follower is played."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from raylog.actors.ports import PartitionKey
+from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
+from raylog.actors.replica.serving import FIGURES_MS
+from raylog.wire.errors import ErrorCode
+from tests.support.logs import batch
+from tests.support.replica_world import ReplicaWorld, run_world
+
+LEADER, FOLLOWER = 1, 9
+BATCH = len(batch())
+LONG_MS = 10_000
+Told = asyncio.Future[list[ReplicatedPart]]
+
+
+class Played:
+    """A follower's process: what it asks, and what it is told."""
+
+    def __init__(self, world: ReplicaWorld) -> None:
+        self.world = world
+        self.link = world.connect(world.nodes[LEADER].address)
+
+    def interest(
+        self, key: PartitionKey, offset: int = 0, *, last_epoch: int = -1, ahead: int = 0
+    ) -> ReplicaInterest:
+        epoch = self.world.metadata[key].leader_epoch + ahead
+        return ReplicaInterest(*key, epoch, offset, last_epoch, 0, "played", 100 * BATCH)
+
+    def ask(
+        self,
+        *changes: ReplicaInterest,
+        wait_ms: int = LONG_MS,
+        min_bytes: int = 1,
+        max_bytes: int = 100 * BATCH,
+        forgotten: Sequence[PartitionKey] = (),
+    ) -> Told:
+        header = ReplicateAsk(
+            FOLLOWER, wait_ms, min_bytes, max_bytes, list(changes), list(forgotten)
+        )
+        return asyncio.ensure_future(self._parts(header))
+
+    async def _parts(self, header: ReplicateAsk) -> list[ReplicatedPart]:
+        return [ReplicatedPart(*part) for part in await self.link.ask(REPLICATE, header)]
+
+
+async def write(world: ReplicaWorld, partition: int = 0, batches: int = 1) -> None:
+    written = world.produce(LEADER, *[batch() for _ in range(batches)], partition=partition)
+    await world.pass_ms(1)
+    await written
+
+
+def lengths(asked: Told) -> list[tuple[int, int]]:
+    """Partitions and bytes of an answer."""
+    assert asked.done(), "it should be answered by now"
+    return [(part.partition, part.length) for part in asked.result()]
+
+
+def records(asked: Told) -> list[tuple[int, int]]:
+    """The same of partitions with records."""
+    return [(index, length) for index, length in lengths(asked) if length]
+
+
+def test_what_an_answer_had_no_room_for_comes_without_being_named_again() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        for index in range(2):
+            await write(world, index)
+        played = Played(world)
+        interests = [played.interest(key) for key in world.keys]
+        first = played.ask(*interests, max_bytes=BATCH)
+        await world.pass_ms(1)
+        assert records(first) == [(0, BATCH)]
+        second = played.ask(max_bytes=BATCH)
+        await world.pass_ms(1)
+        assert records(second) == [(1, BATCH)]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def test_what_is_too_little_for_an_answer_comes_with_the_rest() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        asked = played.ask(*[played.interest(key) for key in world.keys], min_bytes=2 * BATCH)
+        await world.pass_ms(FIGURES_MS + 1)
+        asked = played.ask(min_bytes=2 * BATCH) if asked.done() else asked
+        await write(world, 1)
+        await world.pass_ms(1)
+        assert not asked.done()
+        await write(world, 0)
+        await world.pass_ms(1)
+        assert lengths(asked) == [(1, BATCH), (0, BATCH)]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def test_the_request_before_is_answered_when_another_one_comes() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        first = played.ask(*[played.interest(key) for key in world.keys])
+        second = played.ask()
+        await world.pass_ms(1)
+        assert lengths(first) == []
+        assert not second.done()
+        await write(world)
+        await world.pass_ms(1)
+        assert lengths(second) == [(0, BATCH)]
+
+    run_world(scenario, brokers=1)
+
+
+def test_nothing_is_told_twice_before_the_follower_has_named_it_again() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await write(world)
+        first = played.ask(played.interest(world.keys[0]))
+        await world.pass_ms(1)
+        assert lengths(first) == [(0, BATCH)]
+        second = played.ask()
+        await write(world)
+        await world.pass_ms(1)
+        assert not second.done()
+        third = played.ask(played.interest(world.keys[0], 1, last_epoch=0))
+        await world.pass_ms(1)
+        assert lengths(third) == [(0, BATCH)]
+
+    run_world(scenario, brokers=1)
+
+
+def test_what_is_forgotten_is_told_no_more_and_the_rest_is() -> None:
+    """Also where its figures were to be told, and its records."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        for index in range(2):
+            await write(world, index)
+        both = [played.interest(key, 1, last_epoch=0) for key in world.keys]
+        played.ask(*both)
+        await world.pass_ms(1)
+        after = played.ask(forgotten=world.keys[:1])
+        await world.pass_ms(FIGURES_MS + 1)
+        assert [index for index, _ in lengths(after)] == [1]
+        asked = played.ask(both[1])
+        await write(world, 0)
+        await world.pass_ms(FIGURES_MS + 1)
+        assert not asked.done() or lengths(asked) == [(1, 0)]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def test_a_follower_that_knows_a_newer_epoch_waits_until_the_leader_does() -> None:
+    """It is level: all that it is told then is how far records count."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await write(world)
+        early = played.ask(played.interest(world.keys[0], 1, last_epoch=0, ahead=1))
+        await world.pass_ms(2 * FIGURES_MS)
+        asked = played.ask() if early.done() else early
+        assert not early.done() or early.result() == []
+        await world.elect(LEADER)
+        await world.pass_ms(FIGURES_MS + 1)
+        assert lengths(asked) == [(0, 0)]
+        (part,) = asked.result()
+        assert (part.leader_epoch, part.high_watermark) == (1, 1)
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_partition_that_is_not_open_here_is_refused() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        stranger = played.interest(world.keys[0])._replace(partition=7)
+        asked = played.ask(stranger, played.interest(world.keys[0]))
+        await world.pass_ms(1)
+        found = [(part.partition, part.error_code) for part in asked.result()]
+        assert (7, ErrorCode.NOT_LEADER_OR_FOLLOWER) in found
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "diverging"),
+    [
+        (3, 0, None),
+        (2, 0, None),
+        (4, 0, [0, 3]),  # it has more of the epoch than the leader
+        (2, 1, [0, 3]),  # an epoch of which the leader has nothing, in an offset that it has
+        (4, 2, None),
+        (5, 2, [2, 4]),
+    ],
+)
+def test_a_follower_is_told_where_its_history_is_another(
+    offset: int, last_epoch: int, diverging: list[int] | None
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, batches=3)
+        world.change(leader=FOLLOWER)
+        await world.elect(LEADER)
+        await write(world)
+        played = Played(world)
+        asked = played.ask(
+            played.interest(world.keys[0], offset, last_epoch=last_epoch), wait_ms=100
+        )
+        await world.pass_ms(200)
+        found = [part.diverging for part in asked.result()]
+        assert [one for one in found if one] == ([diverging] if diverging else [])
+
+    run_world(scenario, brokers=1)
+
+
+def test_damaged_records_reach_no_follower() -> None:
+    """What nobody has read since a clean start is checked before it is copied."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, batches=2)
+        await world.nodes[LEADER].actor.stop()
+        await world.kill(LEADER)
+        path = f"{world.directory(LEADER, 0)}/{0:020}.log"
+        world.disks[LEADER].corrupt(path, BATCH + 100, b"\xff")
+        await world.start(LEADER)
+        await world.elect(LEADER)
+        played = Played(world)
+        asked = played.ask(played.interest(world.keys[0]), wait_ms=100)
+        await world.pass_ms(200)
+        assert sum(part.length for part in asked.result()) <= BATCH
+        again = played.ask(played.interest(world.keys[0], 1, last_epoch=0), wait_ms=100)
+        await world.pass_ms(200)
+        assert all(part.length == 0 for part in again.result())
+        assert world.failed == [(LEADER, world.keys)]
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_process_that_is_gone_is_told_nothing_more() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        asked = played.ask(played.interest(world.keys[0]))
+        await world.pass_ms(1)
+        played.link.close()
+        await world.pass_ms(1)
+        assert asked.done()
+        assert asked.exception() is not None
+        await write(world)
+        await world.pass_ms(FIGURES_MS + 1)
+        assert world.replica(LEADER).followers == {}
+
+    run_world(scenario, brokers=1)

@@ -1,0 +1,201 @@
+"""What clients are told of one partition at its edges: other epochs, times, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from raylog.actors.replica.api import (
+    DELETE_RECORDS,
+    FETCH,
+    LATEST_TIERED_TIMESTAMP,
+    OFFSET_FOR,
+    FetchAsk,
+    FetchedPartition,
+    Interest,
+    ProduceAnswer,
+)
+from raylog.wire.errors import ErrorCode, OffsetOutOfRange, PolicyViolation
+from tests.support.logs import NOW_MS, batch
+from tests.support.replica_world import ReplicaWorld, run_world
+from tests.support.replicas import TOPIC_ID
+
+LEADER, FOLLOWER = 1, 2
+LATER_MS = 60_000
+
+
+async def written(world: ReplicaWorld, *batches: bytearray, acks: int = -1) -> list[ProduceAnswer]:
+    asked = world.produce(LEADER, *batches, acks=acks)
+    await world.pass_ms(100)
+    found = [one for one in await asked if isinstance(one, ProduceAnswer)]
+    assert len(found) == len(batches)
+    return found
+
+
+async def fetched(
+    world: ReplicaWorld, broker_id: int, offset: int, *, last_epoch: int = -1, epoch: int = -1
+) -> FetchedPartition:
+    """What a consumer is told that knows leader epochs (KIP-320) and reads from any replica."""
+    interest = Interest(TOPIC_ID, 0, offset, 1_000_000, epoch, last_epoch, True)
+    link = world.connect(world.nodes[broker_id].address)
+    ask = FetchAsk(1, True, True, 0, 1_000_000, 0, False, [interest], [])
+    (found,) = await link.ask(FETCH, ask)
+    return FetchedPartition(*found)
+
+
+def test_the_brokers_time_is_answered_found_again_and_repeated() -> None:
+    """message.timestamp.type=LogAppendTime: the producer's own time is nowhere."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        first = batch(timestamp=5, producer_id=7)
+        (answer,) = await written(world, first)
+        append_ms = answer.log_append_time_ms
+        assert append_ms == world.clock.now_ms() - 100
+        found = await world.ask(LEADER, OFFSET_FOR, -1, 6, 0)
+        assert tuple(found)[:2] == (0, append_ms)
+        later = await world.ask(LEADER, OFFSET_FOR, -1, append_ms + 1, 0)
+        assert tuple(later) == (-1, -1, -1)
+        await world.pass_ms(LATER_MS)
+        (repeated,) = await written(world, batch(timestamp=5, producer_id=7))
+        assert repeated == answer
+
+    run_world(scenario, brokers=1, config={"message.timestamp.type": "LogAppendTime"})
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "offset", "diverging"),
+    [
+        (0, 2, None),  # its history is the leader's
+        (0, 3, [0, 2]),  # it has read what epoch 0 did not write
+        (1, 3, [0, 2]),  # in an epoch that wrote nothing here
+        (2, 3, None),
+    ],
+)
+def test_a_consumer_learns_where_its_history_is_another(
+    last_epoch: int, offset: int, diverging: list[int] | None
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch(count=2))
+        world.change(leader=FOLLOWER)
+        await world.elect(LEADER)
+        await written(world, batch(count=2))
+        found = await fetched(world, LEADER, offset, last_epoch=last_epoch)
+        assert found.error_code == ErrorCode.NONE
+        assert found.diverging == diverging
+        assert bool(found.length) == (diverging is None)
+
+    run_world(scenario, brokers=2)
+
+
+def test_a_consumer_of_an_epoch_that_nobody_knows_must_begin_anew() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch(count=2))
+        found = await fetched(world, LEADER, 1, last_epoch=9)
+        assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize("broker_id", [LEADER, FOLLOWER])
+@pytest.mark.parametrize(
+    ("ahead", "expected"),
+    [
+        (-1, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, ErrorCode.NONE),
+        (1, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_any_replica_minds_the_leader_epoch_that_a_consumer_knows(
+    broker_id: int, ahead: int, expected: ErrorCode
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.elect(LEADER)
+        await written(world, batch())
+        epoch = world.metadata[world.keys[0]].leader_epoch + ahead
+        found = await fetched(world, broker_id, 0, epoch=epoch)
+        assert found.error_code == expected
+
+    run_world(scenario, brokers=2)
+
+
+def test_nothing_is_read_of_a_follower_whose_log_is_being_shortened() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        replica = world.replica(FOLLOWER)
+        assert (await fetched(world, FOLLOWER, 0)).length
+        replica.in_surgery = True
+        found = await fetched(world, FOLLOWER, 0)
+        assert (found.error_code, found.length) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
+        replica.in_surgery = False
+        assert (await fetched(world, FOLLOWER, 0)).length
+
+    run_world(scenario, brokers=2)
+
+
+def test_there_is_no_tiered_storage() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        asked = await world.ask(LEADER, OFFSET_FOR, -1, LATEST_TIERED_TIMESTAMP, 0)
+        assert tuple(asked) == (-1, -1, -1)
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "start"), [(0, 2), (1, 2), (2, 2), (3, 3), (4, 4), (-1, 4), (5, None), (-2, None)]
+)
+def test_records_are_deleted_up_to_the_high_watermark(offset: int, start: int | None) -> None:
+    """What is deleted already stays so; what is not committed cannot be deleted."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch(count=4))
+        await world.kill(FOLLOWER)
+        await written(world, batch(), acks=1)
+        assert world.ends() == [(5, 4)]
+        world.replica(LEADER).delete_records(2)
+        if start is None:
+            with pytest.raises(OffsetOutOfRange):
+                world.replica(LEADER).delete_records(offset)
+            assert world.replica(LEADER).log.log_start_offset == 2
+        else:
+            assert world.replica(LEADER).delete_records(offset) == start
+            assert world.replica(LEADER).log.log_start_offset == start
+
+    run_world(scenario, brokers=2)
+
+
+def test_records_of_a_compacted_topic_are_not_deleted() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        with pytest.raises(PolicyViolation):
+            await world.ask(LEADER, DELETE_RECORDS, 1)
+        assert world.replica(LEADER).log.log_start_offset == 0
+
+    run_world(scenario, brokers=1, config={"cleanup.policy": "compact"})
+
+
+def test_a_time_is_not_looked_up_for_a_leader_that_was_deposed_meanwhile() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        replica = world.replica(LEADER)
+        job = replica.begin_lookup(NOW_MS)
+        job.run()
+        await world.elect(FOLLOWER)
+        with pytest.raises(Exception, match="does not lead"):
+            replica.found_by(job, -1, 0)
+
+    run_world(scenario, brokers=2)
+
+
+def test_a_log_that_is_damaged_is_given_up_and_nothing_of_it_is_read() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        await world.nodes[LEADER].actor.stop()
+        await world.kill(LEADER)
+        world.disks[LEADER].corrupt(f"{world.directory(LEADER, 0)}/{0:020}.log", 100, b"\xff")
+        await world.start(LEADER)
+        await world.elect(LEADER)
+        assert (await fetched(world, LEADER, 0)).length == 0
+        await world.pass_ms(10)
+        assert world.failed == [(LEADER, world.keys)]
+
+    run_world(scenario, brokers=1)
