@@ -377,3 +377,18 @@ def test_a_transaction_whose_records_expired_holds_nobody_back_below_the_log_sta
         assert (found.last_stable_offset, found.high_watermark) == (6, 6)
 
     run_world(scenario)
+
+
+def test_a_repeated_marker_of_an_older_coordinator_is_fenced_too() -> None:
+    """It is here already; whoever sent it is to learn that another coordinates by now."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world)
+        marker = ended(PRODUCER, 1, coordinator_epoch=5)
+        assert await mark(world, marker) == [[ErrorCode.NONE]]
+        older = ended(PRODUCER, 1, coordinator_epoch=4)
+        assert await mark(world, older) == [[ErrorCode.TRANSACTION_COORDINATOR_FENCED]]
+        assert await mark(world, marker) == [[ErrorCode.NONE]]
+        assert world.replica(1).log.log_end_offset == 2, "nothing is written twice"
+
+    run_world(scenario, brokers=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from raylog.actors.replica.api import (
@@ -14,7 +16,7 @@ from raylog.actors.replica.api import (
     Interest,
     ProduceAnswer,
 )
-from raylog.wire.errors import ErrorCode, OffsetOutOfRange, PolicyViolation
+from raylog.wire.errors import ErrorCode, OffsetNotAvailable, OffsetOutOfRange, PolicyViolation
 from tests.support.logs import NOW_MS, batch
 from tests.support.replica_world import ReplicaWorld, run_world
 from tests.support.replicas import TOPIC_ID
@@ -199,3 +201,56 @@ def test_a_log_that_is_damaged_is_given_up_and_nothing_of_it_is_read() -> None:
         assert world.failed == [(LEADER, world.keys)]
 
     run_world(scenario, brokers=1)
+
+
+def test_who_waits_at_a_follower_is_told_when_it_follows_nobody_any_more() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        waiting = asyncio.ensure_future(world.fetch(FOLLOWER, any_replica=True, wait=True))
+        await world.pass_ms(10)
+        assert not waiting.done()
+        world.change(leader=-1)
+        await world.publish(FOLLOWER)
+        await world.pass_ms(1)
+        assert waiting.done()
+        assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run_world(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("in_sync", [1, 2])
+def test_no_record_is_so_young_only_once_the_leader_knows_how_far_others_were(
+    in_sync: int,
+) -> None:
+    """Consumers may have read more than a new leader knows to be committed (KIP-207)."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        await world.kill(FOLLOWER)
+        world.change(isr=world.brokers[:in_sync])
+        written_alone = world.produce(LEADER, batch(), acks=1)
+        await world.pass_ms(1)
+        await written_alone
+        await world.elect(LEADER)
+        asking = asyncio.ensure_future(world.ask(LEADER, OFFSET_FOR, -1, NOW_MS + 1, 0))
+        await world.pass_ms(1)
+        if in_sync == 1:
+            assert tuple(await asking) == (-1, -1, -1)
+        else:
+            with pytest.raises(OffsetNotAvailable):
+                await asking
+
+    run_world(scenario, brokers=2)
+
+
+def test_a_clean_stop_saves_the_high_watermark() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch(), batch())
+        await world.kill(FOLLOWER)
+        await written(world, batch(), acks=1)
+        await world.nodes[LEADER].actor.stop()
+        await world.kill(LEADER)
+        await world.start(LEADER)
+        log = world.replica(LEADER).log
+        assert (log.log_end_offset, log.high_watermark_saved) == (3, 2)
+
+    run_world(scenario, brokers=2)

@@ -25,6 +25,7 @@ from tests.support.logs import append, batch, marker
 from tests.support.replica_world import (
     SETTINGS,
     ReplicaWorld,
+    Threads,
     run_world,
 )
 
@@ -562,6 +563,24 @@ def test_acks_all_waits_for_the_flush_too(acks: int) -> None:
         assert await written == answers(0)
 
     run_world(scenario, config={"flush.messages": "1"})
+
+
+@pytest.mark.parametrize("acks", [1, ACKS_ALL, UNTIL_COMMITTED])
+def test_what_is_written_while_a_flush_runs_waits_for_the_next_one(acks: int) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        threads = Threads(world.nodes[1])
+        first = world.produce(1, acks=acks)
+        await world.pass_ms(1)
+        second = world.produce(1, acks=acks)
+        await world.pass_ms(60)
+        assert (first.done(), second.done()) == (False, False)
+        await threads.run_one()
+        assert (await first, second.done()) == (answers(0), False)
+        await threads.run_one()
+        assert await second == answers(1)
+        assert not threads.waiting, "nothing is left to be flushed"
+
+    run_world(scenario, brokers=1, config={"flush.messages": "1"})
 
 
 def test_acks_1_waits_for_the_flush_and_not_for_followers() -> None:
