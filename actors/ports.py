@@ -97,6 +97,8 @@ class PartitionStatus:
     """Whether its disk failed."""
     whole: bool = True
     """False while it lacks records that it held before it was damaged, or lost."""
+    trouble: str = ""
+    """Why its disk refused the newest write, or failed; empty: it took it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class LogWriter:
         "_has_holes",
         "_offline",
         "_pending_snapshots",
+        "_refused",
         "_retired",
         "_segments",
         "_snapshots",
@@ -91,6 +92,7 @@ class LogWriter:
         self.flush_failed = False
         """Whether what was not flushed is in doubt, and has to be opened so (`Log.open`)."""
         self._offline: str | None = None
+        self._refused: str | None = None
         self._condemned: int | None = None  # base offset of a segment that is damaged
 
     @property
@@ -112,6 +114,11 @@ class LogWriter:
     def offline(self) -> bool:
         """Whether the disk failed: every further call raises KAFKA_STORAGE_ERROR."""
         return self._offline is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why the disk refused the newest write, or the log is offline; empty: it took it."""
+        return self._offline or self._refused or ""
 
     # -- appending -----------------------------------------------------------------------------
 
@@ -252,6 +259,7 @@ class LogWriter:
             self._refuse("write", failure)
         if written != length:
             self._cut_back(segment, written, length)
+        self._refused = None
 
     def _cut_back(self, segment: Segment, written: int, length: int) -> NoReturn:
         """Take back a part of a batch, so that nothing of it is ever found behind a later one.
@@ -263,9 +271,10 @@ class LogWriter:
         except OSError as failure:
             self._go_offline("cutting back a short write", failure)
         segment.file_size = segment.size
-        raise KafkaStorageError(
+        self._refused = (
             f"{self._files.path(segment.name)}: {written} of {length} bytes written: disk full"
         )
+        raise KafkaStorageError(self._refused)
 
     def _appended(
         self,
@@ -383,7 +392,8 @@ class LogWriter:
 
     def _refuse(self, what: str, failure: OSError) -> NoReturn:
         if is_passing(failure):
-            raise KafkaStorageError(f"{self.directory}: {what}: {failure}") from failure
+            self._refused = f"{self.directory}: {what}: {failure}"
+            raise KafkaStorageError(self._refused) from failure
         self._go_offline(what, failure)
 
     def _go_offline(self, what: str, failure: OSError) -> NoReturn:

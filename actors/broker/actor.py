@@ -569,7 +569,7 @@ class BrokerActor:
     async def describe(self) -> BrokerStatus:
         """This broker as it stands."""
         self._require_open()
-        partitions = await self._family.partitions()
+        (disk,) = await self.describe_log_dirs()
         return BrokerStatus(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
@@ -583,8 +583,11 @@ class BrokerActor:
             metadata_offset=self._machine.image.offset,
             is_voter=self._votes,
             children=self._family.describe(),
-            partitions=partitions,
+            partitions=disk.partitions,
             strays=await self._runtime.run_blocking(self._data.strays),
+            total_bytes=disk.total_bytes,
+            usable_bytes=disk.usable_bytes,
+            vote_trouble="" if self._seat is None else self._seat.trouble,
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:

@@ -72,3 +72,8 @@ class BrokerStatus:
     children: list[ChildStatus]
     partitions: list[PartitionStatus]
     strays: list[StrayStatus] = field(default_factory=list)
+    total_bytes: int = -1
+    """Of the volume that the data directory is on; -1: the disk does not tell."""
+    usable_bytes: int = -1
+    vote_trouble: str = ""
+    """Why its copy of the metadata log takes nothing more; empty: it does, or there is none."""

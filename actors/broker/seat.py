@@ -58,6 +58,11 @@ class Seat:
         identity = self._data.identity
         return self.voter is not None and (identity.broker_id, identity.directory_id) in self.voters
 
+    @property
+    def trouble(self) -> str:
+        """Why the copy takes nothing more; empty: it does, or there is none."""
+        return "" if self.voter is None else self.voter.trouble
+
     def require_voter(self) -> Voter:
         """The copy; raises InvalidRequest if there is none."""
         if self.voter is None:

@@ -100,6 +100,11 @@ class Voter:
         return self._log.voters or self._founders
 
     @property
+    def trouble(self) -> str:
+        """Why it takes nothing more; empty: it does."""
+        return self._failure or ""
+
+    @property
     def next_offset(self) -> int:
         """Offset after the last record of this copy."""
         return self._log.next_offset

@@ -518,6 +518,7 @@ class Partition:
             log.segment_count,
             log.offline,
             log.is_whole,
+            log.trouble,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
 from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
+from raylog.cli.status_disks import disk_lines, disk_rows
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus, ChildStatus
@@ -42,12 +43,23 @@ class ClusterStatus:
     """How many partitions lack something; None if nobody told."""
     strays: list[Row]
     """Directories that the metadata did not know when their brokers looked: nobody uses them."""
+    disks: list[Row]
+    """The disk of each broker that answers."""
     failures: list[str]
     """What did not answer, and why."""
 
 
-def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
-    """Show every actor and every partition of the cluster that runs on a data directory."""
+def status(
+    data: Data = DEFAULT_DATA,
+    as_json: Json = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Each partition of internal topics, too.")
+    ] = False,
+) -> None:
+    """Show every actor and every partition of the cluster that runs on a data directory.
+
+    Partitions of internal topics that lack nothing are one line, unless --all is given.
+    """
     unanswered = Failure(
         f"Ray does not answer within {_RAY_TIMEOUT_S} s",
         f"Its logs are under {data / 'run' / 'ray'}; end it with: raylog down --data {data}",
@@ -65,6 +77,7 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
                 "quorum": found.quorum,
                 "health": found.health,
                 "strays": found.strays,
+                "disks": found.disks,
                 "failures": found.failures,
             }
         )
@@ -97,12 +110,39 @@ def status(data: Data = DEFAULT_DATA, as_json: Json = False) -> None:
         ],
         [
             (*list(row.values())[:8], human_bytes(int(str(row["size_bytes"]))))
-            for row in found.partitions
+            for row in (found.partitions if every else folded(found.partitions))
         ],
     )
-    for line in _health_lines(found.health, found.bootstrap):
+    for line in (*_health_lines(found.health, found.bootstrap), *disk_lines(found.disks, data)):
         typer.echo(line)
     _show_strays(found.strays)
+
+
+def folded(partitions: list[Row]) -> list[Row]:
+    """The rows of partitions, those of each internal topic that lack nothing as one."""
+    from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+    whole: dict[str, list[Row]] = {OFFSETS_TOPIC: [], TRANSACTIONS_TOPIC: []}
+    rows = []
+    for row in partitions:
+        topic = str(row["topic"])
+        if topic in whole and row["leader"] is not None and row["isr"] == _sorted(row["replicas"]):
+            whole[topic].append(row)
+        else:
+            rows.append(row)
+    for topic, of_topic in whole.items():
+        if len(of_topic) > 1:
+            size = sum(max(0, int(str(row["size_bytes"]))) for row in of_topic)
+            fold = dict.fromkeys(of_topic[0]) | {"topic": topic, "size_bytes": size}
+            rows.append(fold | {"partition": f"{len(of_topic)} of them", "isr": "all"})
+        else:
+            rows.extend(of_topic)
+    return rows
+
+
+def _sorted(brokers: object) -> list[int]:
+    assert isinstance(brokers, list)
+    return sorted(brokers)
 
 
 def _show_strays(strays: list[Row]) -> None:
@@ -179,6 +219,7 @@ def read_status(data: Path) -> ClusterStatus:
         quorum_rows(told.quorum),
         None if told.failures else _health(told.replicas, len(record.broker_ids)),
         stray_rows(stands.brokers),
+        disk_rows(stands.brokers),
         [*_unanswered(stands, data), *told.failures],
     )
 

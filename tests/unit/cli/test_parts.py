@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.names import GATEWAY, child_name, controller_name, rival_name
+from raylog.actors.ports import PartitionStatus, TopicId
 from raylog.cli.broker_settings import read_settings
 from raylog.cli.cluster_record import (
     ClusterRecord,
@@ -31,9 +33,11 @@ from raylog.cli.status import (
     _show_strays,
     _unanswered,
     ago,
+    folded,
     quorum_rows,
     stray_rows,
 )
+from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
 from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
@@ -311,3 +315,108 @@ def test_who_cannot_start_is_told_of_a_full_disk_or_where_the_logs_are(
     assert _logs_hint(tmp_path).endswith("/ray/session_latest/logs")
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4096))
     assert _logs_hint(tmp_path) == f"The disk of {tmp_path} is full: free space on it"
+
+
+# ---- disks ---------------------------------------------------------------------------------------
+
+
+def _broker(*troubles: str, offline: bool = False, **fields: object) -> BrokerStatus:
+    return BrokerStatus(
+        **{
+            "broker_id": 1,
+            "cluster_id": "c",
+            "broker_epoch": 9,
+            "host": "h",
+            "port": 1,
+            "directory": "/d",
+            "pid": 11,
+            "state": "running",
+            "restarts": 0,
+            "metadata_offset": 4,
+            "is_voter": True,
+            "children": [],
+            "partitions": [
+                PartitionStatus(
+                    TopicId(b"i" * 16), "t", at, 3, True, 0, 5, 6, 100, 1, offline, True, why
+                )
+                for at, why in enumerate(troubles)
+            ],
+            "total_bytes": 10 << 30,
+            "usable_bytes": 5 << 30,
+            **fields,
+        }  # type: ignore[arg-type]  # by name
+    )
+
+
+def _lines(broker: BrokerStatus) -> list[str]:
+    return list(disk_lines(disk_rows([broker]), Path("raylog-data")))
+
+
+def test_a_disk_that_takes_writes_is_not_mentioned() -> None:
+    assert _lines(_broker("", "")) == []
+    assert _lines(_broker()) == []
+
+
+def test_a_full_disk_is_told_of_with_what_to_do() -> None:
+    assert _lines(_broker("", "t-1: write: No space left on device", usable_bytes=0)) == [
+        "Broker 1: its disk refused the newest write to 1 of 2 partitions (t-1: write: No space "
+        "left on device). 0 B of 10.0 GiB are free on the volume of /d. Free space on it, or "
+        "shorten the retention of topics; writing then goes on by itself"
+    ]
+    (nearly,) = _lines(_broker("", usable_bytes=100 << 20))
+    assert nearly.startswith("Broker 1: its disk is nearly full. 100.0 MiB of 10.0 GiB are free")
+
+
+def test_a_disk_that_has_failed_is_told_of_with_what_to_do() -> None:
+    (failed,) = _lines(_broker("t-0 is offline: flush: Input/output error", offline=True))
+    assert failed == (
+        "Broker 1: its disk has failed 1 of 1 partitions, which are offline (t-0 is offline: "
+        "flush: Input/output error). When the disk is sound again: raylog brokers restart 1"
+    )
+    (votes,) = _lines(_broker("", vote_trouble="the metadata log cannot be written: full"))
+    assert votes == (
+        "Broker 1 does not vote on the metadata any more: the metadata log cannot be written: "
+        "full. When its disk takes writes again: raylog brokers restart 1"
+    )
+    (silent,) = _lines(_broker("full", total_bytes=-1, usable_bytes=-1))
+    assert "The volume of /d does not tell its space" in silent
+
+
+def test_brokers_of_older_builds_tell_less_of_their_disks() -> None:
+    """They are asked while a cluster is upgraded."""
+    broker = _broker("")
+    for name in ("total_bytes", "usable_bytes", "vote_trouble"):
+        object.__delattr__(broker, name)
+    object.__delattr__(broker.partitions[0], "trouble")
+    assert _lines(broker) == []
+
+
+def test_partitions_of_internal_topics_are_one_line() -> None:
+    def row(topic: str, partition: int, isr: list[int] | None = None) -> dict[str, object]:
+        return {
+            "topic": topic,
+            "partition": partition,
+            "leader": 1,
+            "leader_epoch": 0,
+            "replicas": [2, 1],
+            "isr": [1, 2] if isr is None else isr,
+            "log_start_offset": 0,
+            "high_watermark": 0,
+            "size_bytes": 100 if partition else -1,
+            "segments": 1,
+        }
+
+    internal = [row("__consumer_offsets", at) for at in range(50)]
+    lacking = row("__consumer_offsets", 50, [1])
+    alone = row("__transaction_state", 0)
+    shown = folded([*internal, lacking, alone, row("t", 0)])
+    assert shown[:2] == [lacking, row("t", 0)], "what lacks something has a line of its own"
+    fold = shown[2]
+    assert (fold["topic"], fold["partition"], fold["isr"]) == (
+        "__consumer_offsets",
+        "50 of them",
+        "all",
+    )
+    assert fold["size_bytes"] == 4_900
+    assert list(fold) == list(alone)
+    assert shown[3:] == [alone]

@@ -41,14 +41,17 @@ def test_a_full_disk_refuses_a_batch_and_the_log_goes_on_when_there_is_space(
     log = open_log(disk)
     append(log, batch())
     disk.capacity = disk.used + disk.block
+    assert log.trouble == ""
     refuse(log)
     refuse(log)
     assert not log.offline
+    assert "disk full" in log.trouble or "No space left" in log.trouble
     found = log.read(0, 10_000, 99)
     assert found is not None
     assert found.next_offset == 1
     disk.heal()
     assert append(log, batch(size=3_000)).base_offset == 1
+    assert log.trouble == "", "it takes writes again"
     disk.kill()
     assert open_log(disk).log_end_offset == 2
 
@@ -68,6 +71,7 @@ def test_a_full_disk_at_the_first_append(disk: FaultyDisk) -> None:
     log = open_log(disk)
     disk.capacity = 0
     refuse(log)
+    assert log.trouble
     disk.heal()
     assert append(log, batch()).base_offset == 0
 
@@ -90,6 +94,7 @@ def test_any_other_failure_to_write_takes_the_log_offline(disk: FaultyDisk, call
     with pytest.raises(KafkaStorageError, match="offline"):
         append(log, batch(size=69_900 if call != "ftruncate" else 66_000))
     assert log.offline
+    assert "is offline" in log.trouble
     for use in (
         lambda: append(log, batch()),
         lambda: log.read(0, 100, 1),

@@ -59,6 +59,8 @@ def test_a_broker_starts_serves_and_stops(tmp_path: Path) -> None:
     async def story(cluster: NotingCluster) -> None:
         status = await cluster.describe()
         assert (status.state, status.broker_id, status.is_voter) == ("running", 0, True)
+        assert 0 < status.usable_bytes <= status.total_bytes
+        assert status.vote_trouble == ""
         assert status.port > 0
         (gateway,) = cluster.gateways()
         assert gateway.args["port"] == status.port

@@ -1,0 +1,71 @@
+"""What `raylog status` tells of disks: how much is free, and which writes they refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raylog.cli.options import DEFAULT_DATA
+from raylog.cli.output import human_bytes
+
+if TYPE_CHECKING:
+    from raylog.actors.broker.api import BrokerStatus
+
+_LOW = 100
+"""A volume with less than this part of it free is nearly full."""
+Row = dict[str, Any]
+
+
+def disk_rows(brokers: list[BrokerStatus]) -> list[Row]:
+    """The disk of each broker that answers; brokers of older builds tell less of it."""
+    return [_disk_row(broker) for broker in brokers]
+
+
+def _disk_row(broker: BrokerStatus) -> Row:
+    troubles = [(one.offline, getattr(one, "trouble", "")) for one in broker.partitions]
+    found = [(offline, why) for offline, why in troubles if offline or why]
+    return {
+        "broker": broker.broker_id,
+        "directory": broker.directory,
+        "total_bytes": getattr(broker, "total_bytes", -1),
+        "usable_bytes": getattr(broker, "usable_bytes", -1),
+        "partitions": len(broker.partitions),
+        "refusing": sum(not offline for offline, _ in found),
+        "offline": sum(offline for offline, _ in found),
+        "trouble": next((why for _, why in found), ""),
+        "vote_trouble": getattr(broker, "vote_trouble", ""),
+    }
+
+
+def disk_lines(rows: list[Row], data: Path) -> Iterator[str]:
+    """What is wrong with disks, and what to do about it."""
+    where = "" if data == DEFAULT_DATA else f" --data {data}"
+    for row in rows:
+        broker, count = row["broker"], row["partitions"]
+        restart = f"raylog brokers restart {broker}{where}"
+        if row["refusing"]:
+            yield (
+                f"Broker {broker}: its disk refused the newest write to {row['refusing']:,} of "
+                f"{count:,} partitions ({row['trouble']}). {_room(row)}. Free space on it, or "
+                "shorten the retention of topics; writing then goes on by itself"
+            )
+        elif 0 <= row["usable_bytes"] * _LOW < row["total_bytes"]:
+            yield f"Broker {broker}: its disk is nearly full. {_room(row)}. Free space on it"
+        if row["offline"]:
+            yield (
+                f"Broker {broker}: its disk has failed {row['offline']:,} of {count:,} partitions, "
+                f"which are offline ({row['trouble']}). When the disk is sound again: {restart}"
+            )
+        if row["vote_trouble"]:
+            yield (
+                f"Broker {broker} does not vote on the metadata any more: {row['vote_trouble']}. "
+                f"When its disk takes writes again: {restart}"
+            )
+
+
+def _room(row: Row) -> str:
+    if row["total_bytes"] < 0:
+        return f"The volume of {row['directory']} does not tell its space"
+    free, total = human_bytes(row["usable_bytes"]), human_bytes(row["total_bytes"])
+    return f"{free} of {total} are free on the volume of {row['directory']}"
