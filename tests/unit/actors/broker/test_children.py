@@ -150,7 +150,7 @@ def test_a_child_that_does_not_answer_is_ended() -> None:
         lost: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
         child = Child(world.runtime, await world.runtime.find("a"), lost.set_result)
         child.post("hear", 1, timeout_ms=1)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert await lost is child
 
     asyncio.run(told())
@@ -219,7 +219,7 @@ def test_reports_arrive_in_order_and_stale_ones_are_dropped() -> None:
         controller.failures += [NotController("not yet"), StaleBrokerEpoch("old")]
         for value in range(3):
             world.port.report("hear", value, 1_000)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(controller.heard) < 2:  # noqa: ASYNC110 - the actor raises no event for it
                 await asyncio.sleep(0.001)
         assert controller.heard == [1, 2]

@@ -129,9 +129,9 @@ def test_connections_reach_gateways_and_not_the_reservation() -> None:
     with (
         reserved(ANY) as held,
         gateway(held) as listener,
-        socket.create_connection((held.host, held.port), timeout=5) as client,
+        socket.create_connection((held.host, held.port), timeout=60) as client,
     ):
-        listener.settimeout(5)
+        listener.settimeout(60)
         served, _ = listener.accept()
         with served:
             served.sendall(b"x")

@@ -201,7 +201,7 @@ def test_a_closed_link_fails_what_waits_and_tells_both_sides(opener: Opener) -> 
         with pytest.raises(PeerLost):
             await link.ask("echo")
         assert not link.is_open
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not echo.lost:  # noqa: ASYNC110 - the actor raises no event for it
                 await asyncio.sleep(0.001)
         assert len(echo.lost) == 1
