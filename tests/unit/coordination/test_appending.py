@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.coordination import appending
 from raylog.actors.coordination.appending import APPEND_BYTES_MAX, REFUSALS, Appender
 from raylog.actors.coordination.step import Answer, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
@@ -18,6 +19,7 @@ from raylog.wire.errors import (
     InvalidProducerEpoch,
     KafkaError,
     NotLeaderOrFollower,
+    UnknownServerError,
 )
 from raylog.wire.internal.offsets import OffsetCommitKey
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime
@@ -260,5 +262,62 @@ def test_records_of_many_bytes_are_several_appends() -> None:
         sizes = [len(request.payload) for request in world.link.requests]
         assert max(sizes) <= APPEND_BYTES_MAX + 33_000
         assert len(sizes) == 4
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("alone", "expected"),
+    [
+        ("abcdefg", ["abc", "def", "g"]),
+        ("abcefg", ["abcd", "efg"]),  # d belongs to c
+        ("ag", ["abcdef", "g"]),
+        ("", ["abcdefg"]),
+    ],
+)
+def test_a_large_step_is_parted_where_a_record_stands_alone(
+    monkeypatch: pytest.MonkeyPatch, alone: str, expected: list[str]
+) -> None:
+    """What was changed beside records is settled with the last of them."""
+    monkeypatch.setattr(appending, "APPEND_RECORDS_MAX", 3)
+
+    async def scenario() -> None:
+        world = World()
+        world.link.answering = None
+
+        def replay(record: LogRecord) -> Change:
+            return Noted(record.key.group, world.told)  # type: ignore[attr-defined]
+
+        step = Step(0, 0.0, MetadataImage(), Random(1), replay)
+        for name in "abcdefg":
+            step.append(OffsetCommitKey(group=name, topic="t", partition=0), None)
+        step.if_refused(lambda: world.told.append("undone"))
+        world.appender.add(step, lambda record: record.key.group in alone)  # type: ignore[attr-defined]
+        told = []
+        for _ in expected:
+            await world.runtime.advance(0)
+            world.link.take().reply([(0, -1, 0)])
+            told.append("".join(str(one).removeprefix("commit ") for one in world.told))
+            world.told.clear()
+        assert told == expected
+        await world.runtime.advance(0)
+        assert len(world.link.requests) == len(expected)
+
+    run(scenario)
+
+
+def test_an_append_that_cannot_be_sent_ends_the_appender() -> None:
+    async def scenario() -> None:
+        world = World()
+
+        def broken(*_: object) -> None:
+            raise ValueError("a link that is broken")
+
+        world.link.request = broken  # type: ignore[method-assign]  # a fake
+        world.records("unknown")
+        world.batch("behind it")
+        await world.runtime.advance(10 * TIMEOUT_MS)
+        (failure,) = world.told
+        assert isinstance(failure, UnknownServerError)
 
     run(scenario)

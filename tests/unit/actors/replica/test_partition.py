@@ -17,8 +17,9 @@ from raylog.actors.replica.api import (
     ProduceAnswer,
 )
 from raylog.wire.errors import ErrorCode, OffsetNotAvailable, OffsetOutOfRange, PolicyViolation
+from tests.support.gateway_world import settle
 from tests.support.logs import NOW_MS, batch
-from tests.support.replica_world import ReplicaWorld, run_world
+from tests.support.replica_world import ReplicaWorld, Threads, run_world
 from tests.support.replicas import TOPIC_ID
 
 LEADER, FOLLOWER = 1, 2
@@ -199,6 +200,25 @@ def test_a_log_that_is_damaged_is_given_up_and_nothing_of_it_is_read() -> None:
         assert (await fetched(world, LEADER, 0)).length == 0
         await world.pass_ms(10)
         assert world.failed == [(LEADER, world.keys)]
+
+    run_world(scenario, brokers=1)
+
+
+def test_nobody_reads_what_is_only_being_checked_for_somebody_else() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await written(world, batch())
+        await world.nodes[LEADER].actor.stop()
+        await world.kill(LEADER)
+        world.disks[LEADER].corrupt(f"{world.directory(LEADER, 0)}/{0:020}.log", 100, b"\xff")
+        await world.start(LEADER)
+        await world.elect(LEADER)
+        threads = Threads(world.nodes[LEADER])
+        asked = [asyncio.ensure_future(world.fetch(LEADER)) for _ in range(2)]
+        await settle()
+        assert not any(one.done() for one in asked)
+        while threads.waiting:
+            await threads.run_one()
+        assert [(await one).length for one in asked] == [0, 0]
 
     run_world(scenario, brokers=1)
 

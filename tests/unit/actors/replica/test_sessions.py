@@ -9,7 +9,7 @@ import pytest
 
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FetchAsk, FetchedPartition, Interest
-from raylog.actors.replica.sessions import FetchSession
+from raylog.actors.replica.sessions import LOOKS_MAX, FetchSession
 from raylog.wire.errors import KafkaError
 
 T = TopicId(b"t" * 16)
@@ -35,6 +35,7 @@ class Logs:
     def __init__(self, **available: int) -> None:
         self.available = {int(name[1:]): count for name, count in available.items()}
         self.errors: dict[int, int] = {}
+        self.diverging: dict[int, list[int]] = {}
         self.reads: list[int] = []
 
     def read(
@@ -46,8 +47,9 @@ class Logs:
         error = self.errors.get(interest.partition, 0)
         end = interest.offset + bool(there)
         return FetchedPartition(
-            T, interest.partition, error, end, end, 0, "s", 0, 0 if error else length, None, None
-        )
+            T, interest.partition, error, end, end, 0, "s", 0, 0 if error else length, None,
+            self.diverging.get(interest.partition),
+        )  # fmt: skip
 
 
 def ask(
@@ -130,6 +132,54 @@ def test_an_error_is_an_answer_at_once() -> None:
     assert ready
 
 
+def test_where_a_fetcher_must_cut_its_log_is_an_answer_at_once() -> None:
+    logs = Logs()
+    logs.diverging[1] = [3, 7]
+    _, _, ready = begun(logs, ask(0, 1, min_bytes=1000))
+    assert ready
+
+
+def test_what_made_one_answer_due_does_not_make_the_next_one() -> None:
+    logs = Logs()
+    logs.errors[1] = 6
+    session, _, _ = begun(logs, ask(0, 1))
+    session.answer()
+    logs.errors.clear()
+    session.change(ask(0, 1))
+    session.parked = Request()
+    assert not session.collect(logs.read)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_each_request_says_whether_it_waits(before: bool) -> None:
+    session, _, _ = begun(Logs(), ask(0, wait=before))
+    assert session.waits == before
+    session.answer()
+    session.change(ask(wait=not before))
+    assert session.waits == (not before)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_fetch_of_very_many_partitions_is_looked_at_in_parts(complete: bool) -> None:
+    """A complete answer waits for all of them; another one goes with what is found."""
+    logs = Logs(p0=50)
+    count = 2 * LOOKS_MAX + 1
+    session, request, ready = begun(logs, ask(*range(count), complete=complete))
+    assert (len(logs.reads), session.has_more, ready) == (LOOKS_MAX, True, not complete)
+    session.collect(logs.read)
+    assert (len(logs.reads), session.has_more) == (2 * LOOKS_MAX, True)
+    assert session.collect(logs.read)
+    assert (len(logs.reads), session.has_more) == (count, False)
+    assert logs.reads == list(range(count)), "each once, in turn"
+    session.answer()
+    assert len(numbers(request)) == count
+
+
+def test_as_many_partitions_as_are_looked_at_in_one_go_leave_no_more() -> None:
+    session, _, _ = begun(Logs(), ask(*range(LOOKS_MAX)))
+    assert not session.has_more
+
+
 def test_max_bytes_leave_the_rest_for_the_next_answer_in_turn() -> None:
     logs = Logs(p0=60, p1=60, p2=60)
     session, request, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
@@ -140,6 +190,23 @@ def test_max_bytes_leave_the_rest_for_the_next_answer_in_turn() -> None:
     session.collect(logs.read)
     session.answer()
     assert numbers(request)[0] == (2, 60)
+
+
+def test_what_was_left_out_once_is_looked_at_once_more_only() -> None:
+    logs = Logs(p0=60, p1=60, p2=60)
+    session, _, _ = begun(logs, ask(0, 1, 2, max_bytes=100))
+    session.answer()
+    logs.available.clear()
+    for _ in range(2):
+        session.change(ask(0, 1, 2, offset=5))
+        session.parked = Request()
+        session.collect(logs.read)
+        session.answer()
+    logs.reads.clear()
+    session.change(ask())
+    session.parked = Request()
+    session.collect(logs.read)
+    assert logs.reads == []
 
 
 def test_a_complete_answer_names_every_partition() -> None:
