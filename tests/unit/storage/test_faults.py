@@ -212,6 +212,24 @@ def test_a_checkpoint_that_finds_no_room_is_due_again(disk: FaultyDisk) -> None:
     assert open_log(disk).log_start_offset == 2
 
 
+def test_producers_that_a_failed_checkpoint_was_to_save_are_saved_by_the_next_one(
+    disk: FaultyDisk,
+) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for number in range(4):
+        append(log, batch(producer_id=1, sequence=number))
+    flush(log)
+    disk.fail("pwritev", errno.ENOSPC, path=".producers")
+    with pytest.raises(KafkaStorageError):
+        checkpoint(log)
+    assert not log.offline
+    assert checkpoint(log)
+    saved = {name for name in disk.listdir(str(DIRECTORY)) if name.endswith(".producers")}
+    begun = {name.replace(".log", ".producers") for name in log.segments[1:]}
+    assert begun
+    assert begun <= saved, "segments before may go"
+
+
 def test_an_older_checkpoint_does_not_undo_a_newer_one(disk: FaultyDisk) -> None:
     log = open_log(disk)
     append(log, batch(9))

@@ -265,6 +265,8 @@ def test_reports_of_an_earlier_process_are_refused() -> None:
         world.machine.replicas_lost(ReplicasLost(0, stale, [(topic_id, 0)]))
     with pytest.raises(StaleBrokerEpoch):
         world.machine.allocate_producer_ids(AllocateProducerIds(0, stale))
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.alter_partitions(AlterPartitions(0, stale, []))
 
 
 # ---- losses ----------------------------------------------------------------------------------

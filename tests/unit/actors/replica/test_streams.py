@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.replica.api import REPLICATE, ReplicatedPart
+from raylog.actors.replica.api import REPLICATE, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.streams import LeaderStream
 from tests.support.gateway_world import FakeLink
@@ -109,5 +109,66 @@ def test_nothing_is_asked_for_a_leader_that_is_none_any_more() -> None:
         assert len(link.requests) == asked
         stream.resume(partition, partition.machine.leader_epoch)
         assert len(link.requests) == asked + 1
+
+    run_world(scenario)
+
+
+def test_the_leader_hears_whom_nobody_follows_any_more() -> None:
+    """Once; and not of a partition that is followed again before it could be told."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = world.replica(FOLLOWER, 0), world.replica(FOLLOWER, 1)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([first, second])
+        stream.remove(first)
+        stream.resume(second, second.machine.leader_epoch)
+        asked = ReplicateAsk(*link.requests[-1].header)
+        assert asked.forgotten == [first.key]
+        assert [change[1] for change in asked.changes] == [1]
+        stream.resume(second, second.machine.leader_epoch)
+        assert ReplicateAsk(*link.requests[-1].header).forgotten == []
+        stream.remove(first)
+        stream.add([first])
+        assert ReplicateAsk(*link.requests[-1].header).forgotten == []
+
+    run_world(scenario, partitions=2)
+
+
+def test_a_leader_that_begins_behind_the_followers_end_is_asked_again_a_little_later() -> None:
+    """Of records that are gone there it has none: it is told so when it asks the next time."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        epoch = partition.machine.leader_epoch
+        part = ReplicatedPart(*partition.key, epoch, 0, log_start_offset=5, log_end_offset=9)
+        link.take(REPLICATE).reply([tuple(part)], b"")
+        assert followers.noted[0] == "served"
+        assert partition.log.log_start_offset == 0
+        assert partition.is_behind
+
+    run_world(scenario)
+
+
+def test_what_a_leader_contradicts_itself_in_is_asked_again_after_a_pause() -> None:
+    """Out of range, it says, of an offset that it has: not at once, or both would never rest."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        epoch = partition.machine.leader_epoch
+        part = ReplicatedPart(*partition.key, epoch, 1, log_start_offset=0, log_end_offset=9)
+        link.take(REPLICATE).reply([tuple(part)], b"")
+        assert followers.noted == []
+        named = sum(len(ReplicateAsk(*one.header).changes) for one in link.requests)
+        await world.pass_ms(SETTINGS.backoff_ms - 1)
+        assert sum(len(ReplicateAsk(*one.header).changes) for one in link.requests) == named
+        await world.pass_ms(1)
+        assert sum(len(ReplicateAsk(*one.header).changes) for one in link.requests) == named + 1
 
     run_world(scenario)
