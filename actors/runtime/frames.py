@@ -14,6 +14,7 @@ bytes in, frames out.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import struct
 from collections.abc import Iterator, Sequence
@@ -154,7 +155,8 @@ def _memory(size: int) -> bytearray | mmap.mmap:
     if size < MAPPED_BYTES:
         return bytearray(size)
     mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a first byte takes 4 KiB then, not 2 MiB
+    with contextlib.suppress(OSError):  # a kernel without huge pages does not know the advice
+        mapped.madvise(mmap.MADV_NOHUGEPAGE)  # a first byte takes 4 KiB then, not 2 MiB
     return mapped
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import os
 import sys
 from pathlib import Path
@@ -132,6 +134,15 @@ def test_a_large_frame_takes_its_own_size() -> None:
 def _memory(name: str) -> int:
     status = Path("/proc/self/status").read_text()
     return int(status.partition(f"{name}:")[2].split()[0]) * 1_024
+
+
+def test_a_kernel_without_huge_pages_is_as_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old(mmap.mmap):
+        def madvise(self, *_: int) -> None:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mmap, "mmap", Old)
+    assert len(ReceiveBuffer().writable(2 << 20)) == 2 << 20
 
 
 def test_chunks_are_small_where_little_comes_at_a_time() -> None:
