@@ -8,7 +8,7 @@ go into the log in the same order, and change the shard when they are below the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -46,7 +46,7 @@ from raylog.wire.records import EndTxnMarker, encode_end_txn_marker
 
 log = logging.getLogger(__name__)
 SWEPT_AT_ONCE = 1_000
-"""Offsets and groups that are looked at in one turn, and may be forgotten."""
+"""Offsets, groups and members that are looked at in one turn; all of the offsets may go."""
 Marked = Callable[[ErrorCode], None]
 """Told what became of a marker."""
 
@@ -137,7 +137,7 @@ class ShardHost(Host[Shard, Step]):
         )
 
     def _begin(self, shard: Shard) -> None:
-        super()._begin(shard)
+        self._each_group(shard, iter(tuple(shard.groups)), shard.loaded)
         forgotten = partial(self._have_forgotten, self._deleted.copy())
         self._forget(shard, shard.walk(), forgotten, _Count(1))
 
@@ -175,10 +175,32 @@ class ShardHost(Host[Shard, Step]):
         if self._state != "active":
             return
         shard = self._shard
-        self._insist(lambda step: shard.topics_changed(step, deleted | changed))
+        names = frozenset(deleted | changed)
+        self._each_group(
+            shard,
+            iter(tuple(shard.groups)),
+            lambda step, group_ids: shard.topics_changed(step, names, group_ids),
+        )
         if deleted:
             forgotten = partial(self._have_forgotten, seen)
             self._forget(shard, shard.walk(deleted), forgotten, _Count(1))
+
+    def _each_group(
+        self, shard: Shard, left: Iterator[str], event: Callable[[Step, Iterable[str]], None]
+    ) -> None:
+        """Have all groups take in an event, some in each turn of the event loop."""
+        if self._state != "active" or shard is not self._shard:
+            return
+        now: list[str] = []
+        room = SWEPT_AT_ONCE
+        for group_id in left:
+            now.append(group_id)
+            group = shard.groups.get(group_id)
+            room -= 1 + (0 if group is None else group.weight())
+            if room <= 0:
+                self._runtime.call_later(0, lambda: self._each_group(shard, left, event))
+                break
+        self._insist(lambda step: event(step, now))
 
     def _forget(
         self,

@@ -11,6 +11,7 @@ them, as in Apache Kafka, until the next look for expired ones, DeleteGroups, or
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
 
@@ -126,10 +127,12 @@ class Shard:
             group.timer(step, key)
             self._settle(step, group)
 
-    def loaded(self, step: Step) -> None:
-        """Everything in the log was replayed: sessions begin."""
-        for group in tuple(self.groups.values()):
-            group.loaded(step)
+    def loaded(self, step: Step, group_ids: Iterable[str] | None = None) -> None:
+        """Everything in the log was replayed: sessions begin, of all groups or of these."""
+        for group_id in tuple(self.groups) if group_ids is None else group_ids:
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.loaded(step)
 
     def unload(self) -> list[Asked[Any]]:
         """This broker coordinates these groups no longer; returns who waits for an answer."""
@@ -137,13 +140,14 @@ class Shard:
             self._assigning.forget(group_id)
         return [asked for group in self.groups.values() for asked in group.unload()]
 
-    def topics_changed(self, step: Step, names: Collection[str]) -> None:
+    def topics_changed(self, step: Step, names: AbstractSet[str], group_ids: Iterable[str]) -> None:
         """Topics were deleted, created, or have more partitions: KIP-848 groups assign anew.
 
         Offsets of deleted topics go with them, though others may have their names by now: see
         `forget_gone`.
         """
-        for group in tuple(self.groups.values()):
+        for group_id in group_ids:
+            group = self.groups.get(group_id)
             if isinstance(group, ConsumerGroup):
                 group.metadata_changed(step, names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,7 +114,7 @@ class ConsumerWorld:
         for index in range(first, end):
             self.world.image.apply(PartitionCreated(topic_id, index, (1,), (1,), 1, 0, 0, {1: "i"}))
 
-    def _changed(self, names: Collection[str]) -> None:
+    def _changed(self, names: set[str]) -> None:
         if GROUP in self.world.groups:
             self.world.run(lambda step: self.group.metadata_changed(step, names))
             self.world.advance(0)

@@ -47,7 +47,7 @@ def topic_records(
 
 def forget(shard: Shard, step: Step, deleted: set[str]) -> None:
     """Tell a shard that topics were deleted, as its host does."""
-    shard.topics_changed(step, deleted)
+    shard.topics_changed(step, deleted, shard.groups)
     shard.forget_gone(step, shard.walk(deleted))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey
@@ -84,7 +84,7 @@ class ConsumerGroup:
         downgrade, self._group.downgrade = self._group.downgrade, None
         return downgrade
 
-    def metadata_changed(self, step: Step, topics: Collection[str]) -> None:
+    def metadata_changed(self, step: Step, topics: AbstractSet[str]) -> None:
         """Topics were created or deleted, or have more partitions."""
         rebalance.metadata_changed(self._group, step, topics)
 

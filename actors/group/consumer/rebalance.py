@@ -6,7 +6,8 @@ and every member is moved towards it in its own heartbeats.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from raylog.actors.coordination.step import Step
@@ -260,9 +261,9 @@ def refused(group: GroupContext, step: Step) -> None:
         group.resolve_regexes_in(step, _REGEX_INTERVAL_MS)
 
 
-def metadata_changed(group: GroupContext, step: Step, names: Collection[str]) -> None:
+def metadata_changed(group: GroupContext, step: Step, names: AbstractSet[str]) -> None:
     """Have the hash computed at the next heartbeat, and patterns resolved, if it may matter."""
-    if any(subscribes(group.state, name) for name in names):
+    if _subscribes_any(group.state, names):
         group.metadata_is_stale = True
     if group.state.regex_counts:
         last_ms = group.regexes_resolved_ms
@@ -274,6 +275,13 @@ def subscribes(state: GroupState, topic: str) -> bool:
     """Whether a member subscribes to the topic, by name or by a pattern as last resolved."""
     return topic in state.topic_counts or any(
         topic in resolved.topics for resolved in state.regexes.values()
+    )
+
+
+def _subscribes_any(state: GroupState, names: AbstractSet[str]) -> bool:
+    """Whether a member subscribes to one of these topics, which may be all that there are."""
+    return not names.isdisjoint(state.topic_counts) or any(
+        not names.isdisjoint(resolved.topics) for resolved in state.regexes.values()
     )
 
 

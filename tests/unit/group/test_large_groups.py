@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from raylog.actors.coordination.step import Step
 from raylog.actors.group.classic import subscriptions
+from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.hosting import SWEPT_AT_ONCE, ShardHost
 from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
 from raylog.wire.errors import RequestTimedOut
 from raylog.wire.internal.blobs import BLOB_ELEMENTS_MAX, decode_blob, encode_value
+from raylog.wire.internal.consumer_groups import (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupMetadataValue,
+)
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
 from raylog.wire.internal.offsets import GroupMetadataKey, GroupMetadataValue, MemberMetadata
+from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
@@ -23,7 +31,7 @@ from raylog.wire.messages.offset_delete import (
 )
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.coordinator_world import CoordinatorWorld, run
-from tests.support.shards import id_of
+from tests.support.shards import ShardWorld, id_of
 from tests.unit.group.test_offsets import committing
 
 LARGE = 3_000
@@ -267,9 +275,9 @@ def test_offsets_of_a_topic_that_goes_while_a_shard_is_loaded_are_forgotten_in_t
         host = _host(world)
         loaded = Shard.loaded
 
-        def loading(shard: Shard, step: Any) -> None:
+        def loading(*args: Any) -> None:
             assert set(host._deleted) == {"large"}
-            loaded(shard, step)
+            loaded(*args)
 
         monkeypatch.setattr(Shard, "loaded", loading)
         host.append_lost(RequestTimedOut("not known"))
@@ -280,3 +288,76 @@ def test_offsets_of_a_topic_that_goes_while_a_shard_is_loaded_are_forgotten_in_t
         assert host._deleted == {}
 
     run(scenario, tmp_path)
+
+
+def test_many_groups_take_in_changes_and_a_load_in_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request of some kilobytes may delete a thousand topics, which concerns every group."""
+    count = 2 * SWEPT_AT_ONCE + 100
+    seen: list[int] = []
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        host = _host(world)
+        for number in range(count):
+            key = ConsumerGroupMetadataKey(group_id=f"g{number}")
+            host._run(partial(Step.append, key=key, value=ConsumerGroupMetadataValue(epoch=1)))
+        await world.runtime.advance(1)
+        for name, call in (("loaded", Shard.loaded), ("topics_changed", Shard.topics_changed)):
+
+            def noting(*args: Any, call: Any = call) -> None:
+                seen.append(len(args[-1]))
+                call(*args)
+
+            monkeypatch.setattr(Shard, name, noting)
+        await world.apply(TopicCreated(id_of("u"), "u"))
+        await world.apply(PartitionCreated(id_of("u"), 0, (1,), (1,), 1))
+        assert seen == [SWEPT_AT_ONCE], "others have their turn"
+        await world.runtime.advance(1)
+        assert seen == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 100]
+        seen.clear()
+        host.append_lost(RequestTimedOut("not known"))
+        await world.runtime.advance(5_000)
+        assert seen == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 100]
+
+    run(scenario, tmp_path)
+
+
+def test_what_groups_subscribe_to_is_looked_for_in_what_has_changed() -> None:
+    """And not each of the topics that have changed in what each group subscribes to."""
+
+    class Counted(frozenset[str]):
+        looks = 0
+
+        def isdisjoint(self, other: Iterable[object]) -> bool:
+            Counted.looks += sum(1 for _ in other)
+            return super().isdisjoint(other)
+
+        def __iter__(self) -> Iterator[str]:
+            Counted.looks += len(self)
+            return super().__iter__()
+
+    world = ShardWorld()
+    world.topics(t=1)
+    for group in ("g", "h"):
+        join = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id="m",
+            member_epoch=0,
+            rebalance_timeout_ms=10_000,
+            subscribed_topic_names=["t"],
+            topic_partitions=[],
+        )
+        assert not world.ask(join, 1).error_code
+    names = Counted(f"u{number}" for number in range(1_000))
+    world.run(lambda step: world.shard.topics_changed(step, names, ["g", "h"]))
+    assert Counted.looks == 2
+    stale = [group._group.metadata_is_stale for group in _consumers(world)]
+    assert stale == [False, False]
+    world.run(lambda step: world.shard.topics_changed(step, Counted(["t"]), ["h"]))
+    assert [group._group.metadata_is_stale for group in _consumers(world)] == [False, True]
+
+
+def _consumers(world: ShardWorld) -> list[ConsumerGroup]:
+    return [one for one in world.shard.groups.values() if isinstance(one, ConsumerGroup)]

@@ -307,7 +307,7 @@ def test_a_pattern_that_waits_to_be_resolved_troubles_no_classic_group() -> None
     world.create_topic("t", 4)
     world.enter("a", subscribed_topic_regex="t.*")
     world.advance(0)
-    world.run(lambda step: world.shard.topics_changed(step, {"t"}))
+    world.run(lambda step: world.shard.topics_changed(step, {"t"}, world.shard.groups))
     assert (GROUP, ("regex",)) in world.timers
     world.beat("a", -1)
     joined = world.join("", "t", version=3)
