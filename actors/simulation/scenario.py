@@ -24,7 +24,7 @@ from raylog.actors.simulation.operator import Operator
 from raylog.actors.simulation.port import simulated_role
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.tuning import tuned
+from raylog.actors.simulation.tuning import has_small_limits, tuned
 from raylog.actors.simulation.world import World
 from raylog.wire.errors import KafkaError
 
@@ -51,6 +51,8 @@ class Plan:
     replicas: int = 3
     """At most."""
     kind: Kind = Kind.PLAIN
+    small_limits: bool | None = None
+    """Whether limits of what is done at once are small (`tuning.LIMITS`)."""
 
 
 class Simulation:
@@ -70,6 +72,8 @@ class Simulation:
         self.random = Random(f"{seed} scenario")  # noqa: S311 - a simulation must repeat
         self._plan = plan
         self._constants = Random(f"{seed} constants")  # noqa: S311 - the same
+        small = plan.small_limits
+        self._small_limits = has_small_limits(seed) if small is None else small
         brokers = plan.brokers or self._draw_brokers()
         self._weights = self._draw_weights()
         self.cluster = self._new_cluster(brokers)
@@ -136,7 +140,7 @@ class Simulation:
     async def run(self) -> None:
         """The whole of it; raises PropertyViolated."""
         with (
-            tuned(self._constants),
+            tuned(self._constants, small_limits=self._small_limits),
             self.coverage.watching(),
             self.observer.stepping(),
             self.disks.opening(),
