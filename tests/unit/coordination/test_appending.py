@@ -313,7 +313,7 @@ def test_an_append_that_cannot_be_sent_ends_the_appender() -> None:
         def broken(*_: object) -> None:
             raise ValueError("a link that is broken")
 
-        world.link.request = broken  # type: ignore[method-assign]  # a fake
+        world.link.request = broken  # type: ignore[method-assign, assignment]  # a fake
         world.records("unknown")
         world.batch("behind it")
         await world.runtime.advance(10 * TIMEOUT_MS)
