@@ -358,3 +358,22 @@ def test_nothing_stays_of_partitions_that_come_and_go(tmp_path: Path) -> None:
         assert sizes == {2}
 
     run(scenario)
+
+
+def test_a_partition_that_is_served_elsewhere_by_now_is_left_where_it_was(tmp_path: Path) -> None:
+    """Else the process before would go on telling of it, with what it may not know any more."""
+
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0, 20), part(1))
+        other = await world.route("other", (T, 1))
+        cluster.send(fetch((1, 4), session=(session, 1), max_wait_ms=0))
+        before, now = cluster.even.take(FETCH), other.take(FETCH)
+        assert before.header.forgotten == [(T, 1)]
+        assert offsets(now) == {1: 4}
+        before.reply([part(0, end=20)])
+        now.reply([part(1, end=4)])
+        assert set(told(cluster.answer())) == {0, 1}
+
+    run(scenario)

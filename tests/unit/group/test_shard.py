@@ -155,6 +155,19 @@ def test_only_groups_without_members_are_deleted(world: ShardWorld) -> None:
     assert listed(world) == []
 
 
+def test_offsets_of_a_group_of_another_protocol_stay_while_it_has_members(
+    world: ShardWorld,
+) -> None:
+    """Nobody knows what its members read; of consumers it is what they subscribe to."""
+    world.ask(committing({0: 1}, group="connect"), 9)
+    answer = world.ask(joining("connect", protocol_type="connect"), 3)
+    assert not answer.error_code
+    refused = world.ask(deleting(0, group="connect"), 0)
+    assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
+    world.ask(LeaveGroupRequest(group_id="connect", member_id=answer.member_id), 0)
+    assert not world.ask(deleting(0, group="connect"), 0).error_code
+
+
 def test_a_subscribed_topics_offsets_stay(world: ShardWorld) -> None:
     member = join_classic(world)
     request = committing({0: 4}, group="classic", generation=1)

@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
+from raylog.actors.transaction import client
 from raylog.actors.transaction.api import ADD_PARTITIONS, AddPartitions, TopicPartitions
 from raylog.actors.transaction.client import DEADLINE_MS, TransactionCoordinators
-from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, KafkaError
+from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, KafkaError, NotCoordinator
 from tests.support.gateway_world import FakeLink, FakeRuntime, settle
 
 Outcome = list[int] | KafkaError
@@ -148,5 +151,37 @@ def test_who_is_silent_is_waited_for_no_longer_than_the_deadline() -> None:
         world.link("one").take().reply([[0, 0]])
         assert len(world.outcomes["x"]) == 1
         world.client.close()
+
+    run(scenario)
+
+
+def test_one_that_cannot_be_reached_fails_what_waits_and_is_looked_for_again() -> None:
+    async def scenario(world: World) -> None:
+        del world.runtime.links["one"]
+        world.ask("x")
+        world.ask("y")
+        await world.turn()
+        for name in ("x", "y"):
+            (failure,) = world.outcomes[name]
+            assert isinstance(failure, NotCoordinator)
+        assert world.runtime.pending_timers() == 0, "what is settled has no deadline"
+        world.runtime.links["one"] = FakeLink()
+        world.ask("x")
+        await world.turn()
+        assert world.lookups == ["x", "y", "x"]
+        world.link("one").take(ADD_PARTITIONS).reply([[0, 0]])
+        assert world.outcomes["x"][1:] == [[0, 0]]
+
+    run(scenario)
+
+
+def test_so_many_addresses_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "KNOWN_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        for name in ("x", "y", "x", "z", "z", "x"):
+            world.ask(name)
+            await world.turn()
+        assert world.lookups == ["x", "y", "z", "x"]
 
     run(scenario)

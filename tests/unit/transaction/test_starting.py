@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import EPOCH_MAX, LAST_EPOCH, NEVER_MS, State
-from raylog.wire.errors import ErrorCode
+from raylog.wire.errors import CoordinatorLoadInProgress, ErrorCode
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.transactions import (
     FIRST,
@@ -49,6 +50,22 @@ def test_what_is_refused(request_: InitProducerIdRequest, code: ErrorCode) -> No
     assert answer.error_code == code
     assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
     assert not world.log
+
+
+def test_every_producer_id_of_a_block_is_given_once() -> None:
+    pool = ProducerIdPool()
+    with pytest.raises(CoordinatorLoadInProgress):
+        pool.take()
+    assert pool.was_short
+    pool.add(0, 0)
+    assert pool.was_short, "nothing came"
+    pool.add(5, 3)
+    pool.add(100, 1)
+    assert not pool.was_short
+    assert len(pool) == 4
+    assert [pool.take() for _ in range(4)] == [5, 6, 7, 100]
+    with pytest.raises(CoordinatorLoadInProgress):
+        pool.take()
 
 
 def test_two_phase_commit_has_to_be_enabled_and_has_no_timeout() -> None:
