@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
 import pytest
 
-from raylog.actors.coordination.hosting import REPEAT_MS, Host
+from raylog.actors.coordination.hosting import REPEAT_MS, RETRY_S, Host
 from raylog.actors.coordination.step import Asked, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route, TopicId
+from raylog.actors.runtime.base import PeerLost
 from raylog.wire.errors import (
     CoordinatorNotAvailable,
     KafkaError,
@@ -127,6 +129,12 @@ class World:
             self.link.take().reply([told])
             await self.runtime.advance(0)
 
+    async def answer_one(self) -> None:
+        """Let the log answer the oldest append alone."""
+        later, self.answers = self.answers[1:], self.answers[:1]
+        await self.answer()
+        self.answers = later
+
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(scenario())
@@ -219,6 +227,88 @@ def _writing(told: list[str]) -> Machine:
     return made
 
 
+def test_after_the_log_has_taken_records_a_refusal_is_the_first_one_again() -> None:
+    async def scenario() -> None:
+        refusal = MessageTooLarge("no")
+        world = World(refusal, refusal, None, refusal, None)
+        world.host._new_shard = lambda: _writing(world.told)  # type: ignore[method-assign]
+        await settle()
+        first_ms, _ = REPEAT_MS
+        for delay_ms in [first_ms, 2 * first_ms]:
+            await world.answer_one()
+            await world.runtime.advance(delay_ms)
+        await world.answer_one()
+        assert world.told[-1] == "commit begun"
+        world.host._insist(lambda step: world.host.shard.write(step, "later"))
+        await world.answer_one()
+        world.told.clear()
+        await world.runtime.advance(first_ms)
+        await world.answer_one()
+        assert world.told == ["commit later"]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["loaded again", "being loaded again", "closed"])
+def test_what_is_to_be_repeated_ends_with_the_shard_that_it_befell(end: str) -> None:
+    """A shard that is loaded again finds in the log what there is to do, and does that once."""
+
+    async def scenario() -> None:
+        world = World(MessageTooLarge("no"))
+        await settle()
+        befell: list[Machine] = []
+
+        def event(step: Step) -> None:
+            befell.append(world.host.shard)
+            world.host.shard.write(step, "befell")
+
+        world.host._insist(event)
+        await world.answer()
+        assert len(befell) == 1
+        loading = asyncio.get_running_loop().create_future()
+        if end == "closed":
+            world.host.close("it has moved")
+        else:
+            if end == "being loaded again":
+                world.host._read = lambda _: loading  # type: ignore[method-assign,assignment,return-value]
+            world.ask(failure=ValueError("nobody foresaw it"))
+        await world.runtime.advance(10 * REPEAT_MS[1])
+        assert len(befell) == 1
+        assert world.host.is_active == (end == "loaded again")
+        loading.cancel()
+        world.host.close("the end")
+        await settle()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_a_load_that_fails_is_tried_again_while_its_link_is_open(is_open: bool) -> None:
+    """Where the link is closed, the shard that a new route brings takes its place."""
+
+    async def scenario() -> None:
+        world = World()
+        times_ms: list[float] = []
+
+        async def failing(_: Machine) -> int:
+            times_ms.append(world.runtime.monotonic_ms())
+            raise PeerLost("nobody is there")
+
+        world.host._read = failing  # type: ignore[assignment,method-assign]
+        world.link.is_open = is_open
+        await world.runtime.advance(20_000)
+        waits_s = [(b - a) / 1000 for a, b in itertools.pairwise(times_ms)]
+        first_s, longest_s = RETRY_S
+        expected = [first_s, 2 * first_s, 4 * first_s, 8 * first_s, 16 * first_s, 32 * first_s]
+        assert waits_s[:7] == pytest.approx([*expected, longest_s] if is_open else [])
+        assert not world.host.is_active
+        world.host.close("the end")
+        await world.runtime.advance(20_000)
+        assert len(times_ms) == len(waits_s) + 1
+
+    run(scenario)
+
+
 def test_who_waits_at_the_end_is_told_and_nobody_later() -> None:
     async def scenario() -> None:
         world = World(None)
@@ -231,6 +321,29 @@ def test_who_waits_at_the_end_is_told_and_nobody_later() -> None:
         await world.answer()
         await world.runtime.advance(2 * TIMEOUT_MS)
         assert len(world.replies) == 2
+
+    run(scenario)
+
+
+def test_a_shard_that_is_left_while_it_is_loaded_never_answers() -> None:
+    async def scenario() -> None:
+        world = World()
+        loading = asyncio.get_running_loop().create_future()
+
+        async def slowly(_: Machine) -> int:
+            await loading
+            return 0
+
+        world.host._read = slowly  # type: ignore[assignment,method-assign]  # a log that takes its time
+        await settle()
+        world.host.close("it has moved")
+        if not loading.done():
+            loading.set_result(None)
+        await settle()
+        assert not world.host.is_active
+        assert world.told == []
+        world.ask("late")
+        assert world.replies == [NotCoordinator.code.name]
 
     run(scenario)
 

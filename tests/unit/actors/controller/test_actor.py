@@ -50,7 +50,13 @@ from raylog.actors.metadata.records import (
 )
 from raylog.actors.names import CONTROLLER, controller_name
 from raylog.actors.runtime.base import ActorSpec, PeerLost
-from raylog.wire.errors import ErrorCode, InvalidRequest, NotController, StaleBrokerEpoch
+from raylog.wire.errors import (
+    ErrorCode,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    StaleBrokerEpoch,
+)
 from tests.support.metadata import take_in
 from tests.support.voters import CLUSTER, VoterWorld
 
@@ -252,6 +258,94 @@ def test_voters_that_come_and_go_are_told_of_when_that_is_committed(
         assert world.voters.world.failures == []
 
     asyncio.run(told())
+
+
+def test_a_voter_that_has_promised_a_later_epoch_ends_the_term() -> None:
+    """Only a voter's promise counts: it says that another controller has won a majority or may."""
+
+    async def story(world: World) -> None:
+        await world.broker(1)
+        later = BrokerHeartbeat(1, world.epoch, 1 << 40, promised_epoch=99)
+        await world.call_once("heartbeat", later)
+        await world.broker(0)
+        mine = BrokerHeartbeat(0, world.epoch, 1 << 40, promised_epoch=world.term().quorum.epoch)
+        await world.call_once("heartbeat", mine)
+        with pytest.raises(NotController):
+            await world.call_once("heartbeat", mine._replace(promised_epoch=99))
+        assert (await world.call_once("ping"))["serves"] is False
+
+    scenario(story)
+
+
+def test_what_a_heartbeat_decides_is_answered_when_it_is_committed() -> None:
+    async def story(world: World) -> None:
+        registration = RegisterBroker(0, CLUSTER, "d0", "i0", "h", 1)
+        epoch: int = await world.call("register_broker", registration)
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            await released.wait()
+
+        world.voters.hosts[0].gate = gate
+        beat = BrokerHeartbeat(0, epoch, epoch + 1)
+        unfencing = asyncio.ensure_future(world.call_once("heartbeat", beat))
+        await asyncio.sleep(0.01)
+        assert not unfencing.done()
+        plain = await world.call_once("heartbeat", beat)
+        assert plain.offset == epoch + 1, "one that decides nothing waits for nobody"
+        released.set()
+        assert not (await unfencing).fenced
+
+    scenario(story)
+
+
+def test_a_snapshot_is_told_when_all_that_it_holds_is_committed() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        released = asyncio.Event()
+
+        async def gate() -> None:
+            await released.wait()
+
+        world.voters.hosts[0].gate = gate
+        creating = asyncio.ensure_future(
+            world.call_once("create_topics", CreateTopics([NewTopic("t", 1, 1)]))
+        )
+        await asyncio.sleep(0.001)
+        world.term().recent.clear()
+        following = asyncio.ensure_future(world.call_once("follow", Follow(1, 0, 0)))
+        await asyncio.sleep(0.01)
+        assert not following.done()
+        released.set()
+        await creating
+        assert (await following).to_offset == world.term().committed
+
+    scenario(story)
+
+
+def test_who_waits_for_news_is_told_when_the_controller_serves_no_more() -> None:
+    async def story(world: World) -> None:
+        await world.broker()
+        image = await world.image()
+        waiting = asyncio.ensure_future(
+            world.call_once("follow", Follow(1, image.offset, TIMEOUT_MS))
+        )
+        await asyncio.sleep(0.001)
+        await world.controller().stop()
+        with pytest.raises(NotController):
+            await waiting
+
+    scenario(story)
+
+
+def test_a_copy_that_cannot_join_leaves_room_for_another_try() -> None:
+    async def story(world: World) -> None:
+        await world.broker(1)
+        for _ in range(2):
+            with pytest.raises(RequestTimedOut, match="lagging behind"):
+                await world.call_once("add_voter", AddVoter(1, "d1", 1))
+
+    scenario(story)
 
 
 def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
