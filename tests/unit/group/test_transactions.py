@@ -3,6 +3,7 @@
 import pytest
 
 from raylog.actors.coordination.step import LogRecord
+from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.pending import Producer
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.transactions import batch_of
@@ -408,3 +409,40 @@ def test_a_long_transaction_keeps_one_offset_of_each_partition(world: ShardWorld
     assert len(pending) == 2
     end(world)
     assert fetched(world) == {("t", 0): 99, ("t", 1): 99}
+
+
+# ---- what is not committed yet ------------------------------------------------------------
+
+
+def test_what_counts_meanwhile_is_what_stood_there_before_all_that_is_on_its_way() -> None:
+    store = OffsetStore()
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    store.replay(key, OffsetCommitValue(offset=1)).commit()
+    second, third = (store.replay(key, OffsetCommitValue(offset=n)) for n in (2, 3))
+
+    def told() -> tuple[int, int]:
+        return store.committed("g")["t"][0].offset, store.of("g")["t"][0].offset
+
+    assert told() == (1, 3)
+    second.commit()
+    assert told() == (2, 3)
+    third.revert()
+    assert told() == (2, 2)
+
+
+@pytest.mark.parametrize("refused", [0, 1, 2])
+def test_a_transaction_that_commits_comes_before_all_that_is_on_its_way(refused: int) -> None:
+    """Of several commits of that partition the first is put back to it, and all are in the end."""
+    store = OffsetStore()
+    key = OffsetCommitKey(group="g", topic="t", partition=0)
+    store.replay_pending(Producer(PRODUCER_ID, 0), key, OffsetCommitValue(offset=7))
+    before = store.pending.close(PRODUCER_ID)
+    later = [store.replay(key, OffsetCommitValue(offset=n)) for n in (8, 9)]
+    store.end_transaction(PRODUCER_ID, before, committed=True)
+    assert store.committed("g")["t"][0].offset == 7
+    for change in later[: len(later) - refused]:
+        change.commit()
+    for change in reversed(later[len(later) - refused :]):
+        change.revert()
+    assert store.of("g")["t"][0].offset == 9 - refused
+    assert store.committed("g") == store.of("g")

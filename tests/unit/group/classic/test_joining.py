@@ -213,3 +213,15 @@ def test_a_new_member_that_waits_for_five_minutes_in_its_first_join_is_out() -> 
     session.world.advance(1)
     assert (newcomer.answer.error_code, newcomer.answer.member_id) == (25, "")
     assert [m.member_id for m in session.group.members] == [member]
+
+
+def test_an_id_that_was_given_out_is_void_once_there_is_no_room_for_it() -> None:
+    """Else a rebalance would wait for whoever has it."""
+    session = Session(GroupSettings(initial_rebalance_delay_ms=0, size_max=1))
+    given = session.join().answer.member_id
+    (member,) = session.stable()
+    refused = session.join(given).answer
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    session.leave(member)
+    assert session.state == "Empty"
+    assert session.join(given).answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -143,3 +143,12 @@ def test_timers_of_a_settled_group_are_its_sessions_alone() -> None:
     session.leave(*ids)
     session.world.advance(REBALANCE_MS)
     assert session.world.timers == {}
+
+
+def test_a_group_that_becomes_another_kind_leaves_no_timer() -> None:
+    session = Session()
+    session.stable(2)
+    session.join()
+    assert len(session.world.timers) == 3, "two sessions, and an id that was given out"
+    session.world.run(session.group.retire)
+    assert session.world.timers == {}

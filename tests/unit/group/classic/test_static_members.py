@@ -4,7 +4,14 @@ import pytest
 
 from raylog.actors.coordination.step import Step, TimerKey
 from raylog.wire.errors import ErrorCode
-from tests.support.classic_groups import Session, code_of, subscription
+from tests.support.classic_groups import (
+    GROUP,
+    REBALANCE_MS,
+    SESSION_MS,
+    Session,
+    code_of,
+    subscription,
+)
 
 
 def _two(session: Session) -> tuple[str, str]:
@@ -181,3 +188,39 @@ def test_absent_members_without_a_rebalance_timeout_are_not_looked_for_all_the_t
     session.world.advance(10_000)
     assert session.state == "PreparingRebalance"
     assert session.group.members[0].member_id == ids[0]
+
+
+def test_of_who_was_replaced_nothing_is_left() -> None:
+    """A long session: only the time to sync would end anything."""
+    session = Session()
+    terms: dict[str, int] = {"session_ms": 10 * REBALANCE_MS}
+    first = session.join(instance="a", **terms)
+    second = session.join(instance="b", **terms)
+    session.world.advance(0)
+    ids = [first.answer.member_id, second.answer.member_id]
+    session.sync(ids[0], dict.fromkeys(ids, b"A"), instance="a")
+    back = session.join(instance="b", **terms).answer.member_id
+    assert (session.state, session.group.generation) == ("Stable", 1)
+    session.world.advance(REBALANCE_MS)
+    assert (session.state, session.group.generation) == ("Stable", 1), "its sync was not due"
+    assert set(session.world.timers) == {(GROUP, ("session", one)) for one in (ids[0], back)}
+
+
+def test_the_session_of_who_waited_in_a_sync_begins_when_that_is_interrupted() -> None:
+    """It is not counted while the member waits, and nothing else ends a static member."""
+    session = Session()
+    leader, follower = session.join(instance="a"), session.join(instance="b")
+    session.world.advance(0)
+    ids = (leader.answer.member_id, follower.answer.member_id)
+    waiting = session.sync(ids[1], instance="b")
+    session.world.advance(SESSION_MS - 1)
+    session.heartbeat(ids[0], instance="a")
+    session.world.advance(SESSION_MS - 1)
+    assert waiting.waits
+    again = session.join(ids[0], instance="a", protocols=("range", "roundrobin"))
+    assert waiting.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    session.world.advance(SESSION_MS - 1)
+    assert again.waits
+    session.world.advance(1)
+    assert again.answer.generation_id == 2
+    assert [m.member_id for m in session.group.members] == [ids[0]]

@@ -216,3 +216,15 @@ def test_a_classic_session(settled: ShardWorld) -> None:
     settled.beat("a", 3)
     settled.advance(1_000)
     assert settled.consumer.state.profiles.keys() == {"a"}
+
+
+def test_who_learns_from_its_sync_that_it_has_to_rejoin_has_so_long(settled: ShardWorld) -> None:
+    settled.enter("b", "t")
+    assert settled.sync("z", 3).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    for _ in range(2):
+        settled.advance(15_000)
+        if "z" in settled.consumer.state.profiles:
+            settled.live("z", 3)
+            settled.beat("a", 3)
+            settled.beat("b", 4)
+    assert "z" not in settled.consumer.state.profiles

@@ -331,3 +331,39 @@ def test_deleting_leaves_nothing(classic: ShardWorld) -> None:
     assert set(last.values()) == {None}
     assert repr(ConsumerGroupMetadataKey(group_id=GROUP)) in last
     assert repr(GroupMetadataKey(group=GROUP)) in last
+
+
+def test_who_has_no_room_upgrades_nothing() -> None:
+    world = ShardWorld(
+        replace(AT_ONCE, consumer_migration_policy="bidirectional", consumer_size_max=1)
+    )
+    world.create_topic("t", 4)
+    joined = world.join("", "t", version=3)
+    world.sync(joined.member_id, 1, {joined.member_id: {"t": [0, 1, 2, 3]}})
+    written = len(world.log)
+    assert world.enter("a", "t").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert isinstance(world.group, ClassicGroup)
+    assert len(world.log) == written
+    assert world.enter(joined.member_id, "t").error_code == ErrorCode.NONE, "its own place"
+
+
+@pytest.mark.parametrize(("size_max", "kind"), [(1, ConsumerGroup), (2, ClassicGroup)])
+def test_a_classic_group_has_no_more_members_than_it_may(size_max: int, kind: type) -> None:
+    world = ShardWorld(
+        replace(AT_ONCE, consumer_migration_policy="bidirectional", size_max=size_max)
+    )
+    world.create_topic("t", 4)
+    world.enter("a", "t")
+    for name in ("y", "z"):
+        assert world.join(name, "t", version=3).error_code == ErrorCode.NONE
+    world.beat("a", -1)
+    assert type(world.group) is kind
+
+
+def test_an_id_that_was_given_out_is_void_in_the_other_kind_of_group() -> None:
+    world = ShardWorld()
+    world.create_topic("t", 1)
+    world.join("", "t")
+    assert {key[0] for _, key in world.timers} == {"session"}
+    world.enter("a", "t")
+    assert {key for _, key in world.timers} == {("session", "a")}

@@ -104,3 +104,13 @@ def test_takeover_survives_a_crash(world: ConsumerWorld) -> None:
     world.world.crash()
     assert world.group.state == before
     assert world.beat("b", 2, instance_id="i").member_epoch == 2
+
+
+def test_it_may_stay_away_longer_than_it_had_to_give_up_partitions(world: ConsumerWorld) -> None:
+    world.join("b", "t")
+    world.beat("a", 2, instance_id="i")
+    assert ("g", ("rebalance", "a")) in world.world.timers
+    world.beat("a", -2, instance_id="i")
+    world.world.advance(44_000)
+    world.beat("b", 3)
+    assert "a" in world.group.state.profiles

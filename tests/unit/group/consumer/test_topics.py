@@ -171,3 +171,11 @@ def test_subscribes() -> None:
     world.world.advance(0)
     group = world.group
     assert [group.subscribes(name) for name in ("t", "u", "v")] == [True, True, False]
+
+
+def test_a_clock_that_went_back_keeps_nobody_waiting() -> None:
+    world = ConsumerWorld(GroupSettings(), t=2)
+    world.join("a", "t")
+    world.world.now_ms -= 3_600_000
+    joined = world.join("b", "t")
+    assert joined.member_epoch == 3
