@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.drawing import AREAS, drawn, source_of
+from tests.mutants.drawing import AREAS, ROOT, drawn, source_of
 from tests.mutants.operators import is_another_program, mutants_of
 
 PATH = Path("example.py")
@@ -82,13 +82,28 @@ def test_what_is_outside_of_functions_or_is_text_is_left_alone() -> None:
     assert mutants_of(PATH, source) == []
 
 
-def test_a_seed_draws_the_same_list_with_equal_shares_of_the_areas() -> None:
-    found = drawn(seed=5, count=10)
-    assert found == drawn(seed=5, count=15)[:10]
+def small_tree(root: Path) -> Path:
+    """One file for each area, with mistakes of several kinds."""
+    for area, (place, *_) in AREAS.items():
+        (root / place).mkdir(parents=True)
+        lines = (f"    x{number} = a + {number}\n" for number in range(len(area)))
+        source = f"def example(a, b) -> bool:\n{''.join(lines)}    return a < b\n"
+        (root / place / "example.py").write_text(source)
+    return root
+
+
+def test_a_seed_draws_the_same_list_with_equal_shares_of_the_areas(tmp_path: Path) -> None:
+    root = small_tree(tmp_path)
+    found = drawn(5, 10, root)
+    assert found == drawn(5, 15, root)[:10]
     assert [area for area, _ in found] == 2 * list(AREAS)
     assert len({(mutant.path, mutant.line) for _, mutant in found}) == 10
-    assert all(is_another_program(source_of(mutant), mutant) for _, mutant in found)
-    assert found != drawn(seed=6, count=10)
+    assert all(is_another_program(source_of(mutant, root), mutant) for _, mutant in found)
+    assert found != drawn(6, 10, root)
+
+
+def test_every_area_has_files() -> None:
+    assert all((ROOT / place).is_dir() for places in AREAS.values() for place in places)
 
 
 def test_a_mistake_that_does_not_compile_is_none() -> None:

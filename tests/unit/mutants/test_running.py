@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,15 +13,12 @@ from tests.mutants.running import FAILED, Copy
 
 PATH = Path("storage/small.py")
 PLACE = "tests/unit/storage/test_small.py"
-NOTHING = Covering()
+BOUND = f"{PLACE}::test_the_bound[just - not [any] more]"
+BROKEN = f"{PLACE}::test_broken_before"
 SOURCE = b"def is_small(count) -> bool:\n    return count < 3\n"
 TESTS = """
-import random
 import pytest
 from storage.small import is_small
-
-def test_broken_before():
-    assert False
 
 @pytest.mark.parametrize("count", [3], ids=["just - not [any] more"])
 def test_the_bound(count):
@@ -28,12 +26,41 @@ def test_the_bound(count):
 """
 
 
-def tree(directory: Path, tests: str, covering: Covering = NOTHING) -> Copy:
-    """A copy of a small tree with these tests of its storage."""
-    for name, text in [(str(PATH), SOURCE.decode()), (PLACE, tests)]:
+def tree(directory: Path) -> Path:
+    """A small tree, with its tests."""
+    for name, text in [(str(PATH), SOURCE.decode()), (PLACE, TESTS)]:
         (directory / "origin" / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / "origin" / name).write_text(text)
-    return Copy.made_in(directory, covering, directory / "origin")
+    return directory / "origin"
+
+
+class Told(Copy):
+    """A copy whose tests need no process: told which fail with a mistake, and which anyway."""
+
+    finding: tuple[str, ...]
+    broken: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        directory: Path,
+        finding: tuple[str, ...] = (),
+        broken: tuple[str, ...] = (),
+        covering: Covering | None = None,
+    ) -> Told:
+        made = Copy.made_in(directory, covering or Covering(), tree(directory))
+        told = Told(made.root, made.origin, made.covering)
+        object.__setattr__(told, "finding", finding)
+        object.__setattr__(told, "broken", broken)
+        return told
+
+    def _run(self, asked: Sequence[str]) -> str | None:
+        is_mistaken = (self.root / PATH).read_bytes() != SOURCE
+        failing = self.broken + (self.finding if is_mistaken else ())
+        for test in failing:
+            is_asked = any(test.startswith(name) for name in asked)
+            if is_asked and f"--deselect={test}" not in asked:
+                return f"FAILED {test} - assert 1\n"
+        return None
 
 
 def boundary() -> Mutant:
@@ -41,35 +68,38 @@ def boundary() -> Mutant:
 
 
 def test_the_first_test_that_tells_the_difference_is_named(tmp_path: Path) -> None:
-    copy = tree(tmp_path, TESTS)
+    copy = Told.of(tmp_path, finding=(BOUND,), broken=(BROKEN,))
     verdict = copy.judge("storage", boundary(), ["area"])
-    assert verdict.found_by == f"{PLACE}::test_the_bound[just - not [any] more]"
-    assert verdict.remark == f"{PLACE}::test_broken_before is not sure to tell the difference"
+    assert verdict.found_by == BOUND
+    assert verdict.remark == f"{BROKEN} is not sure to tell the difference"
     assert (copy.root / PATH).read_bytes() == (tmp_path / "origin" / PATH).read_bytes() == SOURCE
 
 
-def covered_by(*tests: str, line: int = 2) -> Covering:
-    """What is recorded where each of these tests executes one line."""
+def covered_by(test: str, line: int = 2) -> Covering:
+    """What is recorded where this test executes one line."""
     found = Covering()
-    numbers = list(range(len(tests)))
-    names = [f"{PLACE}::{test}" for test in tests]
-    lines = {str(PATH): {str(line): numbers}}
-    found.add({"tests": names, "seconds": [0.0] * len(tests), "lines": lines})
+    found.add({"tests": [test], "seconds": [0.0], "lines": {str(PATH): {str(line): [0]}}})
     return found
 
 
 def test_only_tests_that_execute_the_line_are_run_first(tmp_path: Path) -> None:
-    bound = "test_the_bound[just - not [any] more]"
-    found = tree(tmp_path / "found", TESTS, covered_by(bound))
+    found = Told.of(tmp_path / "found", (BOUND,), (BROKEN,), covered_by(BOUND))
     verdict = found.judge("storage", boundary(), ["covering"])
-    assert (verdict.found_by, verdict.remark) == (f"{PLACE}::{bound}", "")
-    elsewhere = tree(tmp_path / "elsewhere", TESTS, covered_by(bound, line=1))
+    assert (verdict.found_by, verdict.remark) == (BOUND, "")
+    elsewhere = Told.of(tmp_path / "elsewhere", (BOUND,), (), covered_by(BOUND, line=1))
     assert elsewhere.judge("storage", boundary(), ["covering"]).found_by is None
 
 
 def test_a_mistake_that_no_test_finds_survives(tmp_path: Path) -> None:
-    verdict = tree(tmp_path, "def test(): pass").judge("storage", boundary(), ["area", "unit"])
+    verdict = Told.of(tmp_path).judge("storage", boundary(), ["area", "unit"])
     assert (verdict.found_by, verdict.remark) == (None, "")
+
+
+def test_pytest_runs_in_the_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take longer than the test
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p pytest_timeout")
+    copy = Copy.made_in(tmp_path, covered_by(BOUND), tree(tmp_path))
+    assert copy.judge("storage", boundary(), ["covering"]).found_by == BOUND
 
 
 @pytest.mark.parametrize(
