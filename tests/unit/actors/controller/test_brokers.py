@@ -24,6 +24,7 @@ from raylog.wire.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
     InconsistentClusterId,
+    KafkaError,
     StaleBrokerEpoch,
 )
 from tests.support.controllers import CLUSTER, Controlled
@@ -249,6 +250,66 @@ def test_a_controller_that_was_held_up_has_heard_nobody() -> None:
     assert world.expire() == [BrokerFenced(0, world.epochs[0])]
 
 
+def test_a_new_controller_counts_from_when_it_took_over() -> None:
+    """Its clock may stand anywhere: that no session was looked at before is no delay of its own."""
+    world = Controlled(brokers=1)
+    world.now_ms += 1_000_000
+    world.machine.took_over(2, ((0, "d0"),), world.now_ms, silent_ms=1_000)
+    world.now_ms += 2_900
+    assert world.expire() == []
+    world.now_ms += 2_101
+    assert world.expire() == [BrokerFenced(0, world.epochs[0])]
+
+
+@pytest.mark.parametrize(("late_ms", "fenced"), [(3_000, True), (3_001, False)])
+def test_a_controller_is_held_up_if_it_looks_later_than_half_a_session(
+    late_ms: int, fenced: bool
+) -> None:
+    world = Controlled(brokers=1)
+    world.pass_time(3_001)
+    world.expire()
+    world.now_ms += late_ms
+    assert bool(world.expire()) == fenced
+
+
+RESTARTED = {"incarnation": "new", "kept_running": True}
+
+
+@pytest.mark.parametrize("changes", [{}, RESTARTED])
+def test_a_registration_begins_a_session(changes: dict[str, object]) -> None:
+    """Repeated, or of a broker that goes on leading."""
+    world = Controlled(brokers=1)
+    world.pass_time(5_000)
+    world.register(0, previous_broker_epoch=world.epochs[0], **changes)
+    assert not world.image.brokers[0].fenced
+    world.pass_time(6_000)
+    assert world.expire() == []
+    world.now_ms += 1
+    assert world.expire() == [BrokerFenced(0, world.epochs[0])]
+
+
+def test_a_fenced_broker_whose_process_restarts_stays_fenced() -> None:
+    world = Controlled(brokers=1)
+    world.pass_time(6_001)
+    world.expire()
+    world.register(0, previous_broker_epoch=world.epochs[0], **RESTARTED)
+    assert world.image.brokers[0].fenced
+
+
+@pytest.mark.parametrize("ahead", [-1, 0, 1])
+def test_a_broker_that_had_a_later_epoch_than_there_is_is_refused(ahead: int) -> None:
+    """An epoch is the offset of its record: one at the end is of other metadata, too."""
+    world = Controlled(brokers=2)
+    asked = world.registration(
+        0, incarnation="new", previous_broker_epoch=world.image.offset + ahead
+    )
+    if ahead < 0:
+        assert world.machine.brokers.register(asked, 0).records
+    else:
+        with pytest.raises(KafkaError, match="ends at offset"):
+            world.machine.brokers.register(asked, 0)
+
+
 # ---- shutdown --------------------------------------------------------------------------------
 
 
@@ -298,6 +359,47 @@ def test_a_new_controller_lets_a_leaving_broker_go_when_the_others_follow_it() -
     assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
     machine.brokers.followed(1, machine.image.offset)
     assert machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+
+
+def test_a_leaving_broker_waits_until_all_know_whatever_a_late_heartbeat_says() -> None:
+    world = Controlled(brokers=2)
+    world.topic("shared", (0, 1))
+    world.beat(1)
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    world.carry(leaving)
+    world.heartbeat(1, offset=1)
+    left_ = world.heartbeat(0, leave=True)
+    assert isinstance(left_, Decision)
+    assert left_.response.should_shut_down, "broker 1 knew it already"
+
+
+def test_a_new_controller_waits_until_the_others_follow_it_that_a_broker_leaves() -> None:
+    world = Controlled(brokers=2)
+    world.topic("shared", (0, 1))
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    world.carry(leaving)
+    machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
+    machine.image.apply_update(-1, world.image.offset, world.image.snapshot())
+    machine.brokers.followed(1, machine.image.offset - 1)
+    machine.brokers.followed(0, machine.image.offset)
+    asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
+    assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
+
+
+def test_a_broker_that_came_back_and_has_nothing_to_hand_over_goes_at_once() -> None:
+    world = Controlled(brokers=2)
+    world.topic("shared", (0, 1))
+    for _ in range(2):
+        leaving = world.heartbeat(0, leave=True)
+        assert isinstance(leaving, Decision)
+        world.carry(leaving)
+    world.register(0, incarnation="new", previous_broker_epoch=world.epochs[0])
+    world.beat(0)
+    leaving = world.heartbeat(0, leave=True)
+    assert isinstance(leaving, Decision)
+    assert leaving.response.should_shut_down
 
 
 def test_the_last_broker_goes_at_once_and_is_the_leader_when_it_comes_back_clean() -> None:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from raylog.actors.replica.api import DELETE_RECORDS
+from raylog.actors.replica.api import DELETE_RECORDS, REPLICATE, ReplicaInterest, ReplicateAsk
 from raylog.actors.replica.deletions import TIMEOUT_MS
 from raylog.wire.errors import NotLeaderOrFollower, OffsetOutOfRange, RequestTimedOut
 from tests.support.logs import batch
@@ -98,6 +98,33 @@ def test_a_deletion_waits_for_who_may_be_in_sync_already() -> None:
         world.change(isr=(1, 2))
         await world.publish()
         await world.pass_ms(10)
+        assert deleted.result() == 5
+
+    run_world(scenario)
+
+
+def test_a_deletion_waits_for_whoever_fetches() -> None:
+    """One that is out of sync may be eligible: if it leads next, it brings nothing back."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        world.change(isr=(1, 2))
+        await world.publish()
+        link = world.connect(world.nodes[1].address)
+        key = world.keys[0]
+        interest = ReplicaInterest(*key, 0, 5, 0, 0, "played", 1_000)
+        ask = ReplicateAsk(9, 100, 1, 1_000, [interest], [])
+        played = asyncio.ensure_future(link.ask(REPLICATE, ask))
+        await world.pass_ms(1)
+        deleted = asyncio.ensure_future(world.ask(1, DELETE_RECORDS, 5))
+        await world.pass_ms(200)
+        assert played.done()
+        assert not deleted.done()
+        told = ask._replace(changes=[interest._replace(log_start_offset=5)])
+        played = asyncio.ensure_future(link.ask(REPLICATE, told))
+        await world.pass_ms(200)
         assert deleted.result() == 5
 
     run_world(scenario)

@@ -8,15 +8,26 @@ import pytest
 
 from raylog.actors.replica.api import (
     DELETE_RECORDS,
+    EARLIEST_TIMESTAMP,
     FETCH,
     LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
     OFFSET_FOR,
     FetchAsk,
     FetchedPartition,
     Interest,
     ProduceAnswer,
 )
-from raylog.wire.errors import ErrorCode, OffsetNotAvailable, OffsetOutOfRange, PolicyViolation
+from raylog.wire.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    PolicyViolation,
+    UnknownLeaderEpoch,
+)
 from tests.support.gateway_world import settle
 from tests.support.logs import NOW_MS, batch
 from tests.support.replica_world import ReplicaWorld, Threads, run_world
@@ -162,6 +173,29 @@ def test_records_are_deleted_up_to_the_high_watermark(offset: int, start: int | 
         else:
             assert world.replica(LEADER).delete_records(offset) == start
             assert world.replica(LEADER).log.log_start_offset == start
+
+    run_world(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("timestamp", [EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NOW_MS])
+@pytest.mark.parametrize(
+    ("broker_id", "epoch", "refusal"),
+    [
+        (LEADER, 0, FencedLeaderEpoch),
+        (LEADER, 2, UnknownLeaderEpoch),
+        (FOLLOWER, -1, NotLeaderOrFollower),
+        (FOLLOWER, 1, NotLeaderOrFollower),
+    ],
+)
+def test_offsets_are_told_by_the_leader_of_the_epoch_that_is_asked_for(
+    broker_id: int, epoch: int, refusal: type[KafkaError], timestamp: int
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.elect(FOLLOWER)
+        await world.elect(LEADER)
+        assert world.metadata[world.keys[0]].leader_epoch == 2
+        with pytest.raises(refusal):
+            await world.ask(broker_id, OFFSET_FOR, epoch + (epoch > 0), timestamp, 0)
 
     run_world(scenario, brokers=2)
 

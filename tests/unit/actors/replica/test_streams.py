@@ -172,3 +172,21 @@ def test_what_a_leader_contradicts_itself_in_is_asked_again_after_a_pause() -> N
         assert sum(len(ReplicateAsk(*one.header).changes) for one in link.requests) == named + 1
 
     run_world(scenario)
+
+
+def test_the_leader_hears_of_a_log_start_when_it_is_durable() -> None:
+    """Before that a crash brings deleted records back, and DeleteRecords was answered."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        partition.log.delete_records_to(3)
+        stream.add([partition])
+        (change,) = ReplicateAsk(*link.requests[-1].header).changes
+        assert (change.offset, change.log_start_offset) == (5, 0)
+
+    run_world(scenario)
