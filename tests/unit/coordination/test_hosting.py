@@ -249,6 +249,23 @@ def test_after_the_log_has_taken_records_a_refusal_is_the_first_one_again() -> N
     run(scenario)
 
 
+def test_what_cannot_be_written_is_tried_again_later() -> None:
+    """What was in its way may be over: nobody else brings it."""
+
+    async def scenario() -> None:
+        world = World(None)
+        await settle()
+        names = [UNWRITABLE]
+        world.host._insist(lambda step: world.host.shard.write(step, *names))
+        assert world.told[-1] == "reverted UNKNOWN_SERVER_ERROR"
+        names[:] = ["later"]
+        await world.runtime.advance(2 * REPEAT_MS[0])
+        await world.answer()
+        assert world.told[-1] == "commit later"
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("end", ["loaded again", "being loaded again", "closed"])
 def test_what_is_to_be_repeated_ends_with_the_shard_that_it_befell(end: str) -> None:
     """A shard that is loaded again finds in the log what there is to do, and does that once."""

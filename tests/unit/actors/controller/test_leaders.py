@@ -1,5 +1,7 @@
 """Elections that are asked for, and leadership that goes back by itself."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from raylog.actors.controller.api import (
@@ -17,6 +19,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
+from raylog.actors.metadata.image import PartitionState
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerFenced,
@@ -26,6 +29,7 @@ from raylog.actors.metadata.records import (
     PartitionChanged,
     Record,
 )
+from raylog.actors.ports import PartitionKey
 from raylog.wire.errors import ErrorCode
 from tests.support.controllers import Controlled
 
@@ -132,6 +136,32 @@ def test_leadership_goes_back_after_the_interval() -> None:
     assert balance(30_000).records == []
     world.image.topics.clear()  # nothing is looked at while the metadata stays as it is
     assert balance(40_000).records == []
+
+
+def test_nothing_is_looked_at_again_while_nothing_has_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0, 1))
+    leaders = world.machine.leaders
+    looks = 0
+    look = leaders._displaced
+
+    def counted() -> Iterator[tuple[PartitionKey, PartitionState]]:
+        nonlocal looks
+        looks += 1
+        yield from look()
+
+    monkeypatch.setattr(leaders, "_displaced", counted)
+    now_ms = world.now_ms
+    leaders.balance(now_ms)
+    for _ in range(3):
+        now_ms += 300_000
+        assert leaders.balance(now_ms).records == []
+    assert looks == 1
+    world.carry(Decision([PartitionChanged(topic_id, 0, leader=1)], None))
+    now_ms += 300_000
+    assert leaders.balance(now_ms).records == [PartitionChanged(topic_id, 0, leader=0)]
 
 
 def test_leadership_goes_back_only_to_replicas_in_sync() -> None:

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from raylog.actors.controller import quorum as quorum_module
-from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
+from raylog.actors.controller.quorum import QuorumLost, VoterQuorum, _suffice
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import VotersChanged, encode_record
-from raylog.actors.metadata.voting import JoinVoters, VoterAppend, VoterLog
+from raylog.actors.metadata.voting import JoinVoters, VoterAppend, VoterLog, VoterState
 from tests.support.voters import CLUSTER, VoterWorld
 
 
@@ -493,3 +493,30 @@ def test_who_follows_is_known_by_directory() -> None:
         assert quorum.heard_since(1e12) == ((0, "d0"),)
 
     asyncio.run(scenario())
+
+
+def copy(broker_id: int, offset: int, *voters: int, promised: int = 3) -> VoterState:
+    """What a broker tells of its copy, which names these voters last."""
+    named = tuple((one, f"d{one}") for one in voters)
+    return VoterState(broker_id, f"d{broker_id}", named, promised, 1, offset, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "suffices"),
+    [
+        ([], False),
+        ([copy(0, 9, 0)], True),
+        ([copy(0, 9, 0, 1)], False),
+        ([copy(0, 9, 0, 1, 2), copy(1, 8, 0, 1, 2)], True),
+        ([copy(0, 5, 0), copy(1, 9, 1, 2, 3)], False),  # of its voters there is one
+        ([copy(0, 5, 0), copy(1, 9, 1, 2, 3), copy(2, 7, 0, 1, 2)], True),
+        ([copy(0, 9, 0), copy(1, 5, 1, 2, 3)], True),
+        ([copy(0, 9, 0, 1, 2), copy(1, 0, 0, 1, 2, promised=0)], False),  # it is blank
+    ],
+)
+def test_the_latest_copy_says_whose_majority_has_to_be_there(
+    told: list[VoterState], suffices: bool
+) -> None:
+    for split in range(len(told) + 1):
+        for states in (told, told[::-1]):
+            assert _suffice(states[:split], states[split:]) == suffices

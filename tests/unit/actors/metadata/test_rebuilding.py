@@ -14,6 +14,7 @@ from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.rebuilding import (
     EPOCHS_SKIPPED,
     NAMED_MAX,
+    OFFSETS_SKIPPED,
     PARTITION_MAX,
     Choices,
     plan_rebuild,
@@ -123,6 +124,15 @@ def test_epochs_offsets_and_producer_ids_go_on_above_all_that_was_found() -> Non
         0: (900, True),
         1: (20, True),
     }
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("noted", ["epoch", "offset"])
+def test_the_metadata_goes_on_above_what_any_broker_has_noted(at: int, noted: str) -> None:
+    """Whichever it is, and in whichever of the two places."""
+    found = [broker(one, replica()) for one in range(3)]
+    found[at] = broker(at, replica(), **{noted: 10_000})
+    assert image_of(*found).offset >= 10_000 + OFFSETS_SKIPPED
 
 
 def test_three_brokers_vote_of_fewer_the_first() -> None:

@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 
+from raylog.actors.replica import sessions
 from raylog.actors.replica.api import (
     DELETE_RECORDS,
     EARLIEST_TIMESTAMP,
     FETCH,
+    FETCH_END,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     OFFSET_FOR,
@@ -308,3 +310,28 @@ def test_a_clean_stop_saves_the_high_watermark() -> None:
         assert (log.log_end_offset, log.high_watermark_saved) == (3, 2)
 
     run_world(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("looks_max", [1, 2, 250])
+def test_a_large_fetch_that_is_to_end_is_answered_with_all_of_it(
+    monkeypatch: pytest.MonkeyPatch, looks_max: int
+) -> None:
+    monkeypatch.setattr(sessions, "LOOKS_MAX", looks_max)
+
+    async def scenario(world: ReplicaWorld) -> None:
+        written_ = world.produce(LEADER, batch(), partition=4)
+        await world.pass_ms(1)
+        await written_
+        interests = [Interest(*key, 0, 1_000_000, -1, -1) for key in world.keys]
+        link = world.connect(world.nodes[LEADER].address)
+        ask = FetchAsk(1, False, True, 0, 1_000_000, 9_999, True, interests, [])
+        asked = asyncio.ensure_future(link.ask(FETCH, ask))
+        await asyncio.sleep(0)
+        assert await link.ask(FETCH_END, [1, False]) is None
+        await settle()
+        found = [FetchedPartition(*one) for one in asked.result()]
+        assert [(one.partition, bool(one.length)) for one in found] == [
+            (index, index == 4) for index in range(5)
+        ]
+
+    run_world(scenario, brokers=1, partitions=5)
