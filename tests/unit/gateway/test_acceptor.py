@@ -146,3 +146,24 @@ def test_a_port_that_is_given_up_is_free(monkeypatch: pytest.MonkeyPatch) -> Non
 
     listening(scenario, monkeypatch, max_connections="1")
     socket.create_server(("127.0.0.1", ports[0])).close()
+
+
+def test_while_nobody_has_room_the_port_is_not_looked_at_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World, port: int) -> None:
+        looks = 0
+        has_room = world.gateway.connections.has_room
+
+        def counted(coming: int, resume: Callable[[], None]) -> bool:
+            nonlocal looks
+            looks += 1
+            return has_room(coming, resume)
+
+        monkeypatch.setattr(world.gateway.connections, "has_room", counted)
+        assert await (await Client.connect(port)).is_served()
+        await Client.connect(port)
+        await quiet()
+        assert looks <= 3
+
+    listening(scenario, monkeypatch, max_connections="1")

@@ -132,3 +132,15 @@ def test_a_link_to_where_the_coordinator_was_is_not_opened_again() -> None:
         assert runtime.asked == ["first", "second"]
 
     asyncio.run(run())
+
+
+def test_one_that_is_gone_before_it_was_reached_is_not_looked_for() -> None:
+    async def run() -> None:
+        runtime, links, _ = made()
+        await told_of(links, "first")
+        await runtime.refused()
+        await told_of(links, None)
+        await runtime.advance(10 * REOPEN_MS_MAX)
+        assert runtime.asked == ["first"]
+
+    asyncio.run(run())

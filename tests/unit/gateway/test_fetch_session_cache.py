@@ -152,3 +152,12 @@ def test_all_sessions_together_have_so_many_partitions(monkeypatch: pytest.Monke
     cache.use(second, OLD)
     assert cache.make(4, OLD) > 0
     assert cache.dropped == [small], "not used for two minutes"
+
+
+def test_epochs_begin_at_one_again_after_the_last() -> None:
+    cache = Cache()
+    session_id = cache.make(1)
+    session = cache.cache.resume(session_id, 1, by_names=False)
+    session.epoch = 2**31 - 1
+    cache.use(session_id, 0, epoch=2**31 - 1)
+    cache.use(session_id, 0, epoch=1)

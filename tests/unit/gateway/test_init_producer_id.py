@@ -117,3 +117,26 @@ def test_an_id_held_so_far_is_replaced() -> None:
         assert (answer.producer_id, answer.producer_epoch) == (1000, 0)
 
     run(scenario)
+
+
+def test_a_controller_that_refuses_is_not_asked_for_nobody() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+
+        def refuse(_asked: Any) -> None:
+            raise StaleBrokerEpoch("registering")
+
+        world.controller.script["allocate_producer_ids"] = refuse
+        client = world.client()
+        client.send(plain(), 5)
+        await world.runtime.advance(11_000)
+        (answer,) = client.received()
+        assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        asked = len(world.controller.asked)
+        await world.runtime.advance(60_000)
+        assert len(world.controller.asked) == asked
+        assert world.runtime.pending_timers() == 0
+        blocks(world, 2)
+        assert (await client.ask(plain(), 5)).producer_id == 1000
+
+    run(scenario)

@@ -274,6 +274,33 @@ def test_batches_of_a_partition_stay_in_order_and_others_pass(
     run(scenario)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_request_of_two_producers_writes_nothing_of_what_takes_long(first: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await intercepted(world, "upper")
+        request = produce(
+            *(
+                (
+                    index,
+                    batch_of(
+                        b"a",
+                        producer_id=5 + (index == first),
+                        producer_epoch=0,
+                        base_sequence=0,
+                        is_transactional=True,
+                    ),
+                )
+                for index in range(2)
+            )
+        )
+        request.transactional_id = "x"
+        answer = await world.client().ask(request, 9)
+        assert codes(answer) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+        assert link.requests == []
+
+    run(scenario)
+
+
 def test_a_partition_that_moved_away_meanwhile_is_not_written_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

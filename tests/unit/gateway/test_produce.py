@@ -549,6 +549,16 @@ def test_transactional_batches_say_whose_they_are(
     run(scenario)
 
 
+def test_a_batch_without_a_producer_makes_no_request_one_of_two_producers() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(in_transaction("x", (0, transactional(-1, -1)), (1, transactional())), 12)
+        assert [part.partition for part in link.take(PRODUCE_IN_TRANSACTION).header[2]] == [0, 1]
+
+    run(scenario)
+
+
 def test_an_id_alone_makes_no_transaction() -> None:
     async def scenario(world: World) -> None:
         link = await served(world)

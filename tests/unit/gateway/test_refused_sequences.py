@@ -177,3 +177,11 @@ def test_no_more_than_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert len(refused) == 3
     newest = sequence(6)._replace(producer_id=9)
     assert refused.note(newest, OUT_OF_ORDER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_what_was_refused_in_another_epoch_is_before_nothing() -> None:
+    refused = RefusedSequences()
+    refused.note(sequence(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert refused.before(sequence(7)) == 5
+    assert refused.before(sequence(7, epoch=1)) == NO_SEQUENCE
+    assert refused.before(sequence(7, producer_id=8)) == NO_SEQUENCE

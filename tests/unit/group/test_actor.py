@@ -486,3 +486,15 @@ def test_a_log_that_cannot_be_read_keeps_clients_waiting(tmp_path: Path) -> None
         assert await offsets(world) == {0: 1}
 
     run(scenario, tmp_path)
+
+
+def test_expired_offsets_are_looked_for_again_and_again(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        for _ in range(3):
+            await world.ask(committing({0: 1}, retention_ms=100), 4)
+            assert await offsets(world) == {0: 1}
+            await world.runtime.advance(1_000)
+            assert await offsets(world) == {}
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")

@@ -2,10 +2,14 @@
 
 import pytest
 
+from raylog.actors.coordination import records
 from raylog.actors.coordination.step import LogRecord
+from raylog.actors.group.assigning import Assigning
+from raylog.actors.group.loading import Loading
 from raylog.actors.group.offset_store import OffsetStore
 from raylog.actors.group.pending import Producer
 from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.shard import Shard
 from raylog.actors.group.transactions import batch_of
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
@@ -17,7 +21,8 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from raylog.wire.records import NO_SEQUENCE, decode_batch, read_header
+from raylog.wire.record import Record
+from raylog.wire.records import NO_SEQUENCE, assign, decode_batch, encode_batch, read_header
 from tests.support.pending_offsets import PRODUCER_ID, committing_in, outcomes
 from tests.support.shards import ShardWorld, id_of
 from tests.unit.group.test_offsets import codes, committing, deleting, described, fetched
@@ -446,3 +451,50 @@ def test_a_transaction_that_commits_comes_before_all_that_is_on_its_way(refused:
         change.revert()
     assert store.of("g")["t"][0].offset == 9 - refused
     assert store.committed("g") == store.of("g")
+
+
+# ---- what is read from the middle of a batch ----------------------------------------------
+
+
+def commits(first: int, producer_id: int = -1) -> memoryview:
+    """A batch of offsets from partition 0 on, at these offsets of the log."""
+    found = [
+        LogRecord(
+            OffsetCommitKey(group="g", topic="t", partition=n), OffsetCommitValue(offset=first + n)
+        )
+        for n in range(3)
+    ]
+    batch = bytearray(
+        encode_batch(
+            [Record(n, 0, *records.encode(one), []) for n, one in enumerate(found)],
+            producer_id=producer_id,
+            producer_epoch=0 if producer_id >= 0 else -1,
+            is_transactional=producer_id >= 0,
+        )
+    )
+    assign(batch, first, 0)
+    return memoryview(batch)
+
+
+def read(*parts: tuple[memoryview, int]) -> OffsetStore:
+    """What a shard has after it has read these batches, each from an offset on."""
+    shard = Shard(GroupSettings(), Assigning())
+    loading = Loading(shard)
+    for batch, offset in parts:
+        assert loading.take(batch, offset) == read_header(batch).next_offset
+    while loading.commits:
+        loading.place_some()
+    loading.place_pending()
+    return shard.offsets
+
+
+def test_what_stands_before_the_offset_asked_for_is_passed_over() -> None:
+    assert read((commits(10), 11)).of("g")["t"].keys() == {1, 2}
+    assert read((commits(10, PRODUCER_ID), 11)).pending.of("g").keys() == {("t", 1), ("t", 2)}
+
+
+def test_what_is_passed_over_overtakes_nothing() -> None:
+    store = read((commits(10, PRODUCER_ID), 10), (commits(13), 14))
+    assert {at: one.offset for at, one in store.of("g")["t"].items()} == {1: 14, 2: 15}
+    store.end_transaction(PRODUCER_ID, store.pending.next_number, committed=True)
+    assert {at: one.offset for at, one in store.of("g")["t"].items()} == {0: 10, 1: 14, 2: 15}

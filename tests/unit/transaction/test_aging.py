@@ -112,3 +112,18 @@ def test_silent_ids_are_forgotten(ended: bool | str | None, forgotten: bool) -> 
     if forgotten:
         assert world.ask(end(PID, 0), SECOND).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert world.ask(init(), INIT_VERSION).producer_id == PID + 1
+
+
+def test_one_that_cannot_be_aborted_yet_does_not_keep_others_from_it() -> None:
+    world = TransactionWorld()
+    for name in ("exhausted", "open"):
+        world.ask(init(name), INIT_VERSION)
+    known = world.shard.ids.transactions
+    known["exhausted"] = replace(known["exhausted"], producer_epoch=LAST_EPOCH)
+    world.ask(add(PID, LAST_EPOCH)._replace(transactional_id="exhausted"))
+    world.ask(add(PID + 1, 0)._replace(transactional_id="open"))
+    while len(world.producer_ids):
+        world.producer_ids.take()
+    world.pass_ms(TIMEOUT_MS + 1)
+    assert known["exhausted"].state is State.ONGOING
+    assert known["open"].state is State.PREPARE_ABORT

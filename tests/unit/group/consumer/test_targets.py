@@ -124,3 +124,14 @@ def test_a_result_for_a_group_without_members_is_not_needed() -> None:
     world.beat("a", -1)
     world.world.run(world.group.assignment_is_ready)
     assert len(world.assigning.names) == 1
+
+
+def test_an_assignment_that_the_log_did_not_wait_for_is_asked_for_again() -> None:
+    """What was under way may be for members that were refused."""
+    world = ConsumerWorld(t=2)
+    world.assigning = Elsewhere()
+    world.join("a", "t")
+    asked = len(world.assigning.names)
+    world.world.run(world.group.reverted)
+    world.beat("a", 1)
+    assert len(world.assigning.names) == asked + 1
