@@ -32,6 +32,7 @@ from raylog.wire.walk import Patience
 from tests.support.batches import raw_batch, raw_record, sized, varint
 from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
 from tests.support.logs import batch
+from tests.support.metadata import snapshot_of
 from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
@@ -183,6 +184,22 @@ def test_a_compacted_topic_wants_keys_from_when_it_is_told() -> None:
         await world.apply(ConfigChanged(2, "t", "cleanup.policy", "compact"))
         assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.INVALID_RECORD]
         assert codes(await client.ask(produce((0, BATCH)), 9)) == [ErrorCode.NONE]
+
+    run(scenario)
+
+
+def test_settings_may_come_with_a_snapshot() -> None:
+    """A gateway that has missed a change is told all anew."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        client = world.client()
+        assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.NONE]
+        setting = ConfigChanged(2, "t", "cleanup.policy", "compact")
+        records = [*world.gateway.cluster.image.snapshot(), setting]
+        await world.gateway.apply_metadata(*snapshot_of(1_000, records))
+        assert codes(await client.ask(produce((0, KEYLESS)), 9)) == [ErrorCode.INVALID_RECORD]
 
     run(scenario)
 

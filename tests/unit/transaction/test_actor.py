@@ -14,6 +14,7 @@ from raylog.actors.transaction.actor import LISTED_AT_ONCE
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
 from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.actors.transaction.hosting import PARKED_MS
+from raylog.actors.transaction.markers import BACKOFF_MS
 from raylog.wire.errors import ErrorCode, KafkaStorageError, NotLeaderOrFollower
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.wire.messages.list_transactions import ListTransactionsRequest
@@ -473,3 +474,38 @@ def test_clients_of_version_1(tmp_path: Path) -> None:
         assert (await world.ask(empty, INIT_VERSION)).error_code == ErrorCode.INVALID_REQUEST
 
     run(scenario, tmp_path, level=1)
+
+
+def test_a_leader_that_refuses_is_asked_ever_more_slowly(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        remote = world.leaders[REMOTE]
+        remote.codes = [ErrorCode.NOT_ENOUGH_REPLICAS] * 1_000
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(10_000)
+        first_ms, longest_ms = BACKOFF_MS
+        assert 10_000 // longest_ms <= remote.frames <= 10_000 // longest_ms + first_ms
+        remote.codes.clear()
+        await world.world.advance(longest_ms)
+        assert await state(world) == "CompleteCommit"
+
+    run(scenario, tmp_path)
+
+
+def test_a_leader_that_refuses_may_be_elsewhere_by_now(tmp_path: Path) -> None:
+    """Another process of the broker may lead in the same epoch."""
+
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1_000
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(100)
+        assert await state(world) == "PrepareCommit"
+        world.brokers[OTHER_BROKER].address = LOCAL
+        await world.world.advance(1_000)
+        assert await state(world) == "CompleteCommit"
+        assert world.leaders[LOCAL].markers[U0]
+
+    run(scenario, tmp_path)

@@ -7,6 +7,7 @@ import pytest
 
 from raylog.actors.transaction.state import EPOCH_MAX, LAST_EPOCH, NEVER_MS, PREPARED, State
 from raylog.wire.errors import ErrorCode
+from raylog.wire.internal.transactions import TransactionLogValue
 from tests.support.transactions import (
     FIRST,
     FIRST_PRODUCER_ID,
@@ -367,3 +368,17 @@ def test_a_late_end_never_means_the_next_transaction(
         late = world.ask(end(*holder, committed=committed), SECOND)
         assert late.error_code == FENCED
     assert world.state() is State.ONGOING
+
+
+def test_an_end_of_nothing_began_when_it_ended() -> None:
+    world = world_in(State.EMPTY)
+    world.pass_ms(7)
+    written = len(world.log)
+    assert not world.ask(end(PID, START_EPOCH, committed=False), SECOND).error_code
+    times = [
+        record.value.transaction_start_timestamp_ms
+        for record in world.log[written:]
+        if isinstance(record.value, TransactionLogValue)
+    ]
+    assert times
+    assert set(times) == {world.now_ms}

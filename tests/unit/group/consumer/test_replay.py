@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from raylog.actors.coordination.step import LogRecord
-from raylog.actors.group.consumer.member import MemberState, holding_of
+from raylog.actors.group.consumer.member import MemberState, Profile, holding_of
 from raylog.actors.group.consumer.state import GroupState
 from raylog.wire.internal.consumer_groups import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -136,3 +136,15 @@ def test_deleting_a_group() -> None:
     world.world.run(world.group.delete)
     assert kinds(world.world.log[-2:]) == ["no target epoch", "no epoch"]
     assert not world.world.groups
+
+
+def test_an_instance_is_that_of_who_has_taken_it_over() -> None:
+    """Compaction may leave the tombstone of the member before behind its successor's record."""
+    state = GroupState()
+    before, after = (
+        ConsumerGroupMemberMetadataKey(group_id="g", member_id=member_id) for member_id in "ab"
+    )
+    for key in (before, after):
+        state.replay(LogRecord(key, Profile(instance_id="i").record()))
+    state.replay(LogRecord(before, None))
+    assert state.static_ids == {"i": "b"}

@@ -114,3 +114,14 @@ def test_it_may_stay_away_longer_than_it_had_to_give_up_partitions(world: Consum
     world.world.advance(44_000)
     world.beat("b", 3)
     assert "a" in world.group.state.profiles
+
+
+def test_the_epoch_before_that_of_who_stays_away_is_recorded_as_by_kafka(
+    world: ConsumerWorld,
+) -> None:
+    world.join("b", "t")
+    world.beat("a", 2, {"t": [0]}, instance_id="i")
+    before = world.group.state.holding("a")
+    assert before.previous_epoch != before.epoch
+    world.beat("a", -2, instance_id="i")
+    assert world.group.state.holding("a").previous_epoch == before.previous_epoch
