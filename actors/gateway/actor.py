@@ -23,6 +23,7 @@ from raylog.actors.gateway.descriptors import descriptor_budget, open_files_max
 from raylog.actors.gateway.fetch_sessions import ClientFetchSession, FetchSessionCache
 from raylog.actors.gateway.handlers.table import FORWARDED, handler_of, served_versions
 from raylog.actors.gateway.lanes import Lanes
+from raylog.actors.gateway.large_requests import LargeRequests
 from raylog.actors.gateway.maps import SegmentMaps
 from raylog.actors.gateway.memory import RequestMemory
 from raylog.actors.gateway.producer_ids import ProducerIds
@@ -39,7 +40,7 @@ from raylog.wire.api import ApiKey
 from raylog.wire.codec import decode_counted
 from raylog.wire.errors import DecodeError, ErrorCode, TooManyElements, UnsupportedVersion
 from raylog.wire.frame import decode_request_header
-from raylog.wire.limits import ELEMENT_BYTES, LIGHT_ELEMENTS_MAX, limit_of
+from raylog.wire.limits import LIGHT_ELEMENTS_MAX
 from raylog.wire.messages.registry import request_class
 
 log = logging.getLogger(__name__)
@@ -91,8 +92,7 @@ class GatewayActor:
         self.producer_ids = ProducerIds(runtime, self.cluster, self.controller)
         self.turn = asyncio.Lock()
         """Held by the large request that has its turn."""
-        self._decoding = asyncio.Lock()
-        """Of large requests, one at a time: what they swell to is there once."""
+        self.large_requests = LargeRequests(runtime)
         self._name = name
         self._address = (host, port)
         self._routed = False
@@ -218,18 +218,13 @@ class GatewayActor:
     async def _take_large(
         self, context: RequestContext, message_class: type[Any], body: memoryview
     ) -> None:
-        """Decode a large request beside the event loop, one at a time, and start its handler."""
-        limit = limit_of(context.header.api_key)
+        """Decode a large request beside the event loop and start its handler when there is room."""
         try:
-            async with self._decoding:
-                message, _, elements = await self.runtime.run_blocking(
-                    decode_counted, message_class, context.version, body, 0, limit.elements_max
-                )
+            message = await self.large_requests.decode(context, message_class, body)
         except DecodeError as failure:
             context.refuse(f"{context} cannot be read: {failure}")
         else:
             context.is_large = True
-            context.slot.grow(elements * ELEMENT_BYTES)
             self._begin(context, message)
         finally:
             context.is_begun()

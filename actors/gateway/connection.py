@@ -39,7 +39,7 @@ class Slot:
     It ends by `fill`, or by `drop` where there will be no answer.
     """
 
-    __slots__ = ("_connection", "_left", "answer", "counts", "size")
+    __slots__ = ("_connection", "_left", "answer", "counts", "on_settled", "size")
 
     def __init__(self, connection: ClientConnection, size: int) -> None:
         self._connection = connection
@@ -48,6 +48,8 @@ class Slot:
         self.counts = True
         """Whether that counts for the process; for the connection it always does."""
         self.answer: Sequence[Buffer] | None = None
+        self.on_settled: Callable[[], None] | None = None
+        """Called when the request is answered, dropped, or waits until something comes."""
         self._left: Callable[[], None] | None = None
 
     def wait(self, left: Callable[[], None]) -> None:
@@ -58,6 +60,7 @@ class Slot:
         """
         self._left = left
         self._connection.waits(self)
+        self._settle()
 
     def leave(self) -> None:
         """The client is gone: nobody waits any more."""
@@ -70,10 +73,17 @@ class Slot:
         self.answer = answer
         self._left = None
         self._connection.filled(self)
+        self._settle()
 
     def drop(self) -> None:
         """Nobody will answer: the connection is to be closed, or closed already."""
         self._connection.resize(self, 0)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.on_settled is not None:
+            settled, self.on_settled = self.on_settled, None
+            settled()
 
     def grow(self, count: int) -> None:
         """Note that the request takes so many bytes more than it came with."""

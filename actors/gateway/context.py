@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from raylog.actors.failures import FORESEEN, error_code_of, message_of
@@ -28,7 +29,7 @@ LARGE_TURNS = 8
 class RequestContext:
     """One request on its way. It is answered once, by `reply`, `no_reply` or `refuse`."""
 
-    __slots__ = ("_connection", "gateway", "header", "is_large", "slot")
+    __slots__ = ("_connection", "gateway", "header", "is_large", "slot", "turns_taken")
 
     def __init__(
         self,
@@ -42,6 +43,8 @@ class RequestContext:
         self.slot = slot
         self.is_large = False
         """Whether its answer is too large to be encoded on the event loop."""
+        self.turns_taken = 0
+        """Those after the first of each piece of work."""
         self._connection = connection
 
     @property
@@ -97,6 +100,7 @@ class RequestContext:
                 await self.gateway.runtime.sleep(0)
                 is_done = _one_turn(steps)
             turns += 1
+            self.turns_taken += 1
         self.is_large = self.is_large or turns > LARGE_TURNS
 
     async def _other_turns(self, steps: Iterator[int], done: Callable[[], None]) -> None:
@@ -135,7 +139,9 @@ class RequestContext:
     async def _reply_aside(self, response: Any, version: int) -> None:
         """Answer with what takes long to encode."""
         try:
-            answer = await self.gateway.runtime.run_blocking(self._encoded, response, version)
+            answer = await self.gateway.large_requests.encode(
+                partial(self._encoded, response, version)
+            )
         except EncodeError:
             self._cannot_be_written()
         else:

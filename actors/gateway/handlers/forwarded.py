@@ -194,18 +194,21 @@ def _reply_to(context: RequestContext, body: Buffer, answer: Callable[[Any], Any
             context.reply(answer(request))
         return
 
+    gateway = context.gateway
+
     async def reply() -> None:
         try:
-            made = await context.gateway.runtime.run_blocking(
-                lambda: answer(_decoded(context, body))
+            request = await gateway.large_requests.decode(
+                context, request_class(ApiKey(context.header.api_key)), memoryview(body)
             )
+            made = await gateway.runtime.run_blocking(answer, request)
         except DecodeError as failure:
             context.refuse(f"{context} cannot be read: {failure}")
         else:
             context.reply(made)
         context.is_begun()
 
-    context.gateway.runtime.start(reply(), str(context))
+    gateway.runtime.start(reply(), str(context))
 
 
 def _absent(context: RequestContext, role: str, request: Any) -> Any:

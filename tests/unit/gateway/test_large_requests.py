@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from raylog.actors.gateway import topic_metadata
+from raylog.actors.gateway import large_requests, topic_metadata
 from raylog.actors.gateway.answers import LEADER_START_MS
 from raylog.actors.gateway.context import TURN
+from raylog.actors.gateway.large_requests import DECODED_BYTES_MAX, STANDSTILL_MS
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import DELETE_RECORDS, OFFSET_FOR, PRODUCE, PRODUCERS
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
-from raylog.wire.limits import LIGHT_ELEMENTS_MAX, limit_of
+from raylog.wire.frame import encode_request
+from raylog.wire.limits import ELEMENT_BYTES, LIGHT_ELEMENTS_MAX, LIMITS, limit_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -296,4 +299,75 @@ def test_each_partition_is_worked_on_once_however_its_topic_is_repeated() -> Non
         )
         assert link.kinds() == [PRODUCERS, DELETE_RECORDS]
 
+    run(scenario)
+
+
+def test_many_large_requests_at_once_take_little_more_memory_than_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Their objects take ten times their bytes: not all of them are there at the same time."""
+    count = 2 * LIGHT_ELEMENTS_MAX
+    topics = [MetadataRequestTopic(name=f"u{at}") for at in range(count)]
+    request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    frame = b"".join(encode_request(ApiKey.METADATA, 9, 7, "test", request))
+    peaks = []
+
+    async def scenario(world: World) -> None:
+        for at_once in (1, 8):
+            clients = [world.client() for _ in range(at_once)]
+            for client in clients:
+                client.connection.get_buffer(-1)  # what is received into is not what is measured
+            tracemalloc.start()
+            try:
+                for client in clients:
+                    client.send_bytes(frame)
+                while any(client.connection.waits_for_answer for client in clients):
+                    await settle()
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            peaks.append(peak - sum(len(client.transport.written) for client in clients))
+        assert not world.runtime.pending_timers()
+
+    monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", 2 * count * ELEMENT_BYTES)
+    run(scenario)
+    assert peaks[1] < 4 * peaks[0], f"{peaks[0] >> 10} and {peaks[1] >> 10} KiB"
+
+
+def test_the_largest_request_of_each_api_fits_what_may_be_decoded() -> None:
+    assert max(one.elements_max for one in LIMITS.values()) * ELEMENT_BYTES <= DECODED_BYTES_MAX
+
+
+def test_large_requests_wait_their_turn_and_small_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that wait for a peer that does not answer keep the others for a moment only."""
+    count = LIGHT_ELEMENTS_MAX
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+
+        async def all_turns() -> None:
+            for _ in range(5):
+                await settle()
+
+        clients = [world.client() for _ in range(5)]
+        for client in clients:
+            client.send(offsets(count), 5)
+        await all_turns()
+        assert link.kinds().count(OFFSET_FOR) == 2 * count
+        await world.client().ask(ApiVersionsRequest(), 0)
+        await world.runtime.advance(STANDSTILL_MS - 1)
+        assert link.kinds().count(OFFSET_FOR) == 2 * count
+        for question in tuple(link.requests):
+            question.reply((7, -1, 0))
+        await all_turns()
+        assert link.kinds().count(OFFSET_FOR) == 4 * count, "these are answered"
+        await world.runtime.advance(2 * STANDSTILL_MS)
+        await all_turns()
+        assert link.kinds().count(OFFSET_FOR) == 5 * count, "these stand still"
+
+    monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", (2 * count + 2) * ELEMENT_BYTES)
     run(scenario)
