@@ -53,6 +53,8 @@ APPEND_RECORDS_MAX = 1_000
 """An append that has so many takes no more: the event loop is not to wait for its bytes."""
 APPEND_BYTES_MAX = 1 << 20
 """The same of its bytes: a record may have tens of thousands."""
+QUEUED_BYTES_MAX = 32 << 20
+"""Where so much is queued who asks for more is told to come again."""
 Outcome = Callable[[KafkaError | None], None]
 """Told why a batch is not in the log; None: it is, below the high watermark."""
 REFUSALS = (
@@ -90,7 +92,7 @@ class _Append:
     blobs: list[Blobs] = field(default_factory=list)
     """The records as they are written."""
     size: int = 0
-    """Their bytes."""
+    """Bytes of the records, or of the batch."""
     changes: list[Change] = field(default_factory=list)
     batch: bytearray | None = None
     outcome: Outcome | None = None
@@ -152,6 +154,7 @@ class Appender:
         self._in_flight: _Append | None = None
         self._queue: deque[_Append] = deque()
         """What comes behind it."""
+        self._queued_bytes = 0
         self._flush_is_due = False
         self._refusals = 0
         """Appends refused in a row."""
@@ -163,6 +166,11 @@ class Appender:
     def is_overdue(self) -> bool:
         """Whether an append is in flight for longer than the time limit: others are to wait."""
         return self._in_flight is not None and self._in_flight.is_late
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is queued that others are to wait: a small request may write a MiB."""
+        return self._queued_bytes >= QUEUED_BYTES_MAX
 
     def add(self, step: Step, stands_alone: Callable[[LogRecord], bool] | None = None) -> None:
         """Append a step's records together.
@@ -178,12 +186,13 @@ class Appender:
             if not queue or queue[-1].is_full:
                 self._queue_append(_Append())
             last = queue[-1]
-            end = start
+            end, before = start, last.size
             while end < len(found):
                 if last.is_full and stands_alone and stands_alone(found[end]):
                     break
                 last.take(found[end], blobs[end])
                 end += 1
+            self._queued_bytes += last.size - before
             last.changes.extend(changes[start : end if end < len(found) else None])
             start = end
 
@@ -198,7 +207,9 @@ class Appender:
         `outcome` is called before those that wait for it, and after those of earlier appends;
         `expired` before it, if that takes longer than the time limit.
         """
-        self._queue_append(_Append(batch=batch, outcome=outcome, expired=expired))
+        size = len(batch)
+        self._queued_bytes += size
+        self._queue_append(_Append(batch=batch, size=size, outcome=outcome, expired=expired))
 
     def when_durable(
         self,
@@ -230,7 +241,11 @@ class Appender:
         for append in self._all():
             _settle_deadline(append)
         self._in_flight = None
+        self._clear_queue()
+
+    def _clear_queue(self) -> None:
         self._queue.clear()
+        self._queued_bytes = 0
 
     def _all(self) -> list[_Append]:
         """Every append that is not settled, in order."""
@@ -261,6 +276,7 @@ class Appender:
         if self._in_flight is not None or not self._queue:
             return
         append = self._in_flight = self._queue.popleft()
+        self._queued_bytes -= append.size
         if append.is_late:
             self._limit(append)  # what kept it is over
         try:
@@ -330,7 +346,7 @@ class Appender:
             return
         gone = self._all()
         self._in_flight = None
-        self._queue.clear()
+        self._clear_queue()
         for one in reversed(gone):
             _settle_deadline(one)
             if one.outcome is not None:

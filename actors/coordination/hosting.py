@@ -158,7 +158,8 @@ class Host(ABC, Generic[ShardT, StepT]):
             reason = CoordinatorLoadInProgress if loading else NotCoordinator
             reply(self._failed(asked, reason(f"{self} is {self._state}")))
             return
-        if self._appends.is_overdue and self._needs_log(asked):
+        appends = self._appends
+        if (appends.is_overdue or appends.is_full) and self._needs_log(asked):
             reply(self._failed(asked, CoordinatorNotAvailable(f"{self} waits for its log")))
             return
         token = next(self._tokens)

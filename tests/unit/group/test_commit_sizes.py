@@ -82,3 +82,26 @@ def test_a_large_commit_does_not_queue_all_that_it_writes(tmp_path: Path, kind: 
         assert sum(world.log.batches) == MANY
 
     run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize("kind", COMMITS)
+def test_small_commits_that_write_much_are_told_to_come_again(tmp_path: Path, kind: str) -> None:
+    """33 KB of a request become a MiB of records: hundreds of them may be on their way."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        world.link.holding = True
+        asked = [world.send(*_many(kind, 31, LONG)) for _ in range(100)]
+        await world.runtime.advance(1)
+        refused = [one for one in asked if one.is_answered]
+        assert 60 < len(refused) < 75
+        assert {code for one in refused for code in _codes(one.answer)} == {
+            "COORDINATOR_NOT_AVAILABLE"
+        }
+        world.link.release()
+        await _pass(world)
+        taken = [one for one in asked if one not in refused]
+        assert {code for one in taken for code in _codes(one.answer)} == {"NONE"}
+        assert _codes(await world.ask(*_many(kind, 31, LONG))) == {"NONE"}
+
+    run(scenario, tmp_path)
