@@ -277,7 +277,7 @@ def test_who_waits_in_a_group_is_known_when_it_moves(world: ShardWorld) -> None:
 
 def test_of_a_group_that_is_gone_no_assignment_is_awaited(world: ShardWorld) -> None:
     gone: list[str] = []
-    world.shard._assigning.forget = gone.append  # type: ignore[method-assign]  # to note it
+    world.shard._assigning.forget = gone.append  # type: ignore[method-assign, assignment]  # to note it
     world.ask(heartbeat(), 1)
     world.ask(heartbeat(epoch=-1), 1)
     assert gone == []

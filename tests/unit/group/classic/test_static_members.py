@@ -193,13 +193,13 @@ def test_absent_members_without_a_rebalance_timeout_are_not_looked_for_all_the_t
 def test_of_who_was_replaced_nothing_is_left() -> None:
     """A long session: only the time to sync would end anything."""
     session = Session()
-    terms: dict[str, int] = {"session_ms": 10 * REBALANCE_MS}
-    first = session.join(instance="a", **terms)
-    second = session.join(instance="b", **terms)
+    long_ms = 10 * REBALANCE_MS
+    first = session.join(instance="a", session_ms=long_ms)
+    second = session.join(instance="b", session_ms=long_ms)
     session.world.advance(0)
     ids = [first.answer.member_id, second.answer.member_id]
     session.sync(ids[0], dict.fromkeys(ids, b"A"), instance="a")
-    back = session.join(instance="b", **terms).answer.member_id
+    back = session.join(instance="b", session_ms=long_ms).answer.member_id
     assert (session.state, session.group.generation) == ("Stable", 1)
     session.world.advance(REBALANCE_MS)
     assert (session.state, session.group.generation) == ("Stable", 1), "its sync was not due"
