@@ -124,8 +124,12 @@ def chosen(workloads: Sequence[Workload], patterns: Sequence[str]) -> list[Workl
 
 
 def end_on_termination() -> None:
-    """A request to terminate ends what was started, as an interrupt does."""
+    """A request to terminate ends what was started, as an interrupt does.
+
+    A shell has what it starts in the background ignore interrupts: they count there, too.
+    """
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def describe(names: tuple[str, str], pairs: int, seconds: float, circumstances: str) -> str:

@@ -229,7 +229,8 @@ async def _send(address: str, frame: Frame) -> str:
         writer.write(frame.data)
         if not frame.is_whole:
             writer.write_eof()
-        answer = await asyncio.wait_for(reader.read(4), patience)
+        async with asyncio.timeout(patience):  # a `wait_for` may forget that it was cancelled
+            answer = await reader.read(4)
     except TimeoutError:
         return "wait" if frame.may_be_silent else "silence"
     except OSError:  # reset, or closed before our half could be

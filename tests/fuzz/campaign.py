@@ -78,7 +78,7 @@ async def _replay(address: str, frames: list[bytes]) -> list[str]:
     for frame in frames:
         connection.send(frame)
         try:
-            answer = await asyncio.wait_for(connection.receive(), ANSWER_TIMEOUT_S)
+            answer = await connection.answer(ANSWER_TIMEOUT_S)
             found.append(f"{len(answer)} bytes answered")
         except (OSError, EOFError, TimeoutError) as end:
             found.append(f"{end!r}")

@@ -81,10 +81,14 @@ class Connection:
         self.frames.append(frame)
         self._writer.write(frame)
 
-    async def receive(self) -> bytes:
-        """The next answer without its length; IncompleteReadError or OSError at the end."""
-        (length,) = _LENGTH.unpack(await self.reader.readexactly(_LENGTH.size))
-        return await self.reader.readexactly(length)
+    async def answer(self, timeout_s: float) -> bytes:
+        """The next answer without its length; IncompleteReadError or OSError at the end.
+
+        `asyncio.wait_for` of Python 3.11 forgets that it was cancelled if the answer is there.
+        """
+        async with asyncio.timeout(timeout_s):
+            (length,) = _LENGTH.unpack(await self.reader.readexactly(_LENGTH.size))
+            return await self.reader.readexactly(length)
 
     @property
     def is_over(self) -> bool:
@@ -155,7 +159,7 @@ class Episode:
             self._main.send(made.frame)
         for at, made in enumerate(straight):
             try:
-                answer = await asyncio.wait_for(self._main.receive(), ANSWER_TIMEOUT_S)
+                answer = await self._main.answer(ANSWER_TIMEOUT_S)
             except (OSError, EOFError, TimeoutError) as end:
                 kept, self._main = self._main, None
                 await self._blame(straight[at:], kept, end)
@@ -181,7 +185,7 @@ class Episode:
         patience = WAIT_S if made.may_wait else LARGE_TIMEOUT_S
         connection.send(made.frame)
         try:
-            answer = await asyncio.wait_for(connection.receive(), patience)
+            answer = await connection.answer(patience)
         except TimeoutError as silence:
             connection.close()
             if made.may_wait:
@@ -219,7 +223,7 @@ class Episode:
             connection = await self._open()
             connection.send(made.frame)
             try:
-                answer = await asyncio.wait_for(connection.receive(), ANSWER_TIMEOUT_S)
+                answer = await connection.answer(ANSWER_TIMEOUT_S)
             except (OSError, EOFError, TimeoutError) as again:
                 self._target.tally.unanswered(made.api_key, made.version, CLOSED)
                 self._failed(made, kept, f"{what}: alone it ends so, too: {again!r}")
