@@ -25,11 +25,11 @@ PARTITION = PartitionCreated(T, 0, (0,), (0,), 0)
 SETTING = ConfigChanged(2, "t", "retention.ms", "1")
 
 
-def term(*recent: Record, committed: int = 0) -> Term:
-    """Of a controller whose metadata ends with these records, from offset 0 on."""
+def term(*recent: Record, committed: int = 0, before: int = 0) -> Term:
+    """Of a controller whose metadata ends with these records; `before` them are some others."""
     unused: Any = None
     made = Term(Controlled(0).machine, unused, unused, committed=committed)
-    made.machine.image.offset = len(recent)
+    made.machine.image.offset = before + len(recent)
     made.keep(recent)
     return made
 
@@ -78,6 +78,7 @@ def test_the_last_records_are_kept(monkeypatch: pytest.MonkeyPatch, kept: int, l
     assert one.first_recent == kept - left
 
 
+@pytest.mark.parametrize("before", [0, 10])
 @pytest.mark.parametrize(
     ("begin", "committed", "end"),
     [
@@ -90,13 +91,13 @@ def test_the_last_records_are_kept(monkeypatch: pytest.MonkeyPatch, kept: int, l
     ],
 )
 def test_a_new_topic_is_told_at_once_with_its_partitions_and_settings(
-    monkeypatch: pytest.MonkeyPatch, begin: int, committed: int, end: int
+    monkeypatch: pytest.MonkeyPatch, begin: int, committed: int, end: int, before: int
 ) -> None:
     monkeypatch.setattr(terms, "FOLLOW_RECORDS_MAX", 2)
     made = TopicCreated(T, "t")
     records: list[Record] = [made, PARTITION, PARTITION, SETTING, made, made, SETTING]
-    one = term(*records, committed=committed)
-    assert one.told_at_once(begin) == (end, records[begin:end])
+    one = term(*records, committed=before + committed, before=before)
+    assert one.told_at_once(before + begin) == (before + end, records[begin:end])
 
 
 def test_a_broker_is_level_when_it_has_all_that_counts() -> None:

@@ -282,6 +282,22 @@ def test_a_batch_that_does_not_fit_behind_others_is_first_in_the_next_answer(
     assert numbers(request) == [(1, 50), (0, 0), (2, 0)]
 
 
+def test_what_did_not_fit_once_is_no_news_when_it_has_come() -> None:
+    logs = Batches(p0=[17], p1=[50], p2=[20])
+    session, _, _ = begun(logs, ask(0, 1, 2, max_bytes=60))
+    session.answer()
+    for moved in ((0, 2), (1,)):
+        session.change(ask(*moved, offset=1, max_bytes=60))
+        session.parked = Request()
+        session.collect(logs.read)
+        session.answer()
+    logs.reads.clear()
+    session.change(ask())
+    session.parked = Request()
+    session.collect(logs.read)
+    assert logs.reads == []
+
+
 def test_a_batch_above_its_partitions_bytes_comes_alone() -> None:
     logs = Batches(p0=[17], p1=[500])
     session, request, _ = begun(logs, ask(0, 1))

@@ -128,9 +128,12 @@ def test_the_leader_hears_whom_nobody_follows_any_more() -> None:
         assert [change[1] for change in asked.changes] == [1]
         stream.resume(second, second.machine.leader_epoch)
         assert ReplicateAsk(*link.requests[-1].header).forgotten == []
+        stream.add([first])
         stream.remove(first)
         stream.add([first])
-        assert ReplicateAsk(*link.requests[-1].header).forgotten == []
+        asked = ReplicateAsk(*link.requests[-1].header)
+        assert asked.forgotten == []
+        assert [change[1] for change in asked.changes] == [0]
 
     run_world(scenario, partitions=2)
 
@@ -149,6 +152,8 @@ def test_a_leader_that_begins_behind_the_followers_end_is_asked_again_a_little_l
         assert followers.noted[0] == "served"
         assert partition.log.log_start_offset == 0
         assert partition.is_behind
+        (change,) = ReplicateAsk(*link.requests[-1].header).changes
+        assert change.offset == 0, "at once: nothing has failed"
 
     run_world(scenario)
 
