@@ -1,0 +1,117 @@
+"""How a process finds whom it follows, with one link to each process; and how it cuts a log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from raylog.actors.replica.api import ReplicateAsk
+from raylog.actors.replica.divergence import Cut
+from raylog.actors.replica.following import Following
+from raylog.actors.replica.partition import Partition
+from tests.support.gateway_world import settle
+from tests.support.logs import batch
+from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
+from tests.support.slow_links import SlowRuntime
+
+LEADER, FOLLOWER = 1, 2
+
+
+class Asking(SlowRuntime):
+    """A runtime in which the leader's broker says that one process leads all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.located: list[int] = []
+
+    async def call(self, peer: str, method: str, *args: Any, timeout_ms: int) -> Any:
+        self.located.append(len(args[0]))
+        return ["process"] * len(args[0])
+
+
+class _Unthrottled:
+    follows = False
+
+
+class _Stream:
+    def __init__(self) -> None:
+        self.noted: list[str] = []
+
+    def resume(self, partition: Partition, epoch: int) -> None:
+        self.noted.append("resume")
+
+    def resume_later(self, partition: Partition) -> None:
+        self.noted.append("resume later")
+
+
+def made() -> tuple[Asking, Following]:
+    runtime = Asking()
+    fakes: Any = (_Unthrottled(), None)
+    return runtime, Following(runtime, SETTINGS, "cluster", FOLLOWER, *fakes)  # type: ignore[arg-type]  # a fake
+
+
+def test_two_that_find_a_process_at_once_share_one_link() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        runtime, following = made()
+        for index in range(2):
+            following.follow(world.replica(FOLLOWER, index), LEADER)
+            await runtime.advance(0)
+        assert len(runtime.waiting) == 2
+        first, second = await runtime.connected(), await runtime.connected()
+        assert (first.is_open, second.is_open) == (True, False)
+        named = [ReplicateAsk(*one.header).changes for one in first.requests]
+        assert sorted(change[1] for changes in named for change in changes) == [0, 1]
+        assert len(tuple(following.streams())) == 1
+
+    run_world(scenario, brokers=2, partitions=2)
+
+
+def test_who_is_left_before_his_leader_is_looked_for_is_not_looked_for() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        runtime, following = made()
+        partition = world.replica(FOLLOWER)
+        following.follow(partition, LEADER)
+        following.leave(partition)
+        await runtime.advance(0)
+        assert runtime.located == []
+
+    run_world(scenario, brokers=2)
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_log_is_cut_when_nothing_else_is_done_with_it(anew: bool) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(LEADER, *[batch() for _ in range(5)])
+        await world.pass_ms(100)
+        await written
+        partition = world.replica(FOLLOWER)
+        assert partition.high_watermark == 5
+        runtime, following = made()
+        finish = _begun(partition)
+        stream: Any = _Stream()
+        following.cut(partition, Cut(2, anew=anew), stream)
+        await runtime.advance(100)
+        assert (partition.log.log_end_offset, stream.noted) == (5, [])
+        assert partition.in_surgery
+        finish()
+        await runtime.advance(100)
+        await settle()
+        assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
+        assert stream.noted == ["resume"]
+        assert not partition.in_surgery
+
+    run_world(scenario, brokers=2)
+
+
+def _begun(partition: Partition) -> Callable[[], None]:
+    """A checkpoint that is under way."""
+    job = partition.log.begin_checkpoint(0, partition.high_watermark)
+    assert job is not None
+
+    def finish() -> None:
+        job.run()
+        partition.log.end_checkpoint(job)
+
+    return finish
