@@ -297,6 +297,7 @@ class Log(MaintainedLog):
         self._save()
         high_watermark = min(self.high_watermark_saved, offset)
         self._high_watermark_file.write(Reached(high_watermark, offset, self._disk.boot_id()))
+        self.high_watermark_saved = high_watermark
         for _, name in self._doomed:
             remove(self._disk, self._files.path(name))
         self._doomed.clear()

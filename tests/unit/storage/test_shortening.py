@@ -282,3 +282,37 @@ def test_no_truncation_while_a_job_is_under_way(disk: FaultyDisk) -> None:
     busy.append(log.busy)
     log.truncate_to(3, NOW_MS)
     assert busy == [True, False]
+
+
+def test_no_truncation_while_a_checkpoint_is_under_way(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    job = log.begin_checkpoint(NOW_MS, 6)
+    assert job is not None
+    assert log.busy
+    job.run()
+    log.end_checkpoint(job)
+    assert not log.busy
+
+
+def test_segments_that_were_cut_are_not_flushed(disk: FaultyDisk) -> None:
+    log = segmented(disk)
+    log.truncate_to(2, NOW_MS)
+    flush(log)
+    indexes = {name for name in disk.listdir(str(DIRECTORY)) if name.endswith(".index")}
+    assert indexes <= {name.replace(".log", ".index") for name in log.segments}
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_the_high_watermark_goes_down_with_the_log(disk: FaultyDisk, anew: bool) -> None:
+    log = segmented(disk)
+    flush(log)
+    checkpoint(log)
+    assert log.high_watermark_saved == 6
+    if anew:
+        log.truncate_fully(4)
+    else:
+        log.truncate_to(4, NOW_MS)
+    saved = log.high_watermark_saved
+    assert saved == (0 if anew else 4)
+    log.close()
+    assert open_log(disk).high_watermark_saved == saved
