@@ -45,6 +45,11 @@ def segmented(disk: FaultyDisk, *batches: bytearray, **settings: int) -> Log:
     return log
 
 
+def segmented_again(disk: FaultyDisk) -> Log:
+    """The same log, opened by another process."""
+    return open_log(disk, segment_bytes=10, min_cleanable_dirty_ratio=0)
+
+
 def merge_from_now_on(log: Log) -> None:
     config = log.config
     log.reconfigure(type(config)(segment_bytes=10_000, min_cleanable_dirty_ratio=0))
@@ -372,12 +377,18 @@ def test_damage_found_while_cleaning_takes_the_log_offline(disk: FaultyDisk) -> 
     assert (log.log_end_offset, log.held, log.is_whole) == (1, end, False)
 
 
-def test_truncation_makes_what_follows_dirty(disk: FaultyDisk) -> None:
+@pytest.mark.parametrize("in_another_process", [False, True])
+def test_truncation_makes_what_follows_dirty(disk: FaultyDisk, in_another_process: bool) -> None:
     log = segmented(disk, *[keyed([(b"a", b"%d" % i)]) for i in range(4)])
     clean(log)
     assert log.first_dirty_offset == 4
     log.truncate_to(2, NOW_MS)
     assert log.first_dirty_offset == log.log_end_offset
+    if in_another_process:
+        append(log, keyed([(b"a", b"w")]))
+        disk.kill()
+        log = segmented_again(disk)
+        assert log.first_dirty_offset < log.log_end_offset
     append(log, keyed([(b"a", b"x")]))
     append(log, keyed([(b"a", b"y")]))
     append(log, keyed([(b"last", b"")]))

@@ -97,6 +97,23 @@ def test_a_missing_segment_leaves_the_log_that_is_before_it(disk: FaultyDisk, go
     assert len(names(disk, ".aside")) == 5 - gone
 
 
+def test_damage_that_a_reader_found_is_missed_after_a_restart_of_the_machine(
+    disk: FaultyDisk,
+) -> None:
+    """The state alone says so: what it says of the machine counts no more."""
+    log = filled(disk)
+    name = log.segments[3]
+    disk.kill()
+    disk.corrupt(path(name), 30, b"\xff")
+    log = reopened(disk)
+    with pytest.raises(KafkaStorageError, match="damaged"):
+        served(log)
+    log.close()
+    disk.crash(random.Random(0))
+    log = reopened(disk)
+    assert (log.log_end_offset, log.held, log.is_whole) == (6, BATCHES, False)
+
+
 def test_a_log_that_lacks_records_says_so_until_it_has_them_again(disk: FaultyDisk) -> None:
     log = filled(disk)
     whole = contents(log)

@@ -299,6 +299,24 @@ def test_a_close_that_fails_leaves_a_log_to_be_scanned(disk: FaultyDisk) -> None
     assert log.log_end_offset == 1
 
 
+@pytest.mark.parametrize(
+    ("call", "step"),
+    [("fsync_dir", lambda log: log.truncate_to(2, NOW_MS)), ("ftruncate", Log.close)],
+    ids=["truncation", "close"],
+)
+def test_what_could_not_be_made_durable_is_noted_for_another_process(
+    disk: FaultyDisk, call: str, step: Callable[[Log], None]
+) -> None:
+    log = open_log(disk)
+    for _ in range(4):
+        append(log, batch())
+    disk.fail(call, errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        step(log)
+    assert log.flush_failed
+    assert "unflushed" in disk.listdir(str(DIRECTORY))
+
+
 def test_flush_settings(disk: FaultyDisk) -> None:
     log = open_log(disk, flush_messages=3, flush_ms=1_000)
     assert not log.needs_flush(NOW_MS + 5_000)
