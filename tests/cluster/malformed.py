@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import monotonic
 from typing import Annotated
 
@@ -90,7 +91,8 @@ class GoodClient:
                 self.rounds += 1
                 self.slowest_s = max(self.slowest_s, monotonic() - began)
         except KafkaException as failure:
-            self.failures.append(f"after {self.rounds} rounds: {failure}")
+            at = datetime.now().astimezone().isoformat(timespec="milliseconds")  # as logs have it
+            self.failures.append(f"{at}, after {self.rounds} rounds: {failure}")
         finally:
             consumer.close()
 

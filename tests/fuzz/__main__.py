@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -17,7 +18,7 @@ from bench.__main__ import end_on_termination
 from bench.peers import Peer, Raylog, Reachable
 from tests.cluster.malformed import actor_processes
 from tests.fuzz.beside import Beside, Seen
-from tests.fuzz.campaign import HUGE, replay, run_episodes, target_of
+from tests.fuzz.campaign import EVIDENCE, HUGE, replay, run_episodes, target_of
 from tests.fuzz.episode import Target
 from tests.fuzz.health import SETTINGS
 from tests.fuzz.processes import Sampler
@@ -95,7 +96,17 @@ def campaign(peer: Peer, target: Target, requests: int, numbers: range) -> None:
         if tally.share_reached < REACHED_MIN:
             wrong.append(f"only {tally.share_reached:.0%} reached a handler's rules")
     if wrong:
+        if peer.data:
+            wrong.append(f"logs of all processes: {_kept_logs(Path(peer.data))}")
         raise Findings("\n".join(wrong))
+
+
+def _kept_logs(data: Path) -> Path:
+    """Where the logs of a campaign's cluster stay when its data goes."""
+    kept = EVIDENCE / "logs"
+    shutil.rmtree(kept, ignore_errors=True)
+    logs = data / "run" / "ray" / "session_latest" / "logs"
+    return Path(shutil.copytree(logs.resolve(), kept, ignore_dangling_symlinks=True))
 
 
 def _actors(peer: Peer) -> list[tuple[str, int, int]]:
