@@ -65,7 +65,7 @@ UNFOUND = {
 SEEDS = seeds()
 
 
-@pytest.mark.timeout(36_000 if EVERY else 120)
+@pytest.mark.timeout(36_000 if EVERY else 300)
 @pytest.mark.parametrize("name", sorted(ALL.keys() - UNFOUND.keys() if EVERY else QUICK))
 def test_a_planted_mistake_is_found(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     plan = Plan(kind=KINDS[name])
