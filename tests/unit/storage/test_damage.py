@@ -6,7 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from raylog.storage.checkpoint import HIGH_WATERMARK_KIND, STATE_KIND, decode, encode
+from raylog.storage.checkpoint import (
+    HIGH_WATERMARK_KIND,
+    STATE_KIND,
+    HighWatermarkFile,
+    LogState,
+    Reached,
+    StateFile,
+    WrittenPoint,
+    decode,
+    encode,
+)
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import read_header
@@ -175,6 +185,59 @@ def test_while_the_machine_runs_all_that_was_written_is_missed(disk: FaultyDisk)
     assert (log.held, log.is_whole) == (BATCHES, False)
     disk.boots += 1  # but after a power cut that is no surprise
     assert open_log(disk).is_whole
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_was_durable_is_missed_after_a_restart_of_the_machine(
+    disk: FaultyDisk, restarted: bool
+) -> None:
+    log = filled(disk)
+    name = log.segments[3]
+    disk.kill()
+    disk.unlink(path(name))
+    disk.boots += restarted
+    log = reopened(disk)
+    assert (log.log_end_offset, log.held, log.is_whole) == (6, BATCHES, False)
+
+
+MANY, FEW = 50, 20
+NO_BOOT_ID = ""
+
+
+@pytest.mark.parametrize(
+    ("recovery_point", "held", "reached", "written", "expected"),
+    [
+        (MANY, FEW, (FEW, "now"), (FEW, "now"), MANY),  # it was durable
+        (FEW, MANY, (FEW, "now"), (FEW, "now"), MANY),  # it was missed before
+        (FEW, FEW, (MANY, "now"), (FEW, "now"), MANY),
+        (FEW, FEW, (FEW, "now"), (MANY, "now"), MANY),
+        (FEW, FEW, (MANY, "before"), (FEW, "now"), FEW),  # a power cut may have taken it
+        (FEW, FEW, (FEW, "now"), (MANY, "before"), FEW),
+        (FEW, FEW, (MANY, NO_BOOT_ID), (MANY, NO_BOOT_ID), FEW),
+        (FEW, FEW, (MANY, "now"), None, MANY),
+    ],
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_a_log_held_the_most_that_its_files_say_of_this_run_of_the_machine(
+    disk: FaultyDisk,
+    monkeypatch: pytest.MonkeyPatch,
+    recovery_point: int,
+    held: int,
+    reached: tuple[int, str],
+    written: tuple[int, str] | None,
+    expected: int,
+    known: bool,
+) -> None:
+    """Files of a log that has lost all its segments, on a machine that may have no boot id."""
+    disk.mkdir(str(DIRECTORY))
+    now = "now" if known else NO_BOOT_ID
+    monkeypatch.setattr(disk, "boot_id", lambda: now)
+    point = written and WrittenPoint(*written)
+    state = LogState(recovery_point=recovery_point, held=held, written=point)
+    StateFile(disk, str(DIRECTORY)).write(state, 1)
+    HighWatermarkFile(disk, str(DIRECTORY)).write(Reached(FEW, *reached))
+    durable = max(recovery_point, held)
+    assert open_log(disk).held == (expected if known else durable)
 
 
 # ---- bytes that changed ----------------------------------------------------------------------

@@ -148,6 +148,47 @@ def test_after_a_kill_only_what_came_after_the_last_checkpoint_is_scanned(
     assert log.report.scanned_bytes == 3 * size
 
 
+def test_an_index_is_checkpointed_when_its_segment_has_grown_enough(disk: FaultyDisk) -> None:
+    """By so much since it was begun, opened, or checkpointed last."""
+
+    def writes_index(log: Log, batches: int) -> bool:
+        for _ in range(batches):
+            append(log, batch())
+        name = log.segments[0].replace(".log", ".index")
+        if name in disk.listdir(str(DIRECTORY)):
+            disk.unlink(path(name))
+        checkpoint(log)
+        return name in disk.listdir(str(DIRECTORY))
+
+    every = 10 * len(batch())
+    log = open_log(disk, index_checkpoint_bytes=every)
+    for _ in range(2):
+        assert not writes_index(log, 9)
+        assert writes_index(log, 1)
+    log.close()
+    log = open_log(disk, index_checkpoint_bytes=every)
+    assert not writes_index(log, 9)
+    assert writes_index(log, 1)
+
+
+def test_what_was_flushed_later_than_the_last_checkpoint_of_the_index_is_not_scanned(
+    disk: FaultyDisk,
+) -> None:
+    sizes = {"segment_bytes": 1_000, "index_checkpoint_bytes": 500}
+    log = open_log(disk, **sizes)
+    fill(log, 5)
+    checkpoint(log)
+    for _ in range(21):
+        append(log, batch(size=300))
+    flush(log)
+    checkpoint(log)  # the last segment has one batch: too little for an index
+    append(log, batch(size=300))
+    disk.kill()
+    log = open_log(disk, **sizes)
+    assert log.report.scanned_segments == 1
+    assert log.log_end_offset == 27
+
+
 def test_after_a_power_cut_the_last_checkpoint_does_not_count(disk: FaultyDisk) -> None:
     log = open_log(disk, index_checkpoint_bytes=1_000)
     size = fill(log, 50)

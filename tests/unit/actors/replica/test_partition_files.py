@@ -21,7 +21,7 @@ from raylog.actors.ports import (
 )
 from raylog.actors.replica.actor import ReplicaActor
 from raylog.actors.replica.opening import open_logs
-from raylog.actors.replica.partition_files import RETRY_MS, check
+from raylog.actors.replica.partition_files import RETRY_MS, RETRY_MS_MAX, check
 from raylog.storage.disk import OsDisk
 from raylog.storage.layout import PARTITION_FILE, holds_log, segment_name
 from raylog.storage.partition_file import (
@@ -173,6 +173,33 @@ def test_a_file_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureF
         await world.pass_ms(RETRY_MS)
         assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
         assert disk.open_descriptors == 0
+
+    play(story)
+
+
+def test_a_file_that_cannot_be_written_is_tried_less_and_less_often() -> None:
+    async def story(world: ReplicaWorld) -> None:
+        await world.start(1)
+        disk = world.disks[1]
+        disk.fail("pwritev", errno.ENOSPC, times=1_000, path=PARTITION_FILE)
+        disk.calls.clear()
+        await world.configure(retention_ms="7")
+        await settle()
+        tried_s = []
+        for second in range(200):
+            if "pwritev" in disk.calls:
+                tried_s.append(second)
+            disk.calls.clear()
+            await world.pass_ms(1_000)
+        assert tried_s == [0, 5, 15, 35, 75, 135, 195]
+
+        disk.heal()
+        await world.pass_ms(RETRY_MS_MAX)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "7"})
+        disk.fail("pwritev", errno.ENOSPC, path=PARTITION_FILE)
+        await world.configure(retention_ms="8")
+        await world.pass_ms(RETRY_MS)
+        assert found(world) == PartitionFile("t", TOPIC_ID, 0, {"retention.ms": "8"})
 
     play(story)
 
