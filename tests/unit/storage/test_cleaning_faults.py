@@ -129,6 +129,38 @@ def test_a_full_disk_leaves_the_old_segments(room: int) -> None:
     assert len(contents(log)) < len(before)
 
 
+STEPS_INTO_PLACE = ["modified_ms", "set_modified_ms", "rename", "pwritev", "fsync_dir"]
+
+
+def clean_again_and_again(log: Log) -> None:
+    for _ in range(5):
+        clean(log, upkeep=False)
+        append(log, keyed([(b"a", b"b")] * 9))
+        flush(log)
+        checkpoint(log)
+
+
+@pytest.mark.parametrize("call", STEPS_INTO_PLACE)
+@pytest.mark.parametrize("skip", range(4))
+def test_a_segment_that_finds_no_place_leaves_no_files(call: str, skip: int) -> None:
+    disk = FaultyDisk()
+    log = filled(disk)
+    checkpoint(log, NOW_MS + 1)  # removes what was cleaned before
+    before = contents(log)
+    disk.fail(call, errno.ENOSPC, skip=skip)
+    with pytest.raises(KafkaStorageError):
+        clean_again_and_again(log)
+    assert not log.offline
+    disk.heal()
+    checkpoint(log, NOW_MS + 1)
+    found = disk.listdir(str(DIRECTORY))
+    assert [name for name in found if ".t." in name] == []
+    assert sorted(name for name in found if name.endswith(".log")) == log.segments
+    indexed = {name.removesuffix(".index") for name in found if name.endswith(".index")}
+    assert indexed <= {name.removesuffix(".log") for name in log.segments}
+    assert set(latest(before)) <= set(latest(contents(log)))
+
+
 @pytest.mark.parametrize("call", ["open", "pwritev", "fdatasync", "rename", "fsync_dir", "pread"])
 @pytest.mark.parametrize("skip", range(4))
 def test_a_disk_that_fails_takes_the_log_offline(call: str, skip: int) -> None:

@@ -200,6 +200,26 @@ def test_what_was_durable_is_missed_after_a_restart_of_the_machine(
     assert (log.log_end_offset, log.held, log.is_whole) == (6, BATCHES, False)
 
 
+@pytest.mark.parametrize("durable", [7, 8, 9])
+def test_only_segments_with_what_was_durable_are_set_aside(disk: FaultyDisk, durable: int) -> None:
+    """Segments begin at even offsets."""
+    log = open_log(disk, segment_bytes=SEGMENT)
+    for number in range(BATCHES):
+        append(log, batch(producer_id=1, sequence=number))
+        if number + 1 == durable:
+            flush(log)
+            checkpoint(log)
+    segments = log.segments
+    disk.kill()
+    disk.boots += 1
+    disk.unlink(path(segments[2]))
+    log = reopened(disk)
+    assert (log.log_end_offset, log.held) == (4, durable)
+    kept = [one for one in segments[3:] if int(one[:20]) < durable]
+    assert names(disk, ".aside") == [f"{one}.aside" for one in kept]
+    assert log.report.removed_segments == segments[:2:-1]
+
+
 MANY, FEW = 50, 20
 NO_BOOT_ID = ""
 
@@ -238,6 +258,34 @@ def test_a_log_held_the_most_that_its_files_say_of_this_run_of_the_machine(
     HighWatermarkFile(disk, str(DIRECTORY)).write(Reached(FEW, *reached))
     durable = max(recovery_point, held)
     assert open_log(disk).held == (expected if known else durable)
+
+
+def test_an_index_that_cannot_be_made_again_takes_the_log_offline(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    name = log.segments[1]
+    job, late = log.begin_index(2), log.begin_index(2)
+    job.run()
+    log.end_index(job)
+    assert log.is_indexed(2)
+    late.damage = "no batch is there"
+    with pytest.raises(KafkaStorageError, match=f"{name} is damaged: no batch is there"):
+        log.end_index(late)
+    assert log.offline
+    log.close()
+    disk.corrupt(path(name), 30, b"\xff")
+    log = reopened(disk)
+    assert (log.log_end_offset, log.is_whole) == (2, False)
+
+
+def test_an_index_of_a_segment_that_is_gone_meanwhile_is_of_no_use(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.retention(NOW_MS, BATCHES)
+    job = log.begin_index(2)
+    log.truncate_to(2, NOW_MS)
+    job.run()
+    assert job.failure is not None
+    log.end_index(job)
+    assert not log.offline
 
 
 # ---- bytes that changed ----------------------------------------------------------------------

@@ -333,3 +333,35 @@ def test_producers_are_encoded_by_the_checkpoint_and_not_by_the_append_that_roll
     job.run()
     log.end_checkpoint(job)
     assert len(encoded) == len(job.snapshots) > 0
+
+
+@pytest.mark.parametrize(("count", "segments"), [(1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_segment_is_rolled_before_an_offset_is_too_far_from_its_first(
+    disk: FaultyDisk, count: int, segments: int, leads: bool
+) -> None:
+    """The end of a segment is at most 2**31 - 1 behind its first offset."""
+    log = open_log(disk)
+    end = 2**31 - 3
+    log.append_verbatim(b"".join([batch(offset=0), batch(offset=end - 1)]), NOW_MS)
+    assert (log.log_end_offset, log.segment_count) == (end, 1)
+    if leads:
+        append(log, batch(count))
+    else:
+        log.append_verbatim(batch(count, offset=end), NOW_MS)
+    assert (log.log_end_offset, log.segment_count) == (end + count, segments)
+
+
+def test_times_are_looked_up_by_an_index_that_was_made_again(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    for hour in (1, 5, 3, 2, 7, 6, 8):
+        append(log, batch(size=5_000, timestamp=NOW_MS + 3_600_000 * hour))
+    index = f"{DIRECTORY}/{log.segments[0].replace('.log', '.index')}"
+    log.close()
+    disk.corrupt(index, len(disk.contents(index)) - 1, b"\x77")
+    found = []
+    for hour in range(1, 10):
+        log = open_log(disk)
+        one = looked_up(log, NOW_MS + 3_600_000 * hour)
+        found.append(None if one is None else one.offset)
+    assert found == [0, 1, 1, 1, 1, 4, 4, 6, None]

@@ -159,6 +159,16 @@ def test_the_log_start_releases_what_ended_below_it(states: ProducerStates) -> N
     assert states.last_stable_offset(20) == 20
 
 
+@pytest.mark.parametrize(("log_start", "stable"), [(29, 10), (30, 10), (31, 20)])
+def test_a_marker_that_is_still_there_holds_back_until_it_is_replicated(
+    states: ProducerStates, log_start: int, stable: int
+) -> None:
+    write(states, 10, header(0, transactional=True))
+    end(states, 30, 1)
+    states.forget_below(log_start)
+    assert states.last_stable_offset(20) == stable
+
+
 def test_after_a_marker_of_a_higher_epoch_the_producer_starts_at_zero(
     states: ProducerStates,
 ) -> None:

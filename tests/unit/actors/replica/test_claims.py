@@ -47,3 +47,19 @@ def test_a_link_that_is_gone_is_forgotten() -> None:
     claims.check(KEY, 1)
     claims.take(KEY, 3)
     claims.check(KEY, 3)
+
+
+def test_a_link_that_is_gone_takes_nobody_elses_claims_with_it() -> None:
+    claims = Claims()
+    for link in (1, 2, 3):
+        claims.take(KEY, link)
+    claims.forget(1)
+    claims.check(KEY, 1)
+    with pytest.raises(NotLeaderOrFollower):
+        claims.check(KEY, 2)
+    claims.take(KEY, 4)
+    with pytest.raises(NotLeaderOrFollower):
+        claims.check(KEY, 3)
+    claims.forget(4)
+    claims.take(KEY, 5)
+    claims.check(KEY, 4)

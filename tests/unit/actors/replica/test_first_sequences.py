@@ -81,3 +81,19 @@ def test_only_so_many_refused_producers_are_remembered() -> None:
         assert (0, 0) not in world.replica(1).refused
 
     run_world(scenario)
+
+
+def test_only_unknown_producers_are_held_to_what_was_refused() -> None:
+    """A known one has to go on where it was, and one without sequences anywhere."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        known = world.produce(1, batch(3, producer_id=7, sequence=0))
+        await world.pass_ms(0)
+        assert not isinstance((await known)[0], ErrorCode)
+        for one in (batch(2, producer_id=7, sequence=3), batch(2)):
+            refused = world.produce(1, one, leader_epoch=9)
+            await world.pass_ms(0)
+            assert await refused == [ErrorCode.UNKNOWN_LEADER_EPOCH]
+            assert not world.replica(1).refused
+
+    run_world(scenario)

@@ -46,8 +46,8 @@ class _Stream:
         self.noted.append("resume later")
 
 
-def made() -> tuple[Asking, Following]:
-    runtime = Asking()
+def made(runtime: Asking | None = None) -> tuple[Asking, Following]:
+    runtime = runtime or Asking()
     fakes: Any = (_Unthrottled(), None)
     return runtime, Following(runtime, SETTINGS, "cluster", FOLLOWER, *fakes)  # type: ignore[arg-type]  # a fake
 
@@ -78,6 +78,66 @@ def test_who_is_left_before_his_leader_is_looked_for_is_not_looked_for() -> None
         assert runtime.located == []
 
     run_world(scenario, brokers=2)
+
+
+class _Silent(Asking):
+    """A leader's broker that never knows which process leads; when it was asked, in ms."""
+
+    async def call(self, peer: str, method: str, *args: Any, timeout_ms: int) -> Any:
+        self.located.append(int(self.monotonic_ms()))
+        return [""] * len(args[0])
+
+
+def test_a_leader_that_is_not_known_is_looked_for_less_and_less_often() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        runtime = _Silent()
+        following = made(runtime)[1]
+        began = int(runtime.monotonic_ms())
+        following.follow(world.replica(FOLLOWER), LEADER)
+        await runtime.advance(400)
+        assert [at - began for at in runtime.located] == [0, 20, 60, 140, 240, 340]
+
+    run_world(scenario, brokers=2)
+
+
+def test_a_process_that_does_not_serve_is_asked_a_little_later_each_time() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        runtime, following = made()
+        partition = world.replica(FOLLOWER)
+        waits = []
+        for _ in range(5):
+            following.refused(partition)
+            runtime.located.clear()
+            began = runtime.monotonic_ms()
+            while not runtime.located:
+                await runtime.advance(1)
+            waits.append(runtime.monotonic_ms() - began)
+            following._stream_of.clear()
+        assert waits == [20, 40, 80, 100, 100]
+        following.served(partition)
+        following.refused(partition)
+        runtime.located.clear()
+        await runtime.advance(19)
+        assert runtime.located == []
+        await runtime.advance(1)
+        assert runtime.located == [1]
+
+    run_world(scenario, brokers=2)
+
+
+def test_those_who_follow_one_broker_are_looked_for_when_the_last_may_be() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        runtime, following = made()
+        first, second = (world.replica(FOLLOWER, index) for index in range(2))
+        for _ in range(2):
+            following.refused(first)
+        following.follow(second, LEADER)
+        await runtime.advance(39)
+        assert runtime.located == []
+        await runtime.advance(1)
+        assert runtime.located == [2]
+
+    run_world(scenario, brokers=2, partitions=2)
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -1,6 +1,7 @@
 """What the retention sweep does to logs, whatever their `cleanup.policy`."""
 
 import asyncio
+from copy import copy
 from pathlib import Path
 from typing import cast
 
@@ -12,7 +13,7 @@ from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.upkeep import Upkeep
+from raylog.actors.replica.upkeep import SWEEP_SLICE, Upkeep
 from raylog.actors.runtime.base import Runtime
 from raylog.storage.log import Log
 from tests.support.disk import FaultyDisk
@@ -80,6 +81,7 @@ def test_segments_before_the_log_start_go_whatever_the_policy_is_now(policy: str
     sweep(one, NOW_MS)
     assert one.log.segments == [f"{number:020}.log" for number in (2, 3)]
     assert one.log.log_start_offset == 2
+    assert one.log.durable_start_offset == 2
 
 
 @pytest.mark.parametrize(("policy", "left"), [("delete", 0), ("compact", 4), ("compact,delete", 0)])
@@ -88,3 +90,33 @@ def test_records_expire_by_age_where_the_policy_says_delete(policy: str, left: i
     one.configure(partition_config(settings(policy) | {"retention.ms": "1000"}))
     sweep(one, NOW_MS + 1_001)
     assert one.log.segment_count == left
+
+
+@pytest.mark.parametrize("count", [1, SWEEP_SLICE, SWEEP_SLICE + 1, 2 * SWEEP_SLICE + 1])
+def test_a_sweep_looks_at_each_log_once_and_lets_others_run_in_between(count: int) -> None:
+    one = partition("delete")
+    looked: list[int] = []
+    slices: list[int] = []
+
+    class Counting(Upkeep):
+        async def _retain(self, partition: Partition) -> None:
+            looked.append(partition.key[1])
+
+    class Slicing(FakeRuntime):
+        async def sleep(self, seconds: float) -> None:
+            slices.append(len(looked))
+            await super().sleep(seconds)
+
+    async def run() -> None:
+        runtime = Slicing()
+        numbered = {(TOPIC_ID, index): copy(one) for index in range(count)}
+        for key, each in numbered.items():
+            each.key = key
+        failures = StorageFailures(runtime.monotonic_ms)
+        await Counting(cast(Runtime, runtime), numbered, failures, lambda _: None).sweep()
+
+    asyncio.run(run())
+    assert looked == list(range(count))
+    assert slices == [
+        min(end, count) for end in range(SWEEP_SLICE, count + SWEEP_SLICE, SWEEP_SLICE)
+    ]

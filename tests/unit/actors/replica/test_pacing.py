@@ -1,0 +1,58 @@
+"""How long a cleaning rests: for its rate, and for the event loop beside it."""
+
+import pytest
+
+from raylog.actors.replica import pacing
+from raylog.actors.replica.pacing import Pacing
+
+
+class Clock:
+    """Stands in for `time`; seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock()
+    monkeypatch.setattr(pacing, "time", found)
+    return found
+
+
+def test_what_was_moved_is_paid_for_by_rests(clock: Clock) -> None:
+    pace = Pacing(bytes_per_second=100, rest_s=0)
+    for spent in (200, 50):
+        pace(spent)
+    clock.now += 0.25  # work takes time, too
+    pace(50)
+    assert clock.slept == [2, 0.5, 0.5]
+
+
+def test_idle_time_is_not_saved_up(clock: Clock) -> None:
+    pace = Pacing(bytes_per_second=100, rest_s=0)
+    pace(100)
+    clock.now += 60
+    pace(100)
+    assert clock.slept == [1, 1]
+
+
+def test_at_least_a_moment_is_for_others(clock: Clock) -> None:
+    pace = Pacing(bytes_per_second=100, rest_s=0.5)
+    for spent in (0, 10, 49, 51):
+        pace(spent)
+    assert clock.slept == pytest.approx([0.5, 0.5, 0.5, 0.51])
+
+
+def test_without_a_limit_and_others_there_is_no_rest(clock: Clock) -> None:
+    pace = Pacing(bytes_per_second=float("inf"), rest_s=0)
+    pace(1_000)
+    assert clock.slept == []
