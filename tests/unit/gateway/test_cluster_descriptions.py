@@ -261,8 +261,9 @@ def test_the_brokers_own_limit_on_a_page() -> None:
 class FakeBroker:
     """A Broker actor with one data directory."""
 
-    def __init__(self, *, offline: bool = False) -> None:
+    def __init__(self, *, offline: bool = False, log_end_offset: int = 9) -> None:
         self.offline = offline
+        self.log_end_offset = log_end_offset
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:
         partitions = [self.status("b", 0), self.status("a", 1), self.status("a", 0)]
@@ -277,7 +278,7 @@ class FakeBroker:
             is_leader=True,
             log_start_offset=0,
             high_watermark=7,
-            log_end_offset=9,
+            log_end_offset=self.log_end_offset,
             size_bytes=100 + partition,
             segments=1,
         )
@@ -315,6 +316,19 @@ def test_describe_log_dirs(version: int, narrowed: bool) -> None:
                 usable_bytes=400 if version >= 4 else -1,
             )
         ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("log_end_offset", "lag"), [(6, 0), (7, 0), (8, 1), (9, 2)])
+def test_the_lag_of_a_log_is_what_is_not_committed_of_it(log_end_offset: int, lag: int) -> None:
+    """A replica that was cut may know a high watermark beyond its end for a moment."""
+
+    async def scenario(world: World) -> None:
+        world.runtime.peers[broker_name(CLUSTER, 1)] = FakeBroker(log_end_offset=log_end_offset)
+        answer = await world.client().ask(DescribeLogDirsRequest(topics=None), 5)
+        (result,) = answer.results
+        assert {one.offset_lag for topic in result.topics for one in topic.partitions} == {lag}
 
     run(scenario)
 
