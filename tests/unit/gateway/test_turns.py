@@ -1,0 +1,403 @@
+"""Requests that are handled in turns and fail in a later one; lanes and limits at their edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from raylog.actors.gateway import actor
+from raylog.actors.gateway.answers import LEADER_START_MS, REPLICA_TIMEOUT_MIN_MS
+from raylog.actors.gateway.connection import PIPELINED_MAX, WAITING_MAX, Slot
+from raylog.actors.gateway.connections import PART_MS
+from raylog.actors.gateway.context import TURN, RequestContext
+from raylog.actors.gateway.lanes import WIDTH, Lanes
+from raylog.actors.gateway.memory import RequestMemory
+from raylog.wire.errors import ErrorCode, InvalidRequest
+from raylog.wire.messages.api_versions import ApiVersionsRequest
+from raylog.wire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from raylog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from raylog.wire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+
+T = topic_id("t")
+
+
+def in_turns(
+    monkeypatch: pytest.MonkeyPatch, turns: int, failure: Exception | None = None
+) -> list[int]:
+    """DescribeCluster takes so many turns from now on, then fails or succeeds; its turns so far."""
+    taken: list[int] = []
+
+    def handler(context: RequestContext, _request: Any) -> None:
+        def each() -> Iterator[int]:
+            for turn in range(turns):
+                taken.append(turn)
+                yield TURN
+            if failure is not None:
+                raise failure
+
+        context.in_turns(each(), lambda: context.reply(DescribeClusterResponse()))
+
+    handler_of = actor.handler_of
+    monkeypatch.setattr(
+        actor,
+        "handler_of",
+        lambda key: handler if key.name == "DESCRIBE_CLUSTER" else handler_of(key),
+    )
+    return taken
+
+
+# ---- turns -----------------------------------------------------------------------------------
+
+
+def test_a_refusal_in_a_later_turn_is_answered_and_the_connection_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        in_turns(monkeypatch, 3, InvalidRequest("nonsense"))
+        client = world.client()
+        client.send(DescribeClusterRequest(), 2)
+        client.send(ApiVersionsRequest(), 0)
+        assert client.connection.is_paused
+        await settle()
+        refused, other = client.received()
+        assert (refused.error_code, refused.error_message) == (
+            ErrorCode.INVALID_REQUEST,
+            "nonsense",
+        )
+        assert other.api_keys
+        assert not client.connection.is_paused
+        assert world.gateway.memory.held == 0
+
+    run(scenario)
+
+
+def test_what_nobody_foresaw_in_a_later_turn_costs_that_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(world: World) -> None:
+        in_turns(monkeypatch, 2, ZeroDivisionError("a bug"))
+        client, other = world.client(), world.client()
+        client.send(DescribeClusterRequest(), 2)
+        await settle()
+        assert client.transport.closed
+        assert "ZeroDivisionError: a bug" in caplog.text
+        client.connection.connection_lost(None)
+        assert world.gateway.memory.held == 0
+        monkeypatch.undo()
+        in_turns(monkeypatch, 2)
+        assert (await other.ask(DescribeClusterRequest(), 2)).error_code == 0
+
+    run(scenario)
+
+
+def test_a_broken_invariant_in_a_later_turn_ends_the_actor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        broken = AssertionError("cannot be")
+        in_turns(monkeypatch, 2, broken)
+        world.client().send(DescribeClusterRequest(), 2)
+        await settle()
+        assert world.runtime.failures == [broken]
+        world.runtime.failures.clear()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("items", "at_once"), [(TURN - 1, True), (TURN, False), (TURN + 1, False)])
+def test_a_turn_ends_with_so_many_items(
+    monkeypatch: pytest.MonkeyPatch, items: int, at_once: bool
+) -> None:
+    def handler(context: RequestContext, _request: Any) -> None:
+        context.in_turns(iter([1] * items), lambda: context.reply(DescribeClusterResponse()))
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(actor, "handler_of", lambda _key: handler)
+        client = world.client()
+        client.send(DescribeClusterRequest(), 2)
+        assert len(client.received()) == at_once
+        await settle()
+        assert len(client.received()) == (not at_once)
+        assert not client.connection.is_paused
+
+    run(scenario)
+
+
+def test_a_large_answer_that_cannot_be_written_closes_that_connection(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(context: RequestContext, _request: Any) -> None:
+        context.is_large = True
+        context.reply(DescribeClusterResponse(controller_id=1 << 40))
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(actor, "handler_of", lambda _key: handler)
+        client = world.client()
+        client.send(DescribeClusterRequest(), 2)
+        await settle()
+        assert client.transport.closed
+        assert "cannot be written" in caplog.text
+        client.connection.connection_lost(None)
+        assert world.gateway.memory.held == 0
+
+    run(scenario)
+
+
+# ---- lanes -----------------------------------------------------------------------------------
+
+
+def test_a_broken_invariant_in_a_lane_ends_the_actor() -> None:
+    async def scenario(world: World) -> None:
+        broken = AssertionError("cannot be")
+
+        async def work() -> None:
+            raise broken
+
+        failures: list[Exception] = []
+        lanes = Lanes(world.gateway.runtime)
+        lanes.enter((T, 0), work, lambda _: None, failures.append)
+        await settle()
+        assert world.runtime.failures == [broken]
+        assert failures == []
+        world.runtime.failures.clear()
+
+    run(scenario)
+
+
+def test_so_many_lanes_move_at_a_time_and_each_in_order() -> None:
+    async def scenario(world: World) -> None:
+        lanes = Lanes(world.gateway.runtime)
+        moving: list[tuple[int, int]] = []
+        done: list[Any] = []
+
+        def work(place: tuple[int, int]) -> Callable[[], Any]:
+            async def works() -> tuple[int, int]:
+                moving.append(place)
+                await world.gateway.runtime.sleep(1)
+                return place
+
+            return works
+
+        for place in [(lane, turn) for turn in range(2) for lane in range(WIDTH + 1)]:
+            lanes.enter((T, place[0]), work(place), done.append, done.append)
+        await settle()
+        assert moving == [(lane, 0) for lane in range(WIDTH)]
+        await world.runtime.advance(1_000)
+        assert done == [(lane, 0) for lane in range(WIDTH)]
+        assert moving[WIDTH] == (WIDTH, 0), "it has waited longest"
+        assert len(moving) == 2 * WIDTH
+        await world.runtime.advance(2_000)
+        assert sorted(done) == [(lane, turn) for lane in range(WIDTH + 1) for turn in range(2)]
+
+    run(scenario)
+
+
+# ---- connections -----------------------------------------------------------------------------
+
+
+async def served(world: World, partitions: int = 1) -> FakeLink:
+    await world.brokers(1)
+    await world.topic("t", partitions)
+    return await world.route("replica", *((T, at) for at in range(partitions)))
+
+
+def offsets(partitions: int = 1, timeout_ms: int = 0) -> ListOffsetsRequest:
+    parts = [ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
+    topic = ListOffsetsTopic(name="t", partitions=parts)
+    return ListOffsetsRequest(topics=[topic], timeout_ms=timeout_ms)
+
+
+def test_answers_that_wait_for_one_before_them_are_freed_with_the_connection() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(offsets(), 5)
+        alone = world.gateway.memory.held
+        client.send(ApiVersionsRequest(), 0)
+        assert world.gateway.memory.held > alone > 0
+        client.connection.connection_lost(None)
+        assert world.gateway.memory.held == alone, "this one is still handled"
+        link.take().reply((7, -1, 0))
+        assert world.gateway.memory.held == 0
+
+    run(scenario)
+
+
+def test_so_many_requests_may_be_unanswered() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        for _ in range(PIPELINED_MAX):
+            client.send(offsets(), 5)
+        assert not client.connection.is_paused
+        client.send(offsets(), 5)
+        assert client.connection.is_paused
+        client.send(ApiVersionsRequest(), 0)
+        assert len(link.requests) == PIPELINED_MAX + 1
+        assert client.connection.requests == PIPELINED_MAX + 1
+        link.take().reply((7, -1, 0))
+        assert client.connection.requests == PIPELINED_MAX + 2, "the next takes its place"
+        assert client.connection.is_paused
+        link.take().reply((7, -1, 0))
+        assert not client.connection.is_paused
+
+    run(scenario)
+
+
+def test_so_many_requests_of_a_connection_may_wait() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        connection = client.connection
+        slots = [Slot(connection, 0) for _ in range(WAITING_MAX)]
+        connection._slots.extend(slots)
+        for slot in slots[:-1]:
+            slot.wait(lambda: None)
+        client.send(ApiVersionsRequest(), 0)
+        assert not connection.is_paused
+        slots[-1].wait(lambda: None)
+        connection.read_on()
+        assert connection.is_paused
+        slots[0].fill((b"x",))
+        assert not connection.is_paused
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("is_full", "unread", "silent_ms", "is_cut"),
+    [
+        (True, 1, PART_MS, True),
+        (True, 1, PART_MS - 1, False),
+        (True, 0, PART_MS, False),
+        (False, 1, PART_MS, False),
+    ],
+)
+def test_who_does_not_read_is_cut_off_when_there_is_no_memory(
+    is_full: bool, unread: int, silent_ms: int, is_cut: bool
+) -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        client.transport.written += bytes(unread)
+        connections = world.gateway.connections
+        (seen,) = connections._seen.values()
+        seen.activity = client.connection.activity
+        world.gateway.memory.held = 100 if is_full else 99
+        why = connections._is_silent(client.connection, seen, seen.since_ms + silent_ms)
+        assert (why is not None) == is_cut
+
+    run(scenario, queued_max_request_bytes="100")
+
+
+def test_who_reads_nothing_yet_is_let_in_when_there_is_memory() -> None:
+    class Reader:
+        has_part = False
+        told = 0
+
+        def read_on(self) -> None:
+            self.told += 1
+
+    memory, reader = RequestMemory(10), Reader()
+    memory.held = 9
+    assert memory.may_read(reader)
+    memory.held = 10
+    assert not memory.may_read(reader)
+    memory.free(0)
+    assert reader.told == 0, "it is full still"
+    memory.free(1)
+    assert reader.told == 1
+    memory.free(1)
+    assert reader.told == 1, "and is told once"
+    memory.held = 10
+    assert not memory.may_read(reader)
+    memory.forget(reader)
+    memory.free(1)
+    assert reader.told == 1
+
+
+# ---- answers of replicas ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked_ms", "given_ms"),
+    [
+        (REPLICA_TIMEOUT_MIN_MS - 1, REPLICA_TIMEOUT_MIN_MS),
+        (REPLICA_TIMEOUT_MIN_MS + 1, REPLICA_TIMEOUT_MIN_MS + 1),
+        (-1, REPLICA_TIMEOUT_MIN_MS),
+        (5_000, 5_000),
+    ],
+)
+def test_how_long_replicas_may_take(asked_ms: int, given_ms: int) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world, 2)
+        gone = [DeleteRecordsPartition(partition_index=at, offset=5) for at in range(2)]
+        topic = DeleteRecordsTopic(name="t", partitions=gone)
+        client = world.client()
+        client.send(DeleteRecordsRequest(topics=[topic], timeout_ms=asked_ms), 2)
+        link.requests[1].reply(4)
+        await world.runtime.advance(given_ms - 1)
+        assert client.received() == []
+        await world.runtime.advance(1)
+        (answer,) = client.received()
+        assert [(one.error_code, one.low_watermark) for one in answer.topics[0].partitions] == [
+            (ErrorCode.REQUEST_TIMED_OUT, -1),
+            (0, 4),
+        ]
+        link.requests[0].reply(4)
+        assert client.received() == []
+
+    run(scenario)
+
+
+def test_a_request_whose_time_is_up_before_its_leader_has_started() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 1, opened=False)
+        client = world.client()
+        client.send(offsets(timeout_ms=REPLICA_TIMEOUT_MIN_MS), 11)
+        await world.runtime.advance(REPLICA_TIMEOUT_MIN_MS)
+        (answer,) = client.received()
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+        link = await world.route("replica", (T, 0))
+        await world.runtime.advance(LEADER_START_MS)
+        assert link.requests == [], "nobody waits for it"
+        assert not world.runtime.pending_timers()
+
+    run(scenario)
+
+
+def test_who_starts_first_is_asked_first() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 3, opened=False)
+        client = world.client()
+        client.send(offsets(3), 11)
+        await settle()
+        link = await world.route("replica", (T, 1))
+        await settle()
+        assert [one.header[1] for one in link.requests] == [1]
+        link.take().reply((7, -1, 0))
+        await world.route("replica", (T, 2))
+        await settle()
+        assert [one.header[1] for one in link.requests] == [1, 2]
+        link.take().reply((8, -1, 0))
+        assert client.received() == []
+        await world.runtime.advance(LEADER_START_MS)
+        (answer,) = client.received()
+        assert [(one.error_code, one.offset) for one in answer.topics[0].partitions] == [
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1),
+            (0, 7),
+            (0, 8),
+        ]
+
+    run(scenario)
