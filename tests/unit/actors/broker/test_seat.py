@@ -142,11 +142,12 @@ def test_a_directory_in_a_lost_voters_place_is_one_without_promises(tmp_path: Pa
     async def story(home: Home) -> None:
         assert not home.seat.is_lost, "the cluster may be new"
         home.seat.learned(ALL, 1)
-        assert home.seat.is_lost
+        lost = home.seat.is_lost
+        assert lost
         await home.seat.begin_anew()
-        assert home.seat.voter is None
-        assert not home.seat.is_lost
-        assert not home.seat.votes
+        found = home.reopened()
+        assert (home.seat.voter, home.seat.votes, found.votes) == (None, False, False)
+        found.close()
         assert home.noted().directory_id == home.data.identity.directory_id != "d2"
         with pytest.raises(InvalidVoterKey):
             await home.seat.join(JoinVoters(4, "c", "d2"))

@@ -145,9 +145,9 @@ def test_a_controller_that_a_majority_hears_is_said_to_lead(voters: int, majorit
         if voters % 2:
             await successor.take_over()
         else:  # half of them hear it: neither it nor a successor has a majority
-            with pytest.raises(QuorumLost) as lost:
+            with pytest.raises(QuorumLost) as refused:
                 await successor.take_over()
-            assert not isinstance(lost.value, RivalLeads)
+            assert not isinstance(refused.value, RivalLeads)
 
     asyncio.run(scenario())
 
