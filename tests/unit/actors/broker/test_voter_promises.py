@@ -181,3 +181,16 @@ def test_a_snapshot_says_that_its_controller_is_there() -> None:
             await one.new_epoch(NewEpoch(2, "rival"))
 
     asyncio.run(scenario())
+
+
+def test_joining_again_is_no_new_promise() -> None:
+    async def scenario() -> None:
+        one = founded(FaultyDisk(), voters=THREE)
+        asked = JoinVoters(2, "c", "d0")
+        await one.join(asked)
+        await one.append(append(2, (0, 0))._replace(controller="c"))
+        await one.join(asked)
+        with pytest.raises(NotController, match="c was heard 0 ms ago"):
+            await one.new_epoch(NewEpoch(3, "rival"))
+
+    asyncio.run(scenario())
