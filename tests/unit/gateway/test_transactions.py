@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.controller.api import ProducerIdBlock, TopicOutcome
+from raylog.actors.gateway.handlers.add_partitions_to_txn import ASKED_AT_ONCE
 from raylog.actors.gateway.handlers.table import FORWARDED, served_versions
 from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.runtime.base import PeerLost
@@ -145,8 +146,7 @@ def test_a_producer_may_be_the_first_to_mean_a_group() -> None:
 @pytest.mark.parametrize("enabled", [False, True])
 def test_two_phase_commit_is_served_where_it_is_enabled(enabled: bool) -> None:
     served = served_versions(two_phase_commit=enabled)[ApiKey.INIT_PRODUCER_ID]
-    assert (6 in served) == enabled
-    assert 5 in served
+    assert served == range(7 if enabled else 6)
 
 
 @pytest.mark.parametrize("leads", [True, False])
@@ -247,6 +247,75 @@ def test_several_transactions_are_asked_about_at_once(version: int) -> None:
             for one in answer.results_by_transaction
         }
         assert found == {"t": [("a", 0, 0), ("a", 2, 3)], "u": [("a", 0, 120), ("a", 2, 0)]}
+
+    run(scenario)
+
+
+def many(count: int) -> AddPartitionsToTxnRequest:
+    topics = [AddPartitionsToTxnTopic(name="a", partitions=[0])]
+    return AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=f"t{at}", producer_id=at, producer_epoch=1, topics=topics
+            )
+            for at in range(count)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"),
+    [
+        (0, [0]),
+        (1, [1]),
+        (ASKED_AT_ONCE - 1, [ASKED_AT_ONCE - 1]),
+        (ASKED_AT_ONCE, [ASKED_AT_ONCE]),
+        (ASKED_AT_ONCE + 1, [ASKED_AT_ONCE, 1]),
+        (2 * ASKED_AT_ONCE, [ASKED_AT_ONCE, ASKED_AT_ONCE]),
+    ],
+)
+def test_many_transactions_are_asked_about_in_parts(count: int, parts: list[int]) -> None:
+    """Whatever order the coordinator answers in, each transaction has its own answer."""
+
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(many(count), 5)
+        for _ in range(5):
+            await settle()
+        assert [len(one.header) for one in link.requests] == parts
+        for request in reversed(link.requests):
+            assert client.received() == [], "not before all are there"
+            request.reply([[one.producer_id % 7] for one in request.header])
+        (answer,) = client.received()
+        assert [
+            (one.transactional_id, topic.name, part.partition_index, part.partition_error_code)
+            for one in answer.results_by_transaction
+            for topic in one.topic_results
+            for part in topic.results_by_partition
+        ] == [(f"t{at}", "a", 0, at % 7) for at in range(count)]
+
+    run(scenario)
+
+
+def test_of_many_transactions_those_fail_whose_part_was_lost() -> None:
+    async def scenario(world: World) -> None:
+        link = await coordinator(world)
+        client = world.client()
+        client.send(many(ASKED_AT_ONCE + 2), 5)
+        for _ in range(5):
+            await settle()
+        link.take().fail(PeerLost("gone"))
+        assert client.received() == []
+        link.take().reply([[0], [3]])
+        (answer,) = client.received()
+        codes = [
+            part.partition_error_code
+            for one in answer.results_by_transaction
+            for topic in one.topic_results
+            for part in topic.results_by_partition
+        ]
+        assert codes == [ErrorCode.NOT_COORDINATOR] * ASKED_AT_ONCE + [0, 3]
 
     run(scenario)
 

@@ -9,13 +9,13 @@ import pytest
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from raylog.actors.ports import RouteUpdate
-from raylog.actors.transaction import describing, shard
+from raylog.actors.transaction import describing, hosting, shard
 from raylog.actors.transaction.actor import LISTED_AT_ONCE
 from raylog.actors.transaction.api import AddPartitions, TopicPartitions
 from raylog.actors.transaction.filtering import ListTransactionsPart
 from raylog.actors.transaction.hosting import PARKED_MS
 from raylog.actors.transaction.markers import BACKOFF_MS
-from raylog.wire.errors import ErrorCode, KafkaStorageError, NotLeaderOrFollower
+from raylog.wire.errors import ErrorCode, InvalidRequest, KafkaStorageError, NotLeaderOrFollower
 from raylog.wire.messages.describe_transactions import DescribeTransactionsRequest
 from raylog.wire.messages.list_transactions import ListTransactionsRequest
 from tests.support.coordinator_world import BROKER
@@ -443,6 +443,38 @@ def test_transactions_time_out_and_ids_expire_by_the_clock(tmp_path: Path) -> No
         transactional_id_expiration_ms="120000",
         transaction_remove_expired_transaction_cleanup_interval_ms="60000",
     )
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4])
+def test_all_ids_are_looked_at_some_in_a_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        for name in "abc":
+            answer = await world.ask(init(name), INIT_VERSION)
+            holder = answer.producer_id, answer.producer_epoch
+            one = AddPartitions(name, *holder, verify_only=False, topics=EVERYWHERE[:1])
+            assert await world.ask_add(one) == [0, 0]
+        await world.world.advance(75_000)
+        listed = await world.ask(ListTransactionsRequest(state_filters=["CompleteAbort"]), 2)
+        assert {one.transactional_id for one in listed.transaction_states} == set("abc")
+        assert set(map(tuple, world.outcomes().values())) == {(False, False, False)}
+
+    monkeypatch.setattr(hosting, "SWEEP_IDS", at_once)
+    run(scenario, tmp_path)
+
+
+def test_what_a_coordinator_does_not_answer_fails(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        failures: list[Exception] = []
+        world._receive("fetch", None, memoryview(b""), lambda *_: None, failures.append)
+        (failure,) = failures
+        assert isinstance(failure, InvalidRequest)
+        assert "does not answer fetch" in str(failure)
+
+    run(scenario, tmp_path)
 
 
 def test_producer_ids_that_cannot_be_had_are_asked_for_again(tmp_path: Path) -> None:

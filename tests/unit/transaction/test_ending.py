@@ -334,6 +334,20 @@ def test_a_kept_transaction_is_ended_by_its_new_producer(
     assert not again.error_code
 
 
+@pytest.mark.parametrize(("producer_epoch", "code"), [(0, FENCED), (1, NONE), (2, FENCED)])
+def test_who_keeps_a_transaction_says_the_epoch_that_it_has(
+    producer_epoch: int, code: ErrorCode
+) -> None:
+    world = kept()
+    request = init(two_phase=True, keep=True, producer_id=PID, producer_epoch=producer_epoch)
+    answer = world.ask(request, 6)
+    assert answer.error_code == code
+    if not code:
+        assert (answer.producer_id, answer.producer_epoch) == (PID, 2)
+        assert (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch) == (PID, 0)
+    assert world.found.holder == (PID, 2 if code is NONE else 1)
+
+
 def test_a_kept_transaction_is_aborted_by_who_does_not_keep_it() -> None:
     world = kept()
     answer = world.ask(init(), INIT_VERSION)
