@@ -12,7 +12,7 @@ import pytest
 from raylog.actors.coordination.reading import read_claimed
 from raylog.actors.ports import Route, TopicId
 from raylog.actors.replica import api
-from raylog.wire.errors import NotLeaderOrFollower
+from raylog.wire.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from raylog.wire.records import assign, iter_batches
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
 from tests.support.logs import batch
@@ -127,5 +127,62 @@ def test_leadership_that_ends_meanwhile_ends_it(tmp_path: Path) -> None:
         await world.runtime.advance(1_000)
         with pytest.raises(NotLeaderOrFollower):
             await reading
+
+    asyncio.run(scenario())
+
+
+def test_what_the_replica_says_of_the_partition_alone_ends_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        answering = world.link.answering
+        assert answering is not None
+
+        def refuse(request: FakeRequest) -> Any:
+            if request.kind != api.FETCH:
+                return answering(request)
+            topic_id, index, *_ = request.header.changes[0]
+            return [(topic_id, index, int(OffsetOutOfRange.code), -1, -1, -1, "", 0, 0)]
+
+        world.link.answering = refuse
+        with pytest.raises(OffsetOutOfRange, match="partition 0 from offset 0"):
+            await world.read()
+        assert world.taken == []
+
+    asyncio.run(scenario())
+
+
+def test_a_segment_that_is_gone_is_asked_for_again(tmp_path: Path) -> None:
+    """It was compacted after the replica had said where it is."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        answering = world.link.answering
+        assert answering is not None
+        gone = ["gone", "gone"]
+
+        def answer(request: FakeRequest) -> Any:
+            found = answering(request)
+            if request.kind != api.FETCH or not gone:
+                return found
+            ((*place, _, position, length),) = found
+            return [(*place, gone.pop(), position, length)]
+
+        world.link.answering = answer
+        reading = world.read()
+        await world.runtime.advance(1_000)
+        assert await reading == 6
+        assert world.taken == [0, 1, 2, 3, 4, 5]
+
+    asyncio.run(scenario())
+
+
+def test_a_segment_that_ends_early_is_damaged(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        whole = (tmp_path / SEGMENT).read_bytes()
+        (tmp_path / SEGMENT).write_bytes(whole[:-1])
+        with pytest.raises(CorruptMessage, match="ends 1 bytes early"):
+            await world.read()
+        assert world.taken == [0, 1, 2, 3]
 
     asyncio.run(scenario())
