@@ -12,6 +12,7 @@ from raylog.actors.gateway.answers import LEADER_START_MS, REPLICA_TIMEOUT_MIN_M
 from raylog.actors.gateway.connection import PIPELINED_MAX, WAITING_MAX, Slot
 from raylog.actors.gateway.connections import PART_MS
 from raylog.actors.gateway.context import TURN, RequestContext
+from raylog.actors.gateway.handlers.table import handler_of
 from raylog.actors.gateway.lanes import WIDTH, Lanes
 from raylog.actors.gateway.memory import RequestMemory
 from raylog.wire.errors import ErrorCode, InvalidRequest
@@ -27,9 +28,13 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from tests.support.gateway_world import FakeLink, World, run, settle, topic_id
+from tests.support.gateway_world import FakeClient, FakeLink, World, run, settle, topic_id
 
 T = topic_id("t")
+
+
+def is_paused(client: FakeClient) -> bool:
+    return client.connection.is_paused
 
 
 def in_turns(
@@ -48,7 +53,6 @@ def in_turns(
 
         context.in_turns(each(), lambda: context.reply(DescribeClusterResponse()))
 
-    handler_of = actor.handler_of
     monkeypatch.setattr(
         actor,
         "handler_of",
@@ -68,7 +72,7 @@ def test_a_refusal_in_a_later_turn_is_answered_and_the_connection_goes_on(
         client = world.client()
         client.send(DescribeClusterRequest(), 2)
         client.send(ApiVersionsRequest(), 0)
-        assert client.connection.is_paused
+        assert is_paused(client)
         await settle()
         refused, other = client.received()
         assert (refused.error_code, refused.error_message) == (
@@ -76,7 +80,7 @@ def test_a_refusal_in_a_later_turn_is_answered_and_the_connection_goes_on(
             "nonsense",
         )
         assert other.api_keys
-        assert not client.connection.is_paused
+        assert not is_paused(client)
         assert world.gateway.memory.held == 0
 
     run(scenario)
@@ -129,7 +133,7 @@ def test_a_turn_ends_with_so_many_items(
         assert len(client.received()) == at_once
         await settle()
         assert len(client.received()) == (not at_once)
-        assert not client.connection.is_paused
+        assert not is_paused(client)
 
     run(scenario)
 
@@ -240,17 +244,17 @@ def test_so_many_requests_may_be_unanswered() -> None:
         client = world.client()
         for _ in range(PIPELINED_MAX):
             client.send(offsets(), 5)
-        assert not client.connection.is_paused
+        assert not is_paused(client)
         client.send(offsets(), 5)
-        assert client.connection.is_paused
+        assert is_paused(client)
         client.send(ApiVersionsRequest(), 0)
         assert len(link.requests) == PIPELINED_MAX + 1
         assert client.connection.requests == PIPELINED_MAX + 1
         link.take().reply((7, -1, 0))
         assert client.connection.requests == PIPELINED_MAX + 2, "the next takes its place"
-        assert client.connection.is_paused
+        assert is_paused(client)
         link.take().reply((7, -1, 0))
-        assert not client.connection.is_paused
+        assert not is_paused(client)
 
     run(scenario)
 
@@ -264,12 +268,12 @@ def test_so_many_requests_of_a_connection_may_wait() -> None:
         for slot in slots[:-1]:
             slot.wait(lambda: None)
         client.send(ApiVersionsRequest(), 0)
-        assert not connection.is_paused
+        assert not is_paused(client)
         slots[-1].wait(lambda: None)
         connection.read_on()
-        assert connection.is_paused
+        assert is_paused(client)
         slots[0].fill((b"x",))
-        assert not connection.is_paused
+        assert not is_paused(client)
 
     run(scenario)
 
