@@ -49,9 +49,14 @@ _SETTLED = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
         ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
     }
 )
-"""There is nothing left to be done: a newer epoch of the producer shows that this one has ended."""
+"""There is nothing left to be done.
+
+A newer epoch of the producer shows that this one has ended; and no client may write to a topic that
+only its coordinators write to, though it may add it to a transaction.
+"""
 
 
 class Owner(Protocol):

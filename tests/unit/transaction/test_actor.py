@@ -525,6 +525,20 @@ def test_a_leader_that_refuses_is_asked_ever_more_slowly(tmp_path: Path) -> None
     run(scenario, tmp_path)
 
 
+def test_a_transaction_with_a_topic_that_no_client_may_write_to_ends(tmp_path: Path) -> None:
+    """Such as __transaction_state: a replica refuses its marker whenever it is asked."""
+
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        holder = await opened(world, with_offsets=False)
+        world.leaders[REMOTE].codes = [ErrorCode.INVALID_TOPIC_EXCEPTION] * 1_000
+        await world.ask(end(*holder), SECOND)
+        await world.world.advance(1_000)
+        assert await state(world) == "CompleteCommit"
+
+    run(scenario, tmp_path)
+
+
 def test_a_leader_that_refuses_may_be_elsewhere_by_now(tmp_path: Path) -> None:
     """Another process of the broker may lead in the same epoch."""
 
