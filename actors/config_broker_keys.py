@@ -42,14 +42,28 @@ _NETWORK = (
         "listeners",
         _T.LIST,
         "PLAINTEXT://:9092",
-        "Where clients connect: protocol://host:port. An empty host is every interface, port 0 "
-        "is a free one.",
+        "Where clients connect: NAME://host:port of each listener. An empty host is every "
+        "interface, port 0 is a free one.",
     ),
     ConfigKey(
         "advertised.listeners",
         _T.LIST,
         None,
-        "What clients are told to connect to; unset means the listeners.",
+        "What clients of each listener are told to connect to; unset means the listeners. Clients "
+        "are not told of listeners that are missing here.",
+    ),
+    ConfigKey(
+        "listener.security.protocol.map",
+        _T.STRING,
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "The security protocol of each listener, NAME:PROTOCOL. Only PLAINTEXT is served.",
+    ),
+    ConfigKey(
+        "inter.broker.listener.name",
+        _T.STRING,
+        None,
+        "The listener whose address the raylog commands are told; unset means PLAINTEXT. Brokers "
+        "reach each other over links, not over listeners.",
     ),
     ConfigKey(
         "socket.request.max.bytes",

@@ -1,6 +1,6 @@
 """Shell of a broker: its data directory, its children, its place in the cluster.
 
-Start-up: lock and check the directory, hold the port, open the voter's log; `start` returns. Then
+Start-up: lock and check the directory, hold the ports, open the voter's log; `start` returns. Then
 in the background: find children that outlived the last process, see that there is a controller,
 register, follow the metadata until the registration itself shows, open partitions, let gateways
 serve. `ready` waits for that.
@@ -27,7 +27,7 @@ from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.handing_over import hand_over
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
 from raylog.actors.broker.joining import keep_joining
-from raylog.actors.broker.listeners import Endpoint, endpoints, reserve_again
+from raylog.actors.broker.listeners import read_listeners, reserve_all
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
@@ -111,7 +111,7 @@ class BrokerActor:
         self._settings = BrokerSettings(settings)
         self._broker_ids = broker_ids
         self._initial_voters = tuple((one, name) for one, name in initial_voters)
-        self._listening, self._advertised = endpoints(self._settings)
+        self._listeners = read_listeners(self._settings)
         self._incarnation = f"{runtime.random.getrandbits(64):016x}"
         self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
         self._succession = Succession(
@@ -130,7 +130,8 @@ class BrokerActor:
         self._failure: Exception | None = None
         self._node_id = node_id
         self._seat: Seat | None = None
-        self._reservation: socket.socket | None = None
+        self._reservations: dict[str, socket.socket] = {}
+        """By listener: the ports, held."""
         self._throttle_shares = ThrottleShares()
         self._cleaning_turns = CleaningTurns()
         self._serves = asyncio.Event()
@@ -141,7 +142,7 @@ class BrokerActor:
     # ---- life ----------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open the directory, hold the port; the rest happens in the background."""
+        """Open the directory, hold the ports; the rest happens in the background."""
         fsync = self._settings.flag("metadata.log.fsync")
         voters = dict(self._initial_voters)
         own_id = voters.get(self._broker_id) or to_base64(random_uuid(self._runtime.random))
@@ -176,7 +177,7 @@ class BrokerActor:
         await note_start(self._runtime, self._data)
         self._make_family()
         survivors = await self._family.survivors()
-        self._hold_port(adopting=any(ref.role == GATEWAY for ref in survivors))
+        self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
         return survivors
 
     def _make_family(self) -> None:
@@ -211,18 +212,17 @@ class BrokerActor:
             progressed=self._progressed,
         )
 
-    def _hold_port(self, *, adopting: bool) -> None:
-        kept = 0 if self._last.clean else self._last.port
-        self._reservation = reserve_again(self._listening, kept, adopting=adopting)
-        port = self._reservation.getsockname()[1]
-        self._data.remember_port(port)
-        self._listening = Endpoint(self._listening.host, port)
-        self._advertised = Endpoint(self._advertised.host, self._advertised.port or port)
+    def _hold_ports(self, *, adopting: bool) -> None:
+        kept = {} if self._last.clean else self._last.ports
+        self._reservations = reserve_all(self._listeners.listening, kept, adopting=adopting)
+        ports = {name: held.getsockname()[1] for name, held in self._reservations.items()}
+        self._data.remember_ports(ports)
+        self._listeners = self._listeners.bound_to(ports)
 
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
         """Everything between `start` and serving."""
         held = await self._family.adopt(survivors)
-        self._family.start_gateways(self._listening)
+        self._family.start_gateways(self._listeners.listening)
         if self._votes:
             await self._succession.begin()
         await keep_joining(self._runtime, self._join_cluster, self._refused)
@@ -308,9 +308,14 @@ class BrokerActor:
         self._controller.close()
         if self._seat is not None:
             self._seat.close()
-        if self._reservation is not None:
-            self._reservation.close()
+        for reservation in self._reservations.values():
+            reservation.close()
         self._data.close()
+
+    @property
+    def _served(self) -> str:
+        """What clients are told, in words."""
+        return ", ".join(map(str, self._listeners.advertised))
 
     @property
     def _is_ending(self) -> bool:
@@ -342,16 +347,18 @@ class BrokerActor:
         return [broker_id for broker_id, _ in self._require_seat().voters]
 
     async def _register(self) -> None:
+        first = self._listeners.advertised[0]
         asked = RegisterBroker(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
             directory_id=self._data.identity.directory_id,
             incarnation=self._incarnation,
-            host=self._advertised.host,
-            port=self._advertised.port,
+            host=first.host,
+            port=first.port,
             rack=self._settings.raw("broker.rack"),
             build=BUILD,
             followed=self._followed.latest,
+            endpoints=self._listeners.advertised,
             **self._past._asdict(),
         )
         self._data.note_asking(self._incarnation)
@@ -457,7 +464,7 @@ class BrokerActor:
         if self._state == "starting" and self._machine.serves and self._family.all_told:
             self._state = "running"
             self._serves.set()
-            log.info("broker %d serves on %s", self._broker_id, self._advertised)
+            log.info("broker %d serves on %s", self._broker_id, self._served)
 
     # ---- the metadata log ----------------------------------------------------------------
 
@@ -574,8 +581,8 @@ class BrokerActor:
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
             broker_epoch=self._broker_epoch,
-            host=self._advertised.host,
-            port=self._advertised.port,
+            listening=self._listeners.listening,
+            endpoints=self._listeners.advertised,
             directory=str(self._path),
             pid=os.getpid(),
             state=self._state,

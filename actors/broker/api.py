@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.ports import PartitionStatus
 
 
@@ -58,9 +59,10 @@ class BrokerStatus:
     broker_id: int
     cluster_id: str
     broker_epoch: int
-    host: str
-    port: int
-    """What clients are told to connect to."""
+    listening: tuple[Endpoint, ...]
+    """Where it listens."""
+    endpoints: tuple[Endpoint, ...]
+    """What clients are told to connect to, that of the inter-broker listener first."""
     directory: str
     pid: int
     state: str
@@ -77,3 +79,8 @@ class BrokerStatus:
     usable_bytes: int = -1
     vote_trouble: str = ""
     """Why its copy of the metadata log takes nothing more; empty: it does, or there is none."""
+
+    @property
+    def bootstrap(self) -> str:
+        """HOST:PORT of the inter-broker listener, for bootstrap.servers."""
+        return self.endpoints[0].address

@@ -17,12 +17,12 @@ from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.coordinators import TOPICS, Coordinators
 from raylog.actors.broker.effects import Effect
 from raylog.actors.broker.identity import DataDirectory
-from raylog.actors.broker.listeners import Endpoint
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.strays import keep_stray
 from raylog.actors.build import BUILD
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import MetadataUpdate, PartitionsOpened, ReplicasLost
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.metadata.snapshots import SnapshotEncoder
 from raylog.actors.names import GATEWAY, REPLICA, child_name, host_of, lodger_name
 from raylog.actors.ports import PartitionStatus, RouteUpdate
@@ -171,7 +171,7 @@ class Family:
             return None
         return statuses
 
-    def start_gateways(self, listening: Endpoint) -> None:
+    def start_gateways(self, listening: Sequence[Endpoint]) -> None:
         """Start as many gateways as are wanted and not there."""
         self._listening = listening
         if self._machine.pool.houses_gateway:
@@ -453,8 +453,7 @@ class Family:
             "name": name,
             "cluster_id": self._machine.cluster_id,
             "broker_id": self._machine.broker_id,
-            "host": self._listening.host,
-            "port": self._listening.port,
+            "listening": tuple(self._listening),
             "settings": self._settings.given | self._facts,
         }
         await self._runtime.sleep(self._gateway_starts.wait_ms(self._runtime.monotonic_ms()) / 1000)

@@ -25,6 +25,7 @@ from raylog.actors.broker.directories import is_partition, is_stray
 from raylog.actors.broker.empty_logs import mark_empty_logs
 from raylog.actors.broker.lost_identity import advice
 from raylog.actors.broker.strays import strays_in
+from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume, make_durably, sync_names_anew
@@ -77,8 +78,8 @@ class LastProcess:
     """Process starts since the last clean shutdown."""
     next_child: int = 0
     """A number no child has had."""
-    port: int = 0
-    """Where it listened."""
+    ports: dict[str, int] = field(default_factory=dict)
+    """Where it listened, by listener."""
     children: dict[str, str] = field(default_factory=dict)
     """Names of children to the build they run."""
     asking: tuple[str, ...] = ()
@@ -252,9 +253,9 @@ class DataDirectory:
         self.last = last
         self._write("state.json", asdict(last), durable=durable and self._fsync)
 
-    def remember_port(self, port: int) -> None:
+    def remember_ports(self, ports: dict[str, int]) -> None:
         """Note where this process listens."""
-        self._remember_if_possible(replace(self.last, port=port))
+        self._remember_if_possible(replace(self.last, ports=ports))
 
     def _remember_if_possible(self, last: LastProcess, *, durable: bool = False) -> None:
         """Note what the next process can do without: it takes this one for one that crashed."""
@@ -422,11 +423,18 @@ def _last_process(values: Any) -> LastProcess:
         clean=values["clean"] is True,
         starts=_as(int, values["starts"]),
         next_child=_as(int, values["next_child"]),
-        port=_as(int, values["port"]),
+        ports=_ports_of(values),
         children={_as(str, k): _as(str, v) for k, v in values["children"].items()},
         asking=tuple(_as(str, one) for one in values.get("asking", ())),
         marked=values.get("marked") is True,
     )
+
+
+def _ports_of(values: Any) -> dict[str, int]:
+    """Builds that had one listener noted one port."""
+    if "ports" not in values:
+        return {DEFAULT_LISTENER: _as(int, values["port"])}
+    return {_as(str, name): _as(int, port) for name, port in values["ports"].items()}
 
 
 def _locked(disk: Volume, path: Path) -> int:

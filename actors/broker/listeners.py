@@ -1,58 +1,245 @@
-"""Where clients connect: reading `listeners`, and holding the port for the gateways."""
+"""Where clients connect: reading `listeners`, and holding their ports for the gateways.
+
+Names, addresses and what is refused are Apache Kafka's (KafkaConfig, CoreUtils), and so are the
+messages. Stricter than there: no spelling of an address that stands for all of a machine's is
+advertised, a port is between 0 and 65535, and only the protocol PLAINTEXT is served.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.endpoints import DEFAULT_LISTENER, Endpoint, endpoint_of
 from raylog.wire.errors import InvalidConfig
+
+LISTENERS = "listeners"
+ADVERTISED = "advertised.listeners"
+PROTOCOLS = "listener.security.protocol.map"
+INTER_BROKER = "inter.broker.listener.name"
+_SERVED = "PLAINTEXT"
+_KNOWN_PROTOCOLS = (_SERVED, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", re.ASCII)
+_PORT_MAX = 65_535
+_PORT_DIGITS_MAX = 10
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A host and a port; an empty host is every interface, port 0 a free one."""
+class Listeners:
+    """The listeners of a broker."""
 
-    host: str
-    port: int
+    listening: tuple[Endpoint, ...]
+    """An empty host is every interface, port 0 a free one."""
+    advertised: tuple[Endpoint, ...]
+    """What clients are told, that of the inter-broker listener first; port 0 is the one that is
+    listened on."""
 
-    def __str__(self) -> str:
-        return f"{self.host or '*'}:{self.port}"
+    def bound_to(self, ports: Mapping[str, int]) -> Listeners:
+        """The same with the port that each listener has got."""
+        listening = tuple(one._replace(port=ports[one.listener]) for one in self.listening)
+        advertised = tuple(
+            one._replace(port=one.port or ports[one.listener]) for one in self.advertised
+        )
+        return Listeners(listening, advertised)
 
 
-def endpoints(settings: BrokerSettings) -> tuple[Endpoint, Endpoint]:
+# ---- reading -------------------------------------------------------------------------------
+
+
+def read_listeners(settings: BrokerSettings) -> Listeners:
     """Where to listen, and what clients are told; raises InvalidConfig.
 
-    As in Kafka an empty host is advertised as this machine's name, and the address that stands for
-    all of a machine's is never advertised: a client would connect to itself.
+    As in Kafka an empty host is advertised as this machine's name.
     """
-    listening = _only_endpoint(settings, "listeners")
-    if settings.raw("advertised.listeners") is None:
-        advertised = Endpoint(listening.host or socket.gethostname(), listening.port)
-    else:
-        advertised = _only_endpoint(settings, "advertised.listeners")
-    if not advertised.host:
-        raise InvalidConfig("advertised.listeners must name a host that clients can reach")
-    if _is_wildcard(advertised.host):
+    protocols = _protocols(settings.raw(PROTOCOLS) or "")
+    listening = _endpoints(settings, LISTENERS, protocols)
+    _check_ports(settings, listening)
+    inter_broker = _inter_broker(settings, protocols)
+    advertised = listening
+    if settings.raw(ADVERTISED) is not None:
+        advertised = _endpoints(settings, ADVERTISED, protocols)
+    _check_names(inter_broker, listening, advertised)
+    for one in advertised:
+        if is_wildcard(one.host):
+            raise InvalidConfig(
+                f"{ADVERTISED} cannot use the nonroutable meta-address {one.host}. Use a routable "
+                "IP address."
+            )
+    for one in listening:
+        if protocols[one.listener] != _SERVED:
+            raise InvalidConfig(
+                f"listener {one.listener} has the security protocol {protocols[one.listener]}; "
+                f"only {_SERVED} is served"
+            )
+    first = sorted(advertised, key=lambda one: one.listener != inter_broker)
+    named = tuple(one._replace(host=one.host or socket.gethostname()) for one in first)
+    return Listeners(listening, named)
+
+
+def _protocols(text: str) -> dict[str, str]:
+    """Listener name to security protocol, as `listener.security.protocol.map` says."""
+    texts: dict[str, str] = {}
+    text = text.rstrip(", ")
+    for item in text.split(",") if text else ():
+        name, colon, protocol = item.rpartition(":")
+        if not colon:
+            raise InvalidConfig(
+                f"Error parsing configuration property '{PROTOCOLS}': expected NAME:PROTOCOL, "
+                f"found {item.strip()!r}"
+            )
+        texts[name.strip()] = protocol.strip()
+    found: dict[str, str] = {}
+    for name, written in texts.items():
+        listener, protocol = _normalised(name), written.upper()
+        if protocol not in _KNOWN_PROTOCOLS:
+            raise InvalidConfig(f"Invalid security protocol `{written}` defined in {PROTOCOLS}")
+        if listener in found:
+            raise InvalidConfig(f"{PROTOCOLS} has listener {listener} twice")
+        found[listener] = protocol
+    return found
+
+
+def _inter_broker(settings: BrokerSettings, protocols: Mapping[str, str]) -> str:
+    name = settings.raw(INTER_BROKER)
+    if name is None:
+        return DEFAULT_LISTENER
+    listener = _normalised(name)
+    if listener not in protocols:
         raise InvalidConfig(
-            "advertised.listeners cannot use the nonroutable meta-address "
-            f"{advertised.host}. Use a routable IP address."
+            f"Listener with name {listener} defined in {INTER_BROKER} not found in {PROTOCOLS}."
         )
-    return listening, advertised
+    return listener
 
 
-def _is_wildcard(host: str) -> bool:
+def _normalised(name: str) -> str:
+    """A listener's name in upper case, which is how Kafka compares and tells it."""
+    if not name.strip():
+        raise InvalidConfig("The provided listener name is null or empty string")
+    return name.upper()
+
+
+def _endpoints(
+    settings: BrokerSettings, key: str, protocols: Mapping[str, str]
+) -> tuple[Endpoint, ...]:
+    """The endpoints that a setting names, in its order; the same text twice counts once."""
+    items = _items(settings, key)
+    try:
+        found = tuple(_endpoint(item, protocols) for item in items)
+    except InvalidConfig as refused:
+        raise _not_created(items, str(refused)) from refused
+    if len({one.listener for one in found}) < len(found):
+        raise _not_created(
+            items, f"Each listener must have a different name, listeners: {_listed(items)}"
+        )
+    return found
+
+
+def _items(settings: BrokerSettings, key: str) -> list[str]:
+    items = [item.strip() for item in (settings.raw(key) or "").split(",")]
+    if items == [""]:
+        raise InvalidConfig(f"Configuration '{key}' must not be empty.")
+    if "" in items:
+        raise InvalidConfig(f"Configuration '{key}' values must not be empty.")
+    return list(dict.fromkeys(items))
+
+
+def _not_created(items: Sequence[str], why: str) -> InvalidConfig:
+    return InvalidConfig(f"Error creating broker listeners from '{_listed(items)}': {why}")
+
+
+def _listed(items: Sequence[str]) -> str:
+    return f"[{', '.join(items)}]"
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    matched = _ENDPOINT.fullmatch(text)
+    if matched is None:
+        raise InvalidConfig(f"Unable to parse {text} to a broker endpoint")
+    name, host, port = matched.groups()
+    listener = _normalised(name)
+    if len(port) > _PORT_DIGITS_MAX or not 0 <= int(port) <= _PORT_MAX:
+        raise InvalidConfig(f"expected a port from 0 to {_PORT_MAX}, found {port}")
+    if listener not in protocols:
+        raise InvalidConfig(f"No security protocol defined for listener {listener}")
+    return Endpoint(listener, host, int(port))
+
+
+def _check_ports(settings: BrokerSettings, listening: Sequence[Endpoint]) -> None:
+    """Each listener has its own port; an IPv4 and an IPv6 address may share one."""
+    items = _items(settings, LISTENERS)
+    sharing: dict[int, list[Endpoint]] = defaultdict(list)
+    for one in listening:
+        sharing[one.port].append(one)
+    for port, found in sharing.items():
+        why = _why_not_shared(found, _listed(items)) if port and len(found) > 1 else None
+        if why is not None:
+            raise _not_created(items, why)
+
+
+def _why_not_shared(sharing: Sequence[Endpoint], listed: str) -> str | None:
+    """Why these listeners may not have the same port; None if they may."""
+    port = sharing[0].port
+    versions = [address.version for one in sharing if (address := _ip_address(one.host))]
+    named = len(sharing) - len(versions)
+    if named > 1:
+        return f"Each listener must have a different port, listeners: {listed}"
+    if len(versions) != 2:
+        return (
+            "Each listener must have a different port unless exactly one listener has an IPv4 "
+            f"address and the other IPv6 address, listeners: {listed}, port: {port}"
+        )
+    if named or sorted(versions) != [4, 6]:
+        return (
+            "If you have two listeners on the same port then one needs to be IPv4 and the other "
+            f"IPv6, listeners: {listed}, port: {port}"
+        )
+    return None
+
+
+def _check_names(
+    inter_broker: str, listening: Sequence[Endpoint], advertised: Sequence[Endpoint]
+) -> None:
+    """The inter-broker listener is advertised, and what is advertised is listened on."""
+    names = ",".join(one.listener for one in advertised)
+    if endpoint_of(advertised, inter_broker) is None:
+        raise InvalidConfig(
+            f"{INTER_BROKER} must be a listener name defined in {ADVERTISED}. The valid options "
+            f"based on currently configured listeners are {names}"
+        )
+    if any(endpoint_of(listening, one.listener) is None for one in advertised):
+        raise InvalidConfig(
+            f"{ADVERTISED} listener names must be equal to or a subset of the ones defined in "
+            f"{LISTENERS}. Found {names}. The valid options based on the current configuration "
+            f"are {','.join(one.listener for one in listening)}"
+        )
+
+
+# ---- reach ---------------------------------------------------------------------------------
+
+
+def is_wildcard(host: str) -> bool:
     """Whether a host is every address of a machine, in any spelling: 0.0.0.0, 0, ::, 0:0::0."""
     address = _address_of(host)
     return address is not None and int(address) == 0
 
 
-def _address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is, rather than names; also in the short forms that sockets take."""
+def _ip_address(host: str) -> _Address | None:
     try:
-        address = ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
+        return None
+
+
+def _address_of(host: str) -> _Address | None:
+    """The address that a host is, rather than names; also in the short forms that sockets take."""
+    address = _ip_address(host)
+    if address is None:
         try:
             return ipaddress.IPv4Address(socket.inet_aton(host))
         except OSError:
@@ -75,29 +262,35 @@ def is_beyond_loopback(host: str) -> bool:
 
 
 def check_reach(settings: BrokerSettings, *, insecure: bool) -> None:
-    """Raise InvalidConfig if other machines would reach the listeners and that was not asked for.
+    """Raise InvalidConfig if other machines would reach a listener and that was not asked for.
 
-    Whoever reaches them may do everything, and reads what others send.
+    Whoever reaches one may do everything, and reads what others send.
     """
-    listening, _ = endpoints(settings)
-    if not insecure and is_beyond_loopback(listening.host):
-        raise InvalidConfig(
-            f"other machines can reach {listening}, where nothing is encrypted and nobody has to "
-            "say who he is"
-        )
+    for one in read_listeners(settings).listening:
+        if not insecure and is_beyond_loopback(one.host):
+            raise InvalidConfig(
+                f"other machines can reach {one}, where nothing is encrypted and nobody has to "
+                "say who he is"
+            )
 
 
-def _only_endpoint(settings: BrokerSettings, name: str) -> Endpoint:
-    items = settings.items(name)
-    if len(items) != 1:
-        raise InvalidConfig(f"{name} must name one listener, not {len(items)}")
-    protocol, separator, address = items[0].partition("://")
-    host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdecimal() or int(port) > 65_535:
-        raise InvalidConfig(f"{name} must look like PLAINTEXT://host:port, not {items[0]}")
-    if protocol.upper() != "PLAINTEXT":
-        raise InvalidConfig(f"{name} names the protocol {protocol}; only PLAINTEXT is served")
-    return Endpoint(host.strip("[]"), int(port))
+# ---- ports ---------------------------------------------------------------------------------
+
+
+def reserve_all(
+    listening: Sequence[Endpoint], last_ports: Mapping[str, int], *, adopting: bool
+) -> dict[str, socket.socket]:
+    """Hold the port of each listener, as `reserve_again` does; all of them or none."""
+    held: dict[str, socket.socket] = {}
+    try:
+        for one in listening:
+            last_port = last_ports.get(one.listener, 0)
+            held[one.listener] = reserve_again(one, last_port, adopting=adopting)
+    except InvalidConfig:
+        for holder in held.values():
+            holder.close()
+        raise
+    return held
 
 
 def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> socket.socket:
@@ -108,7 +301,7 @@ def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> sock
     if endpoint.port or not last_port:
         return reserve(endpoint, adopting=adopting)
     try:
-        return reserve(Endpoint(endpoint.host, last_port), adopting=adopting)
+        return reserve(endpoint._replace(port=last_port), adopting=adopting)
     except InvalidConfig:
         if adopting:
             raise

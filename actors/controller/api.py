@@ -39,6 +39,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from raylog.actors.config import DescribedConfig
+from raylog.actors.endpoints import Endpoints
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import Record
 from raylog.actors.plain import distinct
@@ -65,7 +66,7 @@ class RegisterBroker(NamedTuple):
     """Unique for each process start; a repeat with the same one gets the same epoch."""
     host: str
     port: int
-    """What clients are told to connect to."""
+    """Of the first endpoint: older builds know one."""
     rack: str | None = None
     build: str = ""
     node_id: str = ""
@@ -81,6 +82,8 @@ class RegisterBroker(NamedTuple):
     they knew whether they were registered."""
     followed: Followed = Followed()
     """Which metadata was followed on this directory, and how far: other metadata is refused."""
+    endpoints: Endpoints = ()
+    """What clients are told to connect to, for each listener; empty where an older build asks."""
 
 
 @distinct

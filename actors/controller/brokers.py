@@ -133,6 +133,7 @@ class BrokerControl:
                 fenced=not resumes,
                 build=asked.build,
                 node_id=asked.node_id,
+                endpoints=asked.endpoints,
             )
         )
         return Decision(records, broker_epoch)
@@ -152,7 +153,8 @@ class BrokerControl:
         if not known.fenced and known.directory_id != asked.directory_id:
             raise DuplicateBrokerRegistration(
                 f"Another broker is registered with broker id {asked.broker_id}: the one with "
-                f"the directory {known.directory_id}, at {known.host}:{known.port}."
+                f"the directory {known.directory_id}, at "
+                f"{', '.join(map(str, known.endpoints))}."
             )
 
     @staticmethod

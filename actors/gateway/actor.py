@@ -8,9 +8,11 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Sequence
+from functools import partial
 from typing import Any
 
 from raylog.actors.config import BrokerSettings
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.gateway.acceptor import Acceptor
 from raylog.actors.gateway.backlog import Backlog
 from raylog.actors.gateway.cluster import ClusterView
@@ -57,8 +59,7 @@ class GatewayActor:
         name: str,
         cluster_id: str,
         broker_id: int,
-        host: str,
-        port: int,
+        listening: Sequence[Endpoint],
         settings: dict[str, str],
     ) -> None:
         self.runtime = runtime
@@ -94,24 +95,26 @@ class GatewayActor:
         """Held by the large request that has its turn."""
         self.large_requests = LargeRequests(runtime)
         self._name = name
-        self._address = (host, port)
+        self._listening = tuple(listening)
         self._routed = False
-        self._listener: socket.socket | None = None
-        """The port, until it is served."""
-        self._acceptor: Acceptor | None = None
+        self._held: dict[str, socket.socket] = {}
+        """By listener: the ports, until they are served."""
+        self._acceptors: list[Acceptor] = []
         self.connections = Connections(runtime, self.rules.layers, budget.connections, self.memory)
 
     async def start(self) -> None:
-        """Hold the port. It is served once the metadata has this broker, unfenced, and its routes.
+        """Hold the ports. They are served once the metadata has this broker, unfenced, and routes.
 
         As in Kafka: librdkafka that is answered without any broker may not ask again for minutes.
         """
-        self._listener = socket.socket(_family(self._address[0]), socket.SOCK_STREAM)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka; inherited
-        self._size_buffers(self._listener)
-        self._listener.bind(self._address)
+        for name, host, port in self._listening:
+            listener = socket.socket(_family(host), socket.SOCK_STREAM)
+            self._held[name] = listener
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka; inherited
+            self._size_buffers(listener)
+            listener.bind((host, port))
 
     def _size_buffers(self, listener: socket.socket) -> None:
         """Give the listener its buffers, which every accepted connection inherits."""
@@ -125,23 +128,26 @@ class GatewayActor:
 
     def _serve_when_known(self) -> None:
         own = self.cluster.image.brokers.get(self.broker_id)
-        if self._listener is None or own is None or own.fenced or not self._routed:
+        if own is None or own.fenced or not self._routed:
             return
-        listener, self._listener = self._listener, None
+        held, self._held = self._held, {}
         request_bytes_max = self.settings.number("socket.request.max.bytes")
-        self._acceptor = Acceptor(
-            self.runtime,
-            listener,
-            self.connections,
-            lambda: ClientConnection(self, request_bytes_max),
-        )
+        self._acceptors += [
+            Acceptor(
+                self.runtime,
+                listener,
+                self.connections,
+                partial(ClientConnection, self, request_bytes_max, name),
+            )
+            for name, listener in held.items()
+        ]
 
     async def stop(self) -> None:
         """Stop listening, close every connection and link."""
-        if self._listener is not None:
-            self._listener.close()
-        if self._acceptor is not None:
-            self._acceptor.close()
+        for listener in self._held.values():
+            listener.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for connection in self.connections:
             connection.close()
         self.coordinators.close()

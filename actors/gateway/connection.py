@@ -97,8 +97,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     large request of it is being begun, and while the process has no memory for requests.
     """
 
-    def __init__(self, gateway: GatewayActor, request_bytes_max: int) -> None:
+    def __init__(self, gateway: GatewayActor, request_bytes_max: int, listener: str) -> None:
         self._gateway = gateway
+        self.listener = listener
+        """The name of the listener that the client came on."""
         self._memory = gateway.memory
         self._request_bytes_max = request_bytes_max
         self._usual_bytes_max = min(request_bytes_max, USUAL_BYTES_MAX)

@@ -62,6 +62,11 @@ class RequestContext:
         """Whose request it is; fetch sessions and quotas hang on it."""
         return self._connection
 
+    @property
+    def listener(self) -> str:
+        """The listener that the client came on: it is told where brokers are reached by that."""
+        return self._connection.listener
+
     # ---- requests that take long ----------------------------------------------------------
 
     def takes_long(self) -> None:

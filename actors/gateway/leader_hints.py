@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from raylog.actors.gateway.cluster_facts import reachable
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch, NodeEndpoint
@@ -20,12 +21,12 @@ def leader_hint(topic: Topic | None, partition: int, error_code: int) -> LeaderI
 
 
 def node_endpoints(
-    image: MetadataImage, hints: Iterable[LeaderIdAndEpoch | None]
+    image: MetadataImage, hints: Iterable[LeaderIdAndEpoch | None], listener: str
 ) -> list[NodeEndpoint]:
-    """The addresses of the leaders named."""
+    """The addresses of the leaders named, for clients of a listener."""
     ids = sorted({hint.leader_id for hint in hints if hint is not None})
+    named = (image.brokers[one] for one in ids if one in image.brokers)
     return [
-        NodeEndpoint(node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack)
-        for broker_id in ids
-        if (broker := image.brokers.get(broker_id)) is not None
+        NodeEndpoint(node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack)
+        for broker, at in reachable(named, listener)
     ]

@@ -10,12 +10,13 @@ RACK_AWARE = ("org.apache.kafka.common.replica.RackAwareReplicaSelector", "rack"
 
 
 def replica_in_rack(
-    image: MetadataImage, state: PartitionState, partition: int, rack: str
+    image: MetadataImage, state: PartitionState, partition: int, rack: str, listener: str
 ) -> int | None:
     """The broker to read from in a rack; None where the leader is as good or nobody is there.
 
     Of several the partition's number chooses, so that readers spread. An in-sync replica has all
-    that is committed: Kafka takes the one whose log is longest.
+    that is committed: Kafka takes the one whose log is longest. One without the listener that the
+    client came on is nobody.
     """
     leader = image.brokers.get(state.leader)
     if leader is None or leader.rack == rack:
@@ -26,5 +27,6 @@ def replica_in_rack(
         if (broker := image.brokers.get(broker_id)) is not None
         and broker.rack == rack
         and broker.is_live
+        and broker.endpoint(listener) is not None
     ]
     return near[partition % len(near)] if near else None

@@ -1,4 +1,4 @@
-"""Topics as Metadata answers them, built once for each offset of the metadata log.
+"""Topics as Metadata answers them, built once for each listener and offset of the metadata log.
 
 With 1,000 partitions building takes longer than encoding; clients ask far more often than topics
 change.
@@ -19,25 +19,25 @@ BUILT_FASTER = 4
 
 
 class TopicMetadata:
-    """Answers by topic id; what it gives out must not be changed."""
+    """Answers by topic id and listener; what it gives out must not be changed."""
 
     def __init__(self) -> None:
         self._offset = -1
-        self._built: dict[TopicId, MetadataResponseTopic] = {}
+        self._built: dict[tuple[TopicId, str], MetadataResponseTopic] = {}
 
     def steps_of(
-        self, image: MetadataImage, topic: Topic
+        self, image: MetadataImage, topic: Topic, listener: str
     ) -> Generator[int, None, MetadataResponseTopic]:
-        """Build the answer for a topic of `image`, without authorized operations.
+        """Build the answer for clients of a listener about a topic of `image`.
 
-        Each step yields how many partitions it was about. A topic that changes between two steps is
-        told as it was at the first.
+        Authorized operations are left out. Each step yields how many partitions it was about. A
+        topic that changes between two steps is told as it was at the first.
         """
         offset = image.offset
         if offset != self._offset:
             self._built.clear()
             self._offset = offset
-        built = self._built.get(topic.topic_id)
+        built = self._built.get((topic.topic_id, listener))
         if built is not None:
             yield 1 + len(built.partitions) // BUILT_FASTER
             return built
@@ -53,18 +53,18 @@ class TopicMetadata:
         for start in range(0, len(states), TURN):
             some = states[start : start + TURN]
             built.partitions += [
-                _partition(image, index, state) for index, state in enumerate(some, start)
+                _partition(image, index, state, listener) for index, state in enumerate(some, start)
             ]
             yield len(some)
         if image.offset == offset:
-            self._built[topic.topic_id] = built
+            self._built[topic.topic_id, listener] = built
         return built
 
 
 def _partition(
-    image: MetadataImage, index: int, state: PartitionState
+    image: MetadataImage, index: int, state: PartitionState, listener: str
 ) -> MetadataResponsePartition:
-    error, leader = leader_of(image, state)
+    error, leader = leader_of(image, state, listener)
     return MetadataResponsePartition(
         error_code=int(error),
         partition_index=index,
@@ -72,5 +72,5 @@ def _partition(
         leader_epoch=state.leader_epoch,
         replica_nodes=list(state.replicas),
         isr_nodes=list(state.isr),
-        offline_replicas=offline_replicas(image, state),
+        offline_replicas=offline_replicas(image, state, listener),
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from raylog.actors.config import ResourceType, stored
+from raylog.actors.endpoints import UNKNOWN, Endpoint, known_endpoints
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -39,8 +40,9 @@ class BrokerRegistration:
 
     broker_id: int
     broker_epoch: int
-    host: str
-    port: int
+    endpoints: tuple[Endpoint, ...]
+    """What clients are told to connect to, for each listener; none of a broker that has not
+    registered since the metadata was rebuilt."""
     rack: str | None
     directory_id: str
     incarnation: str
@@ -48,6 +50,13 @@ class BrokerRegistration:
     build: str
     node_id: str
     shutting_down: bool = False
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """What clients of a listener are told to connect to; None if it has no such listener."""
+        for one in self.endpoints:  # asked for every partition: quicker than an expression
+            if one.listener == listener:
+                return one
+        return None
 
     @property
     def is_live(self) -> bool:
@@ -287,17 +296,19 @@ def _leader_of(image: MetadataImage) -> LeaderChanged:
 
 
 def _broker_records(broker: BrokerRegistration) -> Iterator[Record]:
+    first = next(iter(broker.endpoints), UNKNOWN)
     yield BrokerRegistered(
         broker_id=broker.broker_id,
         broker_epoch=broker.broker_epoch,
-        host=broker.host,
-        port=broker.port,
+        host=first.host,
+        port=first.port,
         rack=broker.rack,
         directory_id=broker.directory_id,
         incarnation=broker.incarnation,
         fenced=broker.fenced,
         build=broker.build,
         node_id=broker.node_id,
+        endpoints=broker.endpoints,
     )
     if broker.shutting_down:
         yield BrokerShuttingDown(broker.broker_id, broker.broker_epoch)
@@ -324,8 +335,7 @@ def _broker_registered(image: MetadataImage, record: BrokerRegistered) -> None:
     image.brokers[record.broker_id] = BrokerRegistration(
         broker_id=record.broker_id,
         broker_epoch=record.broker_epoch,
-        host=record.host,
-        port=record.port,
+        endpoints=known_endpoints(record.endpoints, record.host, record.port),
         rack=record.rack,
         directory_id=record.directory_id,
         incarnation=record.incarnation,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from raylog.actors.endpoints import Endpoints
 from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 
@@ -65,12 +66,16 @@ class BrokerRegistered(NamedTuple):
     broker_epoch: int
     host: str
     port: int
+    """Of the first endpoint: builds before version 4 knew one."""
     rack: str | None
     directory_id: str
     incarnation: str
     fenced: bool
     build: str = ""
     node_id: str = ""
+    endpoints: Endpoints = ()
+    """What clients are told to connect to, for each listener; empty in records of builds before
+    version 4, which had one listener, PLAINTEXT."""
 
 
 @distinct
@@ -207,7 +212,7 @@ Record = (
 )
 """Any record of the metadata log."""
 
-VERSION = 3
+VERSION = 4
 """Of the records' fields; rises when one is added."""
 
 _KINDS: dict[int, type[Record]] = {

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
+from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.gateway.actor import GatewayActor
 from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.gateway.coordinators import absent, coordinating
@@ -80,7 +81,9 @@ class Port(GatewayActor):
             return
         connection = self._clients.get(request.peer)
         if connection is None:
-            connection = self._clients[request.peer] = SimConnection(self, str(request.header))
+            connection = self._clients[request.peer] = SimConnection(
+                self, str(request.header), DEFAULT_LISTENER
+            )
         connection.received(request)
 
     def link_lost(self, peer: int) -> None:
@@ -197,10 +200,10 @@ class Port(GatewayActor):
 
 
 class PortlessBroker(BrokerActor):
-    """A broker that holds no port: there are no sockets here."""
+    """A broker that holds no ports: there are no sockets here."""
 
-    def _hold_port(self, *, adopting: bool) -> None:
-        """Every simulated broker has its port to itself."""
+    def _hold_ports(self, *, adopting: bool) -> None:
+        """Every simulated broker has its ports to itself."""
 
 
 _STAND_INS: dict[str, ActorClass] = {GATEWAY: Port, BROKER: PortlessBroker}

@@ -102,10 +102,10 @@ class SimSocket(asyncio.Transport):
 class SimConnection:
     """One client's connection to a gateway."""
 
-    def __init__(self, gateway: GatewayActor, client: str) -> None:
+    def __init__(self, gateway: GatewayActor, client: str, listener: str) -> None:
         self._socket = SimSocket(client)
         limit = gateway.settings.number("socket.request.max.bytes")
-        self._connection = ClientConnection(gateway, limit)
+        self._connection = ClientConnection(gateway, limit, listener)
         self._connection.connection_made(self._socket)
 
     def received(self, request: LinkRequest) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import errno
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
     from raylog.actors.broker.identity import Identity
     from raylog.actors.cluster import BrokerPlan, ClusterPlan
+    from raylog.actors.endpoints import Endpoint
     from raylog.actors.runtime.ray_node import ActorEntry
 
 T = TypeVar("T")
@@ -347,12 +348,12 @@ def _start_brokers(
     return ClusterRecord(
         cluster_id=plan.cluster_id,
         broker_ids=[status.broker_id for status in brokers],
-        bootstrap=[f"{status.host}:{status.port}" for status in brokers],
+        bootstrap=[status.bootstrap for status in brokers],
         ray_address=address,
         token_path=token,
         secret_path=secret,
         brokers=[
-            _recorded(broker, status.port)
+            _recorded(broker, status.listening)
             for broker, status in zip(plan.brokers, brokers, strict=True)
         ],
     )
@@ -365,15 +366,17 @@ def _logs_hint(run: Path) -> str:
     return f"Logs of Ray and of the brokers are in {run / 'ray' / 'session_latest' / 'logs'}"
 
 
-def _recorded(broker: BrokerPlan, port: int) -> BrokerRecord:
+def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
     """A broker as it runs: where any port would do, it keeps the one it got."""
-    from raylog.actors.broker.listeners import endpoints
+    from raylog.actors.broker.listeners import read_listeners
     from raylog.actors.config import BrokerSettings
 
-    listening, advertised = endpoints(BrokerSettings(broker.settings))
+    listening = read_listeners(BrokerSettings(broker.settings)).listening
     settings = dict(broker.settings)
-    if not (listening.port or advertised.port):
-        settings["listeners"] = f"PLAINTEXT://{listening.host}:{port}"
+    if not all(one.port for one in listening):
+        settings["listeners"] = ",".join(
+            str(one._replace(port=there.port)) for one, there in zip(listening, bound, strict=True)
+        )
     return BrokerRecord(broker.broker_id, str(broker.directory), settings, broker.node_id)
 
 

@@ -40,24 +40,25 @@ def check_metrics(wanted: Wanted) -> None:
 
 def check_reach(wanted: Wanted) -> None:
     """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
-    from raylog.actors.broker.listeners import endpoints, is_beyond_loopback
+    from raylog.actors.broker.listeners import is_beyond_loopback, read_listeners
     from raylog.actors.cluster import listeners_of
     from raylog.actors.config import BrokerSettings
     from raylog.wire.errors import InvalidConfig
 
     listeners = listeners_of(wanted.host, wanted.port, wanted.advertised_host)
     try:
-        listening, _ = endpoints(BrokerSettings({**listeners, **wanted.settings}))
+        listening = read_listeners(BrokerSettings({**listeners, **wanted.settings})).listening
     except InvalidConfig as refused:
         needs = "" if wanted.insecure else " --insecure"
         raise CommandFailed(
             str(refused),
             f"Say under which name clients reach this machine: --advertised-host HOST{needs}",
         ) from refused
-    if is_beyond_loopback(listening.host) and not wanted.insecure:
+    open_to_others = [one for one in listening if is_beyond_loopback(one.host)]
+    if open_to_others and not wanted.insecure:
         raise CommandFailed(
-            f"other machines can reach {wanted.host or 'every address'}, and brokers neither "
-            "encrypt nor ask who is there",
+            f"other machines can reach {open_to_others[0].host or 'every address'}, and brokers "
+            "neither encrypt nor ask who is there",
             "Leave --host out, or pass --insecure if everybody in that network may do everything",
         )
 

@@ -98,7 +98,7 @@ class EmbeddedBroker:
     @property
     def bootstrap_servers(self) -> list[str]:
         """`host:port` of every broker."""
-        return [f"{status.host}:{status.port}" for status in self.statuses]
+        return [status.bootstrap for status in self.statuses]
 
     def start(self) -> Self:
         """Start and wait until every broker serves; raises what kept one from it."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import lodger_name
 from raylog.actors.runtime.base import ActorGone, ActorRef, ActorSpec, PeerLost, PeerTimeout
 from raylog.actors.runtime.processes import ProcessRecord, is_running
@@ -376,7 +377,7 @@ def test_what_a_lodger_refuses_at_its_start_is_raised_and_it_may_come_again(
         host = await runtime.spawn(replica(cluster_id))
         taken = socket.create_server(("127.0.0.1", 0))
         name = lodger_name(f"{cluster_id}/gateway/0/1", host.name)
-        address = {"host": "127.0.0.1", "port": taken.getsockname()[1]}
+        address = {"listening": (Endpoint("PLAINTEXT", *taken.getsockname()),)}
         args = {"name": name, "cluster_id": cluster_id, "broker_id": 0, "settings": {}, **address}
         with pytest.raises(PeerLost, match=r": OSError: .*in use"):
             await runtime.spawn(ActorSpec(name, "gateway", args))

@@ -137,7 +137,7 @@ def with_broker(story: Callable[[Client], Awaitable[None]], **options: str) -> N
         (status,) = await start_cluster(runtime, plan)
         names = {one.ref.instance for one in world.residents()}
         try:
-            await story(Client(status.port))
+            await story(Client(status.endpoints[0].port))
             left = {one.ref.instance for one in world.residents()}
             assert world.failures == []
             assert names <= left, "an actor has ended"

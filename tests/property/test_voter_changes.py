@@ -152,7 +152,7 @@ class Run:
         image = MetadataImage(voters=quorum.voters)
         for one, directory_id in enumerate(self.brokers.directories):
             image.brokers[one] = BrokerRegistration(
-                one, 1, "h", 1, None, directory_id, "i", fenced=False, build="", node_id=""
+                one, 1, (), None, directory_id, "i", fenced=False, build="", node_id=""
             )
         return image
 

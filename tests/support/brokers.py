@@ -199,8 +199,8 @@ class NotingCluster:
         await self.runtime.kill(await self.runtime.find(name))
         if isinstance(actor, BrokerActor):  # what the end of its process would let go
             actor._data.close()
-            assert actor._reservation is not None
-            actor._reservation.close()
+            for held in actor._reservations.values():
+                held.close()
 
     async def call(self, broker_id: int, method: str, *args: Any) -> Any:
         name = broker_name(CLUSTER, broker_id)

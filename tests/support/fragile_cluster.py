@@ -65,7 +65,7 @@ class FragileCluster:
     @property
     def bootstrap(self) -> str:
         """`bootstrap.servers`."""
-        return ",".join(f"{one.host}:{one.port}" for one in self._statuses.values())
+        return ",".join(one.bootstrap for one in self._statuses.values())
 
     @property
     def failures(self) -> list[BaseException]:
@@ -74,7 +74,8 @@ class FragileCluster:
 
     def address(self, broker_id: int) -> tuple[str, int]:
         """Where a broker listens."""
-        return self._statuses[broker_id].host, self._statuses[broker_id].port
+        _, host, port = self._statuses[broker_id].endpoints[0]
+        return host, port
 
     def directory(self, broker_id: int) -> Path:
         """A broker's data directory."""

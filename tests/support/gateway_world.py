@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.gateway.actor import GatewayActor
 from raylog.actors.gateway.connection import ClientConnection
 from raylog.actors.gateway.connections import Connections
@@ -305,9 +306,11 @@ class FakeTransport:
 class FakeClient:
     """One connection to the gateway."""
 
-    def __init__(self, gateway: GatewayActor, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, gateway: GatewayActor, host: str = "127.0.0.1", listener: str = "PLAINTEXT"
+    ) -> None:
         self.transport = FakeTransport(host)
-        self.connection = ClientConnection(gateway, 1 << 20)
+        self.connection = ClientConnection(gateway, 1 << 20, listener)
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]  # a fake
         self._asked: deque[tuple[ApiKey, int]] = deque()
 
@@ -366,14 +369,13 @@ class World:
             name="gateway",
             cluster_id=CLUSTER,
             broker_id=1,
-            host="127.0.0.1",
-            port=0,
+            listening=(Endpoint("PLAINTEXT", "127.0.0.1", 0),),
             settings={name.replace("_", "."): value for name, value in settings.items()},
         )
 
-    def client(self, host: str = "127.0.0.1") -> FakeClient:
-        """A new connection from an address."""
-        return FakeClient(self.gateway, host)
+    def client(self, host: str = "127.0.0.1", listener: str = "PLAINTEXT") -> FakeClient:
+        """A new connection from an address, on a listener."""
+        return FakeClient(self.gateway, host, listener)
 
     def link(self, address: str) -> FakeLink:
         """The link to a Replica actor."""

@@ -91,7 +91,9 @@ class RayCluster:
         self._plan = replace(
             self._plan, brokers=tuple(map(self._placed, self._plan.brokers, self._hosts))
         )
-        self.ports = [one.port for one in await start_cluster(self.runtime, self._plan)]
+        self.ports = [
+            one.endpoints[0].port for one in await start_cluster(self.runtime, self._plan)
+        ]
 
     @property
     def _hosts(self) -> Sequence[str]:
@@ -110,7 +112,7 @@ class RayCluster:
         (broker,) = [one for one in self._plan.brokers if one.broker_id == broker_id]
         plan = replace(self._plan, brokers=(replace(broker, node_id=node_id),))
         (status,) = asyncio.run(start_cluster(self.runtime, plan))
-        assert status.port == self.ports[broker_id]
+        assert status.endpoints[0].port == self.ports[broker_id]
         return time.monotonic() - began
 
     def stop(self) -> dict[int, str]:

@@ -132,8 +132,8 @@ class VotingBrokers:
         lost = self.broker(broker_id)
         self.world.drop(broker_name(self.plan.cluster_id, broker_id))
         lost._data.close()
-        assert lost._reservation is not None
-        lost._reservation.close()
+        for held in lost._reservations.values():
+            held.close()
 
     async def come_back(self, broker_id: int) -> None:
         """Start a broker again as it was started first."""

@@ -6,7 +6,7 @@ Left out: controllers are no endpoints of their own here.
 
 from __future__ import annotations
 
-from raylog.actors.gateway.cluster_facts import CLUSTER_OPERATIONS, controller_id
+from raylog.actors.gateway.cluster_facts import CLUSTER_OPERATIONS, controller_id, reachable
 from raylog.actors.gateway.context import RequestContext
 from raylog.wire.errors import MismatchedEndpointType, UnsupportedEndpointType
 from raylog.wire.messages.describe_cluster import (
@@ -43,14 +43,18 @@ def describe_cluster(
 
 
 def _brokers(context: RequestContext, include_fenced: bool) -> list[DescribeClusterBroker]:
+    found = [
+        broker
+        for _, broker in sorted(context.gateway.cluster.image.brokers.items())
+        if include_fenced or not broker.fenced
+    ]
     return [
         DescribeClusterBroker(
             broker_id=broker.broker_id,
-            host=broker.host,
-            port=broker.port,
+            host=at.host,
+            port=at.port,
             rack=broker.rack,
             is_fenced=broker.fenced and context.version >= FENCED_SINCE,
         )
-        for _, broker in sorted(context.gateway.cluster.image.brokers.items())
-        if include_fenced or not broker.fenced
+        for broker, at in reachable(found, context.listener)
     ]

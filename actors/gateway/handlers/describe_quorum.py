@@ -27,7 +27,6 @@ from raylog.wire.messages.describe_quorum import (
 from raylog.wire.uuids import from_base64
 
 METADATA_TOPIC = "__cluster_metadata"
-LISTENER = "PLAINTEXT"
 DIRECTORIES_SINCE = 2
 TIMEOUT_MS = 10_000
 """The request has no deadline of its own."""
@@ -98,7 +97,9 @@ def _nodes(image: MetadataImage, voters: Iterable[QuorumReplica]) -> list[Node]:
     return [
         Node(
             node_id=broker.broker_id,
-            listeners=[Listener(name=LISTENER, host=broker.host, port=broker.port)],
+            listeners=[
+                Listener(name=at.listener, host=at.host, port=at.port) for at in broker.endpoints
+            ],
         )
         for voter in voters
         if (broker := image.brokers.get(voter.broker_id)) is not None

@@ -105,20 +105,22 @@ def _known(
     context: RequestContext, name: str, first: int, room: int
 ) -> DescribeTopicPartitionsResponseTopic:
     check_name(name)
-    cluster = context.gateway.cluster
+    cluster, listener = context.gateway.cluster, context.listener
     topic = cluster.topic_named(name)
     end = min(first + room, len(topic.partitions))
     return DescribeTopicPartitionsResponseTopic(
         topic_id=topic.topic_id,
-        partitions=[_partition(cluster.image, topic, index) for index in range(first, end)],
+        partitions=[
+            _partition(cluster.image, topic, index, listener) for index in range(first, end)
+        ],
     )
 
 
 def _partition(
-    image: MetadataImage, topic: Topic, index: int
+    image: MetadataImage, topic: Topic, index: int, listener: str
 ) -> DescribeTopicPartitionsResponsePartition:
     state = topic.partitions[index]
-    _, leader = leader_of(image, state)  # to be without one is no error here
+    _, leader = leader_of(image, state, listener)  # to be without one is no error here
     return DescribeTopicPartitionsResponsePartition(
         partition_index=index,
         leader_id=leader,
@@ -127,5 +129,5 @@ def _partition(
         isr_nodes=list(state.isr),
         eligible_leader_replicas=list(state.elr),
         last_known_elr=list(state.last_known_elr),
-        offline_replicas=offline_replicas(image, state),
+        offline_replicas=offline_replicas(image, state, listener),
     )

@@ -250,7 +250,9 @@ class _Fetch:
         if not gateway.selects_replicas:
             return
         state = topic.partitions[key[1]]
-        nearer = replica_in_rack(gateway.cluster.image, state, key[1], self._request.rack_id)
+        nearer = replica_in_rack(
+            gateway.cluster.image, state, key[1], self._request.rack_id, self._context.listener
+        )
         if nearer is not None:
             self._closer[key] = nearer
 
@@ -480,7 +482,8 @@ class _Fetch:
     def _endpoints(self, hints: list[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
         if self._context.version < ENDPOINTS_SINCE:
             return []
-        return node_endpoints(self._context.gateway.cluster.image, hints)
+        image = self._context.gateway.cluster.image
+        return node_endpoints(image, hints, self._context.listener)
 
     def _answered_keys(self) -> list[PartitionKey]:
         if self._full:

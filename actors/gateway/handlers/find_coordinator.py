@@ -18,7 +18,6 @@ from raylog.actors.gateway.answers import attempt
 from raylog.actors.gateway.context import RequestContext
 from raylog.actors.gateway.coordinators import TOPICS, coordinating
 from raylog.actors.gateway.topic_changes import create_internal
-from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import GROUP, TRANSACTION
 from raylog.actors.runtime.waiting import until
 from raylog.wire.errors import CoordinatorNotAvailable, ErrorCode, InvalidRequest
@@ -87,9 +86,8 @@ async def _answer(
 
 
 def _found(context: RequestContext, key: str, key_type: int) -> Coordinator:
-    image = context.gateway.cluster.image
     return attempt(
-        lambda: _coordinator(image, key, key_type, context.version),
+        lambda: _coordinator(context, key, key_type),
         partial(_failed, key),
     )
 
@@ -100,7 +98,8 @@ def _failed(key: str, code: int, message: str | None) -> Coordinator:
     )
 
 
-def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) -> Coordinator:
+def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinator:
+    image, version = context.gateway.cluster.image, context.version
     if key_type == SHARE_KEY and version < SHARE_SINCE:
         raise InvalidRequest(f"version {version} does not find share coordinators")
     role = _ROLES.get(key_type)
@@ -114,11 +113,16 @@ def _coordinator(image: MetadataImage, key: str, key_type: int, version: int) ->
     broker = image.brokers.get(partition.leader)
     if broker is None or broker.fenced:
         raise CoordinatorNotAvailable(f"{TOPICS[role]}-{index} has no leader")
+    at = broker.endpoint(context.listener)
+    if at is None:
+        raise CoordinatorNotAvailable(
+            f"broker {broker.broker_id} has no listener {context.listener}"
+        )
     return Coordinator(
         key=key,
         node_id=broker.broker_id,
-        host=broker.host,
-        port=broker.port,
+        host=at.host,
+        port=at.port,
         error_code=int(ErrorCode.NONE),
         error_message="",
     )

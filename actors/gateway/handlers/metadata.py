@@ -1,8 +1,10 @@
 """Metadata 0-13: brokers, topics, and who leads their partitions.
 
 v1 racks and the controller (any live broker: each passes requests on), v2 the cluster id (KIP-78),
-v4 may forbid the creation of topics, v5 offline replicas (KIP-112), v7 leader epochs (KIP-320),
+v4 may forbid the creation of topics, v5 offline replicas (KIP-112), v6 LISTENER_NOT_FOUND
+(KIP-219), v7 leader epochs (KIP-320),
 v8 authorized operations (KIP-430), v10 topic ids and v12 topics by id (KIP-516).
+Brokers are told as the listener that the client came on has them; those without it are left out.
 A topic that does not exist and may be created is answered UNKNOWN_TOPIC_OR_PARTITION, at once as in
 Kafka: the client asks again. Topics that are made already are not asked for a second time.
 Left out: sending clients back to their bootstrap servers (v13, KIP-1102) is never needed here.
@@ -22,6 +24,7 @@ from raylog.actors.gateway.cluster_facts import (
     INTERNAL_TOPICS,
     TOPIC_OPERATIONS,
     controller_id,
+    reachable,
     unfenced_brokers,
 )
 from raylog.actors.gateway.context import RequestContext
@@ -41,6 +44,7 @@ from raylog.wire.uuids import ZERO_UUID
 
 Building = Generator[int, None, MetadataResponseTopic]
 """Steps in which the answer about a topic is made; each yields how many partitions it was about."""
+LISTENER_NOT_FOUND_SINCE = 6
 TOPICS_BY_ID_SINCE = 12
 AUTO_CREATE_KEY = "auto.create.topics.enable"
 
@@ -108,9 +112,9 @@ def _described(context: RequestContext, request: MetadataRequest) -> MetadataRes
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(
-                node_id=broker.broker_id, host=broker.host, port=broker.port, rack=broker.rack
+                node_id=broker.broker_id, host=at.host, port=at.port, rack=broker.rack
             )
-            for broker in unfenced_brokers(image)
+            for broker, at in reachable(unfenced_brokers(image), context.listener)
         ],
         cluster_id=context.gateway.cluster_id,
         controller_id=controller_id(image, cluster.broker_id),
@@ -129,6 +133,8 @@ def _topics(
         topic = yield from building
         if request.include_topic_authorized_operations:
             topic = _with_operations(topic)
+        if context.version < LISTENER_NOT_FOUND_SINCE:
+            topic = _without_listener_errors(topic)
         if context.version == 0:
             topic = _without_offline(topic)
         answered.append(topic)
@@ -142,7 +148,7 @@ def _found(context: RequestContext, request: MetadataRequest) -> Iterator[Buildi
     asked = request.topics
     if asked is None or (not asked and context.version == 0):
         for _, topic in _sorted_topics(image):
-            yield gateway.topic_metadata.steps_of(image, topic)
+            yield gateway.topic_metadata.steps_of(image, topic, context.listener)
         return
     ids = {TopicId(one.topic_id) for one in asked if one.topic_id != ZERO_UUID}
     for topic_id in sorted(ids, key=partial(_name, image)):
@@ -173,7 +179,7 @@ def _by_id(context: RequestContext, topic_id: TopicId) -> Building:
 
     def found() -> Building:
         topic = gateway.cluster.topic(topic_id)
-        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic)
+        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic, context.listener)
 
     return attempt(
         found,
@@ -189,7 +195,7 @@ def _by_name(context: RequestContext, name: str) -> Building:
     def found() -> Building:
         check_name(name)
         topic = gateway.cluster.topic_named(name)
-        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic)
+        return gateway.topic_metadata.steps_of(gateway.cluster.image, topic, context.listener)
 
     return attempt(
         found,
@@ -208,6 +214,21 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
     if topic.name is None:
         return topic
     return replace(topic, topic_authorized_operations=TOPIC_OPERATIONS)
+
+
+def _without_listener_errors(topic: MetadataResponseTopic) -> MetadataResponseTopic:
+    """Older versions do not know that a leader has no such listener: it is not available."""
+    missing = int(ErrorCode.LISTENER_NOT_FOUND)
+    if all(part.error_code != missing for part in topic.partitions):
+        return topic
+    unavailable = int(ErrorCode.LEADER_NOT_AVAILABLE)
+    return replace(
+        topic,
+        partitions=[
+            replace(part, error_code=unavailable) if part.error_code == missing else part
+            for part in topic.partitions
+        ],
+    )
 
 
 def _without_offline(topic: MetadataResponseTopic) -> MetadataResponseTopic:

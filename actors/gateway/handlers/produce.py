@@ -419,4 +419,6 @@ class _Produce:
                 )
                 answer.current_leader = leader_hint(known, answer.index, answer.error_code)
                 hinted.append(answer.current_leader)
-        self._response.node_endpoints = node_endpoints(cluster.image, hinted)
+        self._response.node_endpoints = node_endpoints(
+            cluster.image, hinted, self._context.listener
+        )

@@ -76,9 +76,7 @@ def fetched(machine: PartitionMachine, broker: int, offset: int, now_ms: int = 0
 
 
 def brokers(count: int) -> list[BrokerRegistration]:
-    return [
-        BrokerRegistration(one, 0, "h", 1, None, "d", "i", False, "", "") for one in range(count)
-    ]
+    return [BrokerRegistration(one, 0, (), None, "d", "i", False, "", "") for one in range(count)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 7])

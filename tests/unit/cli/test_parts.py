@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import GATEWAY, child_name, controller_name, rival_name
 from raylog.actors.ports import PartitionStatus, TopicId
 from raylog.cli.broker_settings import read_settings
@@ -41,6 +42,8 @@ from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
 from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
+
+AT = (Endpoint("PLAINTEXT", "h", 1),)
 
 
 def test_settings_come_from_a_file_and_then_the_command_line(tmp_path: Path) -> None:
@@ -183,8 +186,8 @@ def test_actors_and_partitions_are_put_together() -> None:
         broker_id=1,
         cluster_id="c",
         broker_epoch=9,
-        host="h",
-        port=1,
+        listening=AT,
+        endpoints=AT,
         directory="d",
         pid=11,
         state="running",
@@ -269,7 +272,7 @@ def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[
 
     def broker(broker_id: int, *strays: StrayStatus) -> BrokerStatus:
         return BrokerStatus(
-            broker_id, "c", 9, "h", 1, "d", 11, "running", 0, 4, False, [], [], list(strays)
+            broker_id, "c", 9, AT, AT, "d", 11, "running", 0, 4, False, [], [], list(strays)
         )
 
     one = StrayStatus("/data/topics/t-0.AAECAwQFBgcICQoLDA0ODw.17-stray", 3 * 1024 * 1024)
@@ -326,8 +329,8 @@ def _broker(*troubles: str, offline: bool = False, **fields: object) -> BrokerSt
             "broker_id": 1,
             "cluster_id": "c",
             "broker_epoch": 9,
-            "host": "h",
-            "port": 1,
+            "listening": AT,
+            "endpoints": AT,
             "directory": "/d",
             "pid": 11,
             "state": "running",

@@ -7,6 +7,7 @@ import pytest
 import typer
 
 from raylog.actors.cluster import BrokerPlan
+from raylog.actors.endpoints import Endpoint
 from raylog.cli.cluster_record import BrokerRecord, ClusterRecord, read_record
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
 from raylog.cli.local_cluster import _recorded
@@ -52,9 +53,9 @@ def test_a_record_tells_how_brokers_were_started(tmp_path: Path) -> None:
         ("127.0.0.1:0", None, "127.0.0.1:7"),
         ("127.0.0.1:9092", None, "127.0.0.1:9092"),
         ("0.0.0.0:0", "out:0", "0.0.0.0:7"),
-        ("0.0.0.0:0", "out:19092", "0.0.0.0:0"),
+        ("0.0.0.0:0", "out:19092", "0.0.0.0:7"),
         ("0.0.0.0:9092", "out:19092", "0.0.0.0:9092"),
-        ("::1:0", None, "::1:7"),
+        ("::1:0", None, "[::1]:7"),
     ],
 )
 def test_a_broker_keeps_the_port_that_it_got(
@@ -63,7 +64,8 @@ def test_a_broker_keeps_the_port_that_it_got(
     settings = {"listeners": f"PLAINTEXT://{listening}"}
     if advertised is not None:
         settings["advertised.listeners"] = f"PLAINTEXT://{advertised}"
-    record = _recorded(BrokerPlan(0, Path("/data/broker-0"), settings), 7)
+    bound = [Endpoint("PLAINTEXT", "whatever", 7 if listening.endswith(":0") else 9092)]
+    record = _recorded(BrokerPlan(0, Path("/data/broker-0"), settings), bound)
     assert record.settings == settings | {"listeners": f"PLAINTEXT://{noted}"}
 
 

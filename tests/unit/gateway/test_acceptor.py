@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.ports import RouteUpdate
 from raylog.wire.api import ApiKey
@@ -26,7 +27,7 @@ def listening(scenario: Scenario, monkeypatch: pytest.MonkeyPatch, **settings: s
         port: int = probe.getsockname()[1]
 
     async def serving(world: World) -> None:
-        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        monkeypatch.setattr(world.gateway, "_listening", [Endpoint("PLAINTEXT", "127.0.0.1", port)])
         await world.gateway.start()
         await world.brokers(1)
         await world.gateway.apply_routes(RouteUpdate())

@@ -135,13 +135,20 @@ def test_who_is_near() -> None:
     for broker_id, rack in ((1, "a"), (2, "b"), (3, "b"), (4, "c"), (5, "b")):
         image.apply(BrokerRegistered(broker_id, 1, "h", 1, rack, "d", "i", broker_id == 4))
     state = PartitionState((1, 2, 3, 4, 5), (1, 2, 3, 4), 1, 0, 0, {})
-    assert [replica_in_rack(image, state, index, "b") for index in range(3)] == [2, 3, 2]
-    assert replica_in_rack(image, state, 0, "a") is None
-    assert replica_in_rack(image, state, 0, "c") is None  # fenced
-    assert replica_in_rack(image, state, 0, "d") is None
+    assert [replica_in_rack(image, state, index, "b", "PLAINTEXT") for index in range(3)] == [
+        2,
+        3,
+        2,
+    ]
+    assert replica_in_rack(image, state, 0, "a", "PLAINTEXT") is None
+    assert replica_in_rack(image, state, 0, "c", "PLAINTEXT") is None  # fenced
+    assert replica_in_rack(image, state, 0, "d", "PLAINTEXT") is None
+    endpoints = (("PLAINTEXT", "h", 1), ("X", "h", 2))
+    image.apply(BrokerRegistered(3, 1, "h", 1, "b", "d", "i", fenced=False, endpoints=endpoints))
+    assert [replica_in_rack(image, state, index, "b", "X") for index in range(2)] == [3, 3]
     image.apply(BrokerShuttingDown(2, 1))
-    assert replica_in_rack(image, state, 0, "b") == 3
-    assert replica_in_rack(image, state._replace(leader=-1), 0, "b") is None
+    assert replica_in_rack(image, state, 0, "b", "PLAINTEXT") == 3
+    assert replica_in_rack(image, state._replace(leader=-1), 0, "b", "PLAINTEXT") is None
 
 
 # ---- followers -------------------------------------------------------------------------------

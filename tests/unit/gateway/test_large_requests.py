@@ -182,9 +182,9 @@ def test_the_partitions_of_one_topic_are_told_in_turns(monkeypatch: pytest.Monke
     told: list[int] = []
     partition = topic_metadata._partition
 
-    def telling(image: MetadataImage, index: int, state: PartitionState) -> Any:
+    def telling(image: MetadataImage, index: int, state: PartitionState, listener: str) -> Any:
         told.append(index)
-        return partition(image, index, state)
+        return partition(image, index, state, listener)
 
     monkeypatch.setattr(topic_metadata, "_partition", telling)
 

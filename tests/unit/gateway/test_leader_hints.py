@@ -46,8 +46,27 @@ def test_a_leader_is_named_where_that_helps(
 
 def test_addresses_are_those_of_the_leaders_that_are_known_each_once() -> None:
     hints = [LeaderIdAndEpoch(leader_id=one, leader_epoch=0) for one in (2, 7, 1, 2, -1)]
-    found = node_endpoints(image(), [None, *hints])
+    found = node_endpoints(image(), [None, *hints], "PLAINTEXT")
     assert [(one.node_id, one.host, one.port, one.rack) for one in found] == [
         (1, "h1", 9093, "r1"),
         (2, "h2", 9094, "r2"),
     ]
+
+
+def test_clients_of_a_listener_are_told_no_addresses_of_another() -> None:
+    found = image()
+    endpoints = (("X", "in", 1), ("Y", "out", 2))
+    found.apply(BrokerRegistered(2, 1, "in", 1, None, "", "", fenced=False, endpoints=endpoints))
+    hints = [LeaderIdAndEpoch(leader_id=one, leader_epoch=0) for one in (1, 2)]
+    told = {
+        listener: [
+            (one.node_id, one.host, one.port) for one in node_endpoints(found, hints, listener)
+        ]
+        for listener in ("PLAINTEXT", "X", "Y", "Z")
+    }
+    assert told == {
+        "PLAINTEXT": [(1, "h1", 9093)],
+        "X": [(2, "in", 1)],
+        "Y": [(2, "out", 2)],
+        "Z": [],
+    }

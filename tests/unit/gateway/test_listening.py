@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.metadata.records import BrokerUnfenced
 from raylog.actors.ports import RouteUpdate
 from tests.support.gateway_world import World, run
@@ -34,7 +35,7 @@ def test_clients_wait_until_the_broker_is_unfenced_and_routes_are_known(
     port = free_port()
 
     async def scenario(world: World) -> None:
-        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        monkeypatch.setattr(world.gateway, "_listening", [Endpoint("PLAINTEXT", "127.0.0.1", port)])
         await world.gateway.start()
         assert not await is_served(port)
         await world.brokers(1, 2, fenced=[1])
@@ -52,7 +53,7 @@ def test_a_successor_waits_for_its_routes(monkeypatch: pytest.MonkeyPatch) -> No
     port = free_port()
 
     async def scenario(world: World) -> None:
-        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        monkeypatch.setattr(world.gateway, "_listening", [Endpoint("PLAINTEXT", "127.0.0.1", port)])
         await world.gateway.start()
         await world.brokers(1)
         assert not await is_served(port)
@@ -67,7 +68,7 @@ def test_a_gateway_that_never_served_gives_its_port_back(monkeypatch: pytest.Mon
     port = free_port()
 
     async def scenario(world: World) -> None:
-        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", port))
+        monkeypatch.setattr(world.gateway, "_listening", [Endpoint("PLAINTEXT", "127.0.0.1", port)])
         await world.gateway.start()
         await world.gateway.stop()
         socket.create_server(("127.0.0.1", port)).close()
@@ -86,7 +87,6 @@ def test_buffers_of_connections_have_the_configured_sizes(monkeypatch: pytest.Mo
     monkeypatch.setattr("raylog.actors.gateway.actor.socket.socket", Listener)
 
     async def scenario(world: World) -> None:
-        monkeypatch.setattr(world.gateway, "_address", ("127.0.0.1", 0))
         await world.gateway.start()
         await world.gateway.stop()
 

@@ -61,10 +61,10 @@ def test_a_broker_starts_serves_and_stops(tmp_path: Path) -> None:
         assert (status.state, status.broker_id, status.is_voter) == ("running", 0, True)
         assert 0 < status.usable_bytes <= status.total_bytes
         assert status.vote_trouble == ""
-        assert status.port > 0
+        assert status.endpoints[0].port > 0
         (gateway,) = cluster.gateways()
-        assert gateway.args["port"] == status.port
-        assert gateway.image.brokers[0].port == status.port
+        assert gateway.args["listening"] == status.listening
+        assert gateway.image.brokers[0].endpoints == status.endpoints
         assert not gateway.image.brokers[0].fenced
         assert sorted((child.role, child.state) for child in status.children) == [
             ("gateway", "running"),
@@ -204,7 +204,7 @@ def test_a_lost_gateway_is_replaced_on_the_same_port_and_told_everything(tmp_pat
         await cluster.routes(2)
         (after,) = cluster.gateways()
         assert after.name != before.name
-        assert after.args["port"] == before.args["port"]
+        assert after.args["listening"] == before.args["listening"]
         assert after.image.topics == before.image.topics
 
     tell(story, tmp_path)
@@ -233,7 +233,7 @@ def test_several_gateways_hear_the_same(tmp_path: Path) -> None:
         await cluster.routes(2)
         first, second = cluster.gateways()
         assert first.routes == second.routes
-        assert first.args["port"] == second.args["port"]
+        assert first.args["listening"] == second.args["listening"]
 
     tell(story, tmp_path, gateway_actors="2")
 
@@ -253,7 +253,7 @@ def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
     async def story(cluster: NotingCluster) -> None:
         await cluster.create(NewTopic("t", 3, 1))
         before = dict(await cluster.routes(3))
-        port = (await cluster.describe()).port
+        endpoints = (await cluster.describe()).endpoints
         children = [*cluster.gateways(), *cluster.replicas()]
         await cluster.kill(broker_name(CLUSTER, 0))
         await cluster.spawn()
@@ -263,7 +263,7 @@ def test_a_restarted_broker_adopts_its_children(tmp_path: Path) -> None:
         partitions = cluster.gateways()[0].image.topics.popitem()[1].partitions
         assert [partition.leader_epoch for partition in partitions] == [0, 0, 0]
         status = await cluster.describe()
-        assert (status.restarts, status.port) == (1, port)
+        assert (status.restarts, status.endpoints) == (1, endpoints)
         assert len(status.partitions) == 3
 
     tell(story, tmp_path)
@@ -542,7 +542,7 @@ def test_a_port_that_is_taken_is_an_error_of_start(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             cluster = NotingCluster(tmp_path)
-            with pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}"):
+            with pytest.raises(InvalidConfig, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"):
                 await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")
         await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")  # the directory is free
         await cluster.ready()

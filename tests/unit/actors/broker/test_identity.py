@@ -225,7 +225,8 @@ def noted(**changes: object) -> str:
     "text",
     [
         *("", "{", "[]", '{"unknown": 1}', "null"),
-        *(noted(starts="x"), noted(children=[1]), noted(children={"a": 1}), noted(port=None)),
+        *(noted(starts="x"), noted(children=[1]), noted(children={"a": 1}), noted(ports=None)),
+        *(noted(ports={"PLAINTEXT": "1"}), noted(ports={"PLAINTEXT": None})),
     ],
 )
 def test_without_notes_the_last_process_counts_as_crashed(tmp_path: Path, text: str) -> None:
@@ -328,12 +329,12 @@ def test_what_can_be_done_without_is_noted_if_possible(
     DataDirectory(tmp_path, WANTED, fsync=False).close()
     data = DataDirectory(tmp_path, WANTED, fsync=False, disk=FullDisk())
     data.remember_epoch(7)
-    data.remember_port(8)
+    data.remember_ports({"PLAINTEXT": 8})
     data.note_end()
     assert [one.message for one in caplog.records] == [
         f"{tmp_path / 'state.json'} cannot be written: [Errno 28] No space left on device"
     ] * 3
-    assert (data.last.broker_epoch, data.last.port) == (7, 8)
+    assert (data.last.broker_epoch, data.last.ports) == (7, {"PLAINTEXT": 8})
     for strict in (data.note_start, lambda: data.remember_children({"c/replica/3/1": "b"})):
         with pytest.raises(OSError, match="No space left"):
             strict()
@@ -419,7 +420,7 @@ def test_a_directory_is_blank_until_anything_of_a_cluster_was_known_in_it(tmp_pa
     assert data.history() == DirectoryHistory(3)
     data.note_start()
     data.note_asking("i")
-    data.remember_port(9092)
+    data.remember_ports({"PLAINTEXT": 9092})
     assert data.history().is_blank
     data.remember_epoch(0)
     data.note_followed(Followed("m", 1, 1))
@@ -508,3 +509,13 @@ def test_what_a_process_has_left_is_durable_before_the_next_one_builds_on_it(see
     disk.lose_power()
     data = DataDirectory(path, WANTED, fsync=True, disk=disk)
     assert (data.identity, data.followed.offset) == (WANTED, 5)
+
+
+def test_older_builds_noted_the_port_of_their_only_listener(tmp_path: Path) -> None:
+    DataDirectory(tmp_path, WANTED, fsync=False).close()
+    older = asdict(LastProcess(broker_epoch=7, boot_id="b")) | {"port": 9092}
+    del older["ports"]
+    (tmp_path / "state.json").write_text(json.dumps(older))
+    data = DataDirectory(tmp_path, WANTED, fsync=False)
+    assert (data.last.broker_epoch, data.last.ports) == (7, {"PLAINTEXT": 9092})
+    data.close()

@@ -7,68 +7,66 @@ from contextlib import contextmanager
 import pytest
 
 from raylog.actors.broker.listeners import (
-    Endpoint,
+    Listeners,
     check_reach,
-    endpoints,
     is_beyond_loopback,
+    read_listeners,
     reserve,
     reserve_again,
+    reserve_all,
 )
 from raylog.actors.config import BrokerSettings
+from raylog.actors.endpoints import Endpoint
 from raylog.wire.errors import InvalidConfig
 
-ANY = Endpoint("127.0.0.1", 0)
+ANY = Endpoint("PLAINTEXT", "127.0.0.1", 0)
 
 
-@pytest.mark.parametrize(
-    ("given", "listening", "advertised"),
-    [
-        ({"listeners": "PLAINTEXT://h:1"}, Endpoint("h", 1), Endpoint("h", 1)),
-        (
-            {"listeners": "PLAINTEXT://:1"},
-            Endpoint("", 1),
-            Endpoint(socket.gethostname(), 1),
-        ),
-        (
-            {"listeners": "plaintext://[::1]:0", "advertised.listeners": "PLAINTEXT://out:2"},
-            Endpoint("::1", 0),
-            Endpoint("out", 2),
-        ),
-    ],
-)
-def test_listeners_are_read(
-    given: dict[str, str], listening: Endpoint, advertised: Endpoint
-) -> None:
-    assert endpoints(BrokerSettings(given)) == (listening, advertised)
+NAMED = {"listener.security.protocol.map": "X:PLAINTEXT,Y:PLAINTEXT"}
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"listeners": ""}, "must name one listener, not 0"),
-        ({"listeners": "PLAINTEXT://a:1,PLAINTEXT://b:2"}, "must name one listener, not 2"),
-        ({"listeners": "a:1"}, "must look like"),
-        ({"listeners": "PLAINTEXT://a"}, "must look like"),
-        ({"listeners": "PLAINTEXT://a:b"}, "must look like"),
-        ({"listeners": "PLAINTEXT://a:70000"}, "must look like"),
-        ({"listeners": "SSL://a:1"}, "only PLAINTEXT is served"),
-        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
-        ({"listeners": "PLAINTEXT://[::]:1"}, "nonroutable meta-address ::"),
-        ({"listeners": "PLAINTEXT://0:1"}, "nonroutable meta-address 0"),
-        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "nonroutable meta-address 0.0.0.0"),
-        ({"advertised.listeners": "PLAINTEXT://0:0::0:1"}, "nonroutable meta-address 0:0::0"),
-        ({"advertised.listeners": "PLAINTEXT://::ffff:0.0.0.0:1"}, "nonroutable meta-address"),
-        ({"advertised.listeners": "PLAINTEXT://:1"}, "a host that clients can reach"),
-    ],
-)
-def test_wrong_listeners_are_refused(given: dict[str, str], said: str) -> None:
+def read(inter_broker: str, listeners: str, advertised: str | None = None) -> Listeners:
+    given = {**NAMED, "listeners": listeners, "inter.broker.listener.name": inter_broker}
+    if advertised is not None:
+        given["advertised.listeners"] = advertised
+    return read_listeners(BrokerSettings(given))
+
+
+def test_the_inter_broker_listener_is_advertised_first() -> None:
+    found = read("Y", "X://a:1,Y://b:2")
+    assert found.listening == (Endpoint("X", "a", 1), Endpoint("Y", "b", 2))
+    assert found.advertised == (Endpoint("Y", "b", 2), Endpoint("X", "a", 1))
+
+
+def test_free_ports_are_advertised_as_they_were_got_and_others_as_they_were_given() -> None:
+    found = read("X", "X://a:0,Y://b:0", "X://out:0,Y://out:7").bound_to({"X": 5, "Y": 6})
+    assert found.listening == (Endpoint("X", "a", 5), Endpoint("Y", "b", 6))
+    assert found.advertised == (Endpoint("X", "out", 5), Endpoint("Y", "out", 7))
+
+
+def test_a_listener_need_not_be_advertised() -> None:
+    assert read("X", "X://a:1,Y://b:2", "X://out:3").advertised == (Endpoint("X", "out", 3),)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "0", "[::]", "0:0::0", "::ffff:0.0.0.0", "00.0.0"])
+def test_no_address_that_means_every_one_is_advertised(host: str) -> None:
+    with pytest.raises(InvalidConfig, match="nonroutable meta-address"):
+        read("X", f"X://{host}:1")
+    with pytest.raises(InvalidConfig, match="nonroutable meta-address"):
+        read("X", "X://a:1,Y://b:2", f"X://a:1,Y://{host}:2")
+    assert read("X", f"X://{host}:1", "X://out:1").advertised == (Endpoint("X", "out", 1),)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "sasl_ssl"])
+def test_only_plaintext_is_served(protocol: str) -> None:
+    given = {
+        "listeners": "X://a:1,Y://b:2",
+        "inter.broker.listener.name": "X",
+        "listener.security.protocol.map": f"X:PLAINTEXT,Y:{protocol}",
+    }
+    said = f"listener Y has the security protocol {protocol.upper()}; only PLAINTEXT is served"
     with pytest.raises(InvalidConfig, match=said):
-        endpoints(BrokerSettings(given))
-
-
-def test_every_address_may_be_listened_on_where_another_host_is_advertised() -> None:
-    given = {"listeners": "PLAINTEXT://0.0.0.0:1", "advertised.listeners": "PLAINTEXT://out:2"}
-    assert endpoints(BrokerSettings(given)) == (Endpoint("0.0.0.0", 1), Endpoint("out", 2))
+        read_listeners(BrokerSettings(given))
 
 
 @pytest.mark.parametrize(
@@ -93,19 +91,21 @@ def test_every_address_may_be_listened_on_where_another_host_is_advertised() -> 
 def test_what_other_machines_can_reach_has_to_be_asked_for(host: str, beyond: bool) -> None:
     assert is_beyond_loopback(host) is beyond
     advertised = {"advertised.listeners": "PLAINTEXT://out:2"}
-    settings = BrokerSettings({"listeners": f"PLAINTEXT://{host}:1", **advertised})
-    check_reach(settings, insecure=True)
-    if beyond:
-        with pytest.raises(InvalidConfig, match="other machines can reach"):
+    for listeners in (f"PLAINTEXT://{host}:1", f"PLAINTEXT://127.0.0.1:1,X://{host}:2"):
+        protocols = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,X:PLAINTEXT"}
+        settings = BrokerSettings({"listeners": listeners, **advertised, **protocols})
+        check_reach(settings, insecure=True)
+        if beyond:
+            with pytest.raises(InvalidConfig, match="other machines can reach"):
+                check_reach(settings, insecure=False)
+        else:
             check_reach(settings, insecure=False)
-    else:
-        check_reach(settings, insecure=False)
 
 
 @contextmanager
 def reserved(endpoint: Endpoint, *, adopting: bool = False) -> Iterator[Endpoint]:
     with reserve(endpoint, adopting=adopting) as holder:
-        yield Endpoint(endpoint.host, holder.getsockname()[1])
+        yield endpoint._replace(port=holder.getsockname()[1])
 
 
 def gateway(endpoint: Endpoint) -> socket.socket:
@@ -140,7 +140,7 @@ def test_connections_reach_gateways_and_not_the_reservation() -> None:
 
 def test_a_port_whose_gateways_outlived_the_broker_is_held_again() -> None:
     with reserve(ANY, adopting=False) as holder:
-        held = Endpoint(ANY.host, holder.getsockname()[1])
+        held = ANY._replace(port=holder.getsockname()[1])
         survivor = gateway(held)
     with survivor:
         with pytest.raises(InvalidConfig), reserved(held):
@@ -154,8 +154,10 @@ def test_a_taken_port_is_named() -> None:
         port = taken.getsockname()[1]
         for adopting in (False, True):
             with (
-                pytest.raises(InvalidConfig, match=f"cannot listen on 127.0.0.1:{port}"),
-                reserved(Endpoint("127.0.0.1", port), adopting=adopting),
+                pytest.raises(
+                    InvalidConfig, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"
+                ),
+                reserved(ANY._replace(port=port), adopting=adopting),
             ):
                 pass
 
@@ -172,4 +174,22 @@ def test_a_crashed_broker_comes_back_on_its_port_if_that_is_free() -> None:
         with pytest.raises(InvalidConfig, match="cannot listen"):
             reserve_again(ANY, port, adopting=True)
         with pytest.raises(InvalidConfig, match="cannot listen"):
-            reserve_again(Endpoint("127.0.0.1", port), 1, adopting=False)
+            reserve_again(ANY._replace(port=port), 1, adopting=False)
+
+
+def test_each_listener_gets_its_own_last_port_again_and_all_are_held_or_none() -> None:
+    listening = (ANY, ANY._replace(listener="X"))
+    held = reserve_all(listening, {}, adopting=False)
+    ports = {name: holder.getsockname()[1] for name, holder in held.items()}
+    assert len({*ports.values()}) == 2
+    for holder in held.values():
+        holder.close()
+    again = reserve_all(listening, ports, adopting=False)
+    assert {name: holder.getsockname()[1] for name, holder in again.items()} == ports
+    for holder in again.values():
+        holder.close()
+    with socket.create_server(("127.0.0.1", ports["X"])):
+        wanted = (ANY._replace(port=ports["PLAINTEXT"]), listening[1]._replace(port=ports["X"]))
+        with pytest.raises(InvalidConfig, match=f"cannot listen on X://127.0.0.1:{ports['X']}"):
+            reserve_all(wanted, {}, adopting=False)
+        reserve(wanted[0], adopting=False).close()

@@ -14,7 +14,7 @@ from raylog.wire.errors import InvalidReplicationFactor
 def broker(
     broker_id: int, rack: str | None = None, *, fenced: bool = False, leaving: bool = False
 ) -> BrokerRegistration:
-    return BrokerRegistration(broker_id, 0, "h", 1, rack, "d", "i", fenced, "", "", leaving)
+    return BrokerRegistration(broker_id, 0, (), rack, "d", "i", fenced, "", "", leaving)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,6 +1,9 @@
 """The image: what records add up to."""
 
+import msgpack
+
 from raylog.actors.config import ResourceType
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage, PartitionState, Topic
 from raylog.actors.metadata.records import (
     BrokerFenced,
@@ -19,9 +22,12 @@ from raylog.actors.metadata.records import (
     TopicCreated,
     TopicDeleted,
     VotersChanged,
+    decode_record,
+    encode_record,
 )
 from raylog.actors.ports import TopicId
 
+AT = (Endpoint("PLAINTEXT", "h", 1),)
 T = TopicId(b"t" * 16)
 U = TopicId(b"u" * 16)
 
@@ -81,7 +87,7 @@ def image_of(records: list[Record]) -> MetadataImage:
 def test_records_add_up() -> None:
     def broker(broker_id: int, epoch: int, *, fenced: bool, ending: bool) -> BrokerRegistration:
         return BrokerRegistration(
-            broker_id, epoch, "h", 1, "r", f"d{broker_id}", "i", fenced, "b", "n", ending
+            broker_id, epoch, AT, "r", f"d{broker_id}", "i", fenced, "b", "n", ending
         )
 
     assert image_of(HISTORY) == MetadataImage(
@@ -191,3 +197,26 @@ def test_questions() -> None:
     assert [(key, index) for key, index, _ in image.partitions_on(0)] == [(T, 0), (T, 1)]
     assert image.configs_of(ResourceType.TOPIC, "t") == {"retention.ms": "5"}
     assert image.configs_of(ResourceType.BROKER, "") == {}
+
+
+def test_a_broker_of_an_older_build_has_one_listener() -> None:
+    older = BrokerRegistered(1, 5, "h", 9092, None, "d", "i", fenced=False, build="b", node_id="n")
+    bytes_of_version_3 = msgpack.packb([4, 3, *older[:-1]])
+    broker = image_of([decode_record(bytes_of_version_3)]).brokers[1]
+    assert broker.endpoints == (Endpoint("PLAINTEXT", "h", 9092),)
+    assert broker.endpoint("PLAINTEXT") == Endpoint("PLAINTEXT", "h", 9092)
+    assert broker.endpoint("X") is None
+
+
+def test_a_snapshot_has_every_endpoint_and_none_of_a_broker_without() -> None:
+    endpoints = (("X", "in", 1), ("Y", "out", 2))
+    image = image_of(
+        [
+            BrokerRegistered(1, 0, "in", 1, None, "d", "i", False, endpoints=endpoints),
+            BrokerRegistered(2, 1, "", 0, None, "d", "i", True),
+        ]
+    )
+    again = image_of([decode_record(encode_record(one)) for one in image.snapshot()])
+    assert again.brokers == image.brokers
+    assert again.brokers[1].endpoint("Y") == Endpoint("Y", "out", 2)
+    assert again.brokers[2].endpoints == ()

@@ -40,6 +40,7 @@ SAMPLES: list[Record] = [
         directory_id="d",
         incarnation="i",
         fenced=True,
+        endpoints=(("X", "h", 9092), ("Y", "::1", 9093)),
     ),
     TopicCreated(TOPIC, "t"),
     PartitionCreated(TOPIC, 0, (0, 1), (0,), 0, 3, 4, {0: "a", 1: "b"}),
