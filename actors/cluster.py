@@ -16,7 +16,8 @@ from pathlib import Path
 from raylog.actors.broker.actor import broker_spec
 from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.broker.identity import Identity, read_identity
-from raylog.actors.broker.listeners import check_reach
+from raylog.actors.broker.links import read_links
+from raylog.actors.broker.listeners import check_reach, for_broker
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import broker_name, controller_name
 from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
@@ -80,7 +81,8 @@ def plan_cluster(
     """A plan for one broker per port (0: a free one) on `data`; brokers there already come first.
 
     `nodes` are Ray node ids that the brokers are spread over, `racks` where they stand, in turn
-    (broker.rack). Clients are told `advertised_host`, if it is given, instead of `host`. Raises
+    (broker.rack). Clients are told `advertised_host`, if it is given, instead of `host`; neither
+    counts where `settings` have `listeners`, of which each broker has the next ports. Raises
     InvalidConfig when there are fewer ports than brokers, or when other machines could reach the
     brokers and that is not asked for by `insecure`; InconsistentClusterId when directories of
     different clusters lie beside one another.
@@ -101,7 +103,7 @@ def plan_cluster(
             {
                 **listeners_of(host, port, advertised_host),
                 **({"broker.rack": racks[at % len(racks)]} if racks else {}),
-                **(settings or {}),
+                **for_broker(settings or {}, at),
             },
             nodes[at % len(nodes)] if nodes else None,
         )
@@ -109,6 +111,7 @@ def plan_cluster(
     )
     for broker in brokers:
         check_reach(BrokerSettings(broker.settings), insecure=insecure)
+        read_links(BrokerSettings(broker.settings))
     if known:
         first = next(iter(known.values()))
         return ClusterPlan(first.cluster_id, brokers, first.voters)

@@ -20,6 +20,7 @@ from raylog.actors.config_keys import INT_MAX, INTERCEPTOR_OPTION_PREFIX, interc
 from raylog.actors.config_keys import TOPIC_KEYS as TOPIC_KEYS
 from raylog.actors.config_keys import ConfigKey as ConfigKey
 from raylog.actors.config_keys import ConfigType as ConfigType
+from raylog.actors.config_network_keys import LISTENER_PREFIX, listener_key, of_listener
 from raylog.actors.config_values import Value as Value
 from raylog.actors.config_values import canonical as canonical
 from raylog.actors.config_values import parse as parse
@@ -113,6 +114,8 @@ _PAIR_BITS = 1024
 def find_key(keys: Mapping[str, ConfigKey], name: str) -> ConfigKey:
     """The key of that name; InvalidConfig names the nearest if there is none."""
     key = keys.get(name)
+    if key is None and keys is BROKER_KEYS:
+        key = listener_key(name)
     if key is None:
         if keys is TOPIC_KEYS and name.startswith(INTERCEPTOR_OPTION_PREFIX):
             return interceptor_option(name)
@@ -297,6 +300,11 @@ class BrokerConfigs:
         """A BOOLEAN broker key's value in force."""
         return self.effective(name) == "true"
 
+    def listener_limit(self, listener: str, name: str) -> int | None:
+        """The value of an INT broker key for one listener; None if it has none of its own."""
+        layer = next(self.layers(of_listener(listener, name)), None)
+        return None if layer is None else int(layer.value or 0)
+
     def connections_per_ip(self) -> int:
         """How many connections one host may have.
 
@@ -385,7 +393,8 @@ def describe_broker(
 ) -> list[DescribedConfig]:
     """A broker's settings as DescribeConfigs answers them."""
     described = []
-    for key in _asked(BROKER_KEYS, names):
+    keys = _asked(BROKER_KEYS, names) + _asked(_listener_keys(broker), names)
+    for key in keys:
         synonyms = list(_broker_synonyms(key, broker))
         value = synonyms[0].value if synonyms else None
         source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
@@ -401,6 +410,13 @@ def describe_broker(
             )
         )
     return described
+
+
+def _listener_keys(broker: BrokerConfigs) -> dict[str, ConfigKey]:
+    """Keys of single listeners, which are described where they are set, as in Kafka."""
+    given = {*broker.dynamic, *broker.dynamic_default, *broker.settings.given}
+    names = sorted(name for name in given if name.startswith(LISTENER_PREFIX))
+    return {name: find_key(BROKER_KEYS, name) for name in names}
 
 
 def _broker_synonyms(key: ConfigKey, broker: BrokerConfigs) -> Iterator[ConfigSynonym]:
@@ -423,9 +439,9 @@ def describe_dynamic_default(configs: Configs) -> list[DescribedConfig]:
             name,
             text,
             ConfigSource.DYNAMIC_DEFAULT_BROKER,
-            BROKER_KEYS[name].type,
+            find_key(BROKER_KEYS, name).type,
             False,
-            BROKER_KEYS[name].documentation,
+            find_key(BROKER_KEYS, name).documentation,
             (ConfigSynonym(name, text, ConfigSource.DYNAMIC_DEFAULT_BROKER),),
         )
         for name, text in sorted(configs.items())

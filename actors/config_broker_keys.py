@@ -6,6 +6,7 @@ Most `log.*` keys are the broker-wide defaults of topic keys and are derived fro
 from __future__ import annotations
 
 from raylog.actors.config_keys import INT_MAX, LONG_MAX, TOPIC_KEYS, ConfigKey, ConfigType
+from raylog.actors.config_network_keys import NETWORK_KEYS
 
 _T = ConfigType
 _HOURS = {
@@ -35,126 +36,6 @@ def _topic_default(key: ConfigKey, name: str) -> ConfigKey:
 
 _TOPIC_DEFAULTS = tuple(
     _topic_default(key, synonym.name) for key in TOPIC_KEYS.values() for synonym in key.synonyms
-)
-
-_NETWORK = (
-    ConfigKey(
-        "listeners",
-        _T.LIST,
-        "PLAINTEXT://:9092",
-        "Where clients connect: NAME://host:port of each listener. An empty host is every "
-        "interface, port 0 is a free one.",
-    ),
-    ConfigKey(
-        "advertised.listeners",
-        _T.LIST,
-        None,
-        "What clients of each listener are told to connect to; unset means the listeners. Clients "
-        "are not told of listeners that are missing here.",
-    ),
-    ConfigKey(
-        "listener.security.protocol.map",
-        _T.STRING,
-        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "The security protocol of each listener, NAME:PROTOCOL. Only PLAINTEXT is served.",
-    ),
-    ConfigKey(
-        "inter.broker.listener.name",
-        _T.STRING,
-        None,
-        "The listener whose address the raylog commands are told; unset means PLAINTEXT. Brokers "
-        "reach each other over links, not over listeners.",
-    ),
-    ConfigKey(
-        "socket.request.max.bytes",
-        _T.INT,
-        "104857600",
-        "Largest request; a longer one closes its connection.",
-        low=1,
-    ),
-    ConfigKey(
-        "socket.send.buffer.bytes",
-        _T.INT,
-        "-1",
-        "The kernel's send buffer of a client connection; -1 is the system's default.",
-        low=-1,
-    ),
-    ConfigKey(
-        "socket.receive.buffer.bytes",
-        _T.INT,
-        "-1",
-        "The kernel's receive buffer of a client connection; -1 is the system's default.",
-        low=-1,
-    ),
-    ConfigKey(
-        "max.connections",
-        _T.INT,
-        str(INT_MAX),
-        "Client connections a broker holds at a time; further ones wait. With 0 nobody could "
-        "connect, to change it either.",
-        low=1,
-        dynamic=True,
-    ),
-    ConfigKey(
-        "max.connections.per.ip",
-        _T.INT,
-        str(INT_MAX),
-        "Client connections from one address; further ones are closed. 0 only with overrides.",
-        low=0,
-        dynamic=True,
-    ),
-    ConfigKey(
-        "max.connections.per.ip.overrides",
-        _T.STRING,
-        "",
-        "Limits of single hosts instead of max.connections.per.ip: "
-        "`127.0.0.1:200,example.org:100`.",
-        counts_hosts=True,
-        dynamic=True,
-    ),
-    ConfigKey(
-        "max.connection.creation.rate",
-        _T.INT,
-        str(INT_MAX),
-        "Connections accepted in a second; further ones wait (KIP-612).",
-        low=1,
-        dynamic=True,
-    ),
-    ConfigKey(
-        "connections.max.idle.ms",
-        _T.LONG,
-        "600000",
-        "Idle time after which a connection is closed; -1 never.",
-    ),
-    ConfigKey(
-        "queued.max.request.bytes",
-        _T.LONG,
-        "-1",
-        "Most bytes that requests in progress and answers that clients have not read yet may take "
-        "in a gateway process, over all its connections. At the limit it reads no more, except "
-        "the rest of one request at a time. -1 is no limit.",
-    ),
-    ConfigKey(
-        "fetch.max.bytes",
-        _T.INT,
-        "57671680",
-        "Most bytes of one fetch answer, beside a first batch that is larger.",
-        low=1024,
-    ),
-    ConfigKey(
-        "max.incremental.fetch.session.cache.slots",
-        _T.INT,
-        "1000",
-        "Fetch sessions a broker remembers; each of its gateways has an equal share.",
-        low=0,
-    ),
-    ConfigKey(
-        "max.request.partition.size.limit",
-        _T.INT,
-        "2000",
-        "Most partitions in one answer of DescribeTopicPartitions.",
-        low=1,
-    ),
 )
 
 _CLUSTER = (
@@ -592,7 +473,7 @@ _PLUGINS = (
 BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in sorted(
-        (*_NETWORK, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_PLUGINS, *_TOPIC_DEFAULTS),
+        (*NETWORK_KEYS, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_PLUGINS, *_TOPIC_DEFAULTS),
         key=lambda key: key.name,
     )
 }

@@ -16,8 +16,8 @@ Deviations from Kafka:
 - `preallocate`, `segment.jitter.ms` and `replica.alter.log.dirs.io.max.bytes.per.second` are
   accepted and have no effect: segments take their space as they grow, and a broker has one
   directory.
-- `raylog.*`, `replica.actors.*`, `gateway.actors`, `gateway.in.replica.process` and
-  `metadata.log.fsync` are ours.
+- `raylog.*`, `replica.actors.*`, `link.*`, `external.host.command`, `gateway.actors`,
+  `gateway.in.replica.process` and `metadata.log.fsync` are ours.
 - `log.cleaner.dedupe.buffer.size`, as the other keys of the cleaner itself, holds from the broker's
   start on; a key takes about 200 bytes of it (Kafka 24). There is one cleaner per broker.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here

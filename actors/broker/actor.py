@@ -27,7 +27,7 @@ from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.handing_over import hand_over
 from raylog.actors.broker.identity import DataDirectory, Identity, Past
 from raylog.actors.broker.joining import keep_joining
-from raylog.actors.broker.listeners import read_listeners, reserve_all
+from raylog.actors.broker.listeners import on_this_node, read_listeners, release, reserve_all
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
 from raylog.actors.broker.pool import ReplicaPool, houses_gateway
@@ -131,7 +131,6 @@ class BrokerActor:
         self._node_id = node_id
         self._seat: Seat | None = None
         self._reservations: dict[str, socket.socket] = {}
-        """By listener: the ports, held."""
         self._throttle_shares = ThrottleShares()
         self._cleaning_turns = CleaningTurns()
         self._serves = asyncio.Event()
@@ -177,6 +176,7 @@ class BrokerActor:
         await note_start(self._runtime, self._data)
         self._make_family()
         survivors = await self._family.survivors()
+        self._listeners = await on_this_node(self._runtime, self._listeners, self._settings)
         self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
         return survivors
 
@@ -215,9 +215,8 @@ class BrokerActor:
     def _hold_ports(self, *, adopting: bool) -> None:
         kept = {} if self._last.clean else self._last.ports
         self._reservations = reserve_all(self._listeners.listening, kept, adopting=adopting)
-        ports = {name: held.getsockname()[1] for name, held in self._reservations.items()}
-        self._data.remember_ports(ports)
-        self._listeners = self._listeners.bound_to(ports)
+        self._listeners = self._listeners.bound_to(self._reservations)
+        self._data.remember_ports({one.listener: one.port for one in self._listeners.listening})
 
     async def _bring_up(self, survivors: list[ActorRef]) -> None:
         """Everything between `start` and serving."""
@@ -308,14 +307,8 @@ class BrokerActor:
         self._controller.close()
         if self._seat is not None:
             self._seat.close()
-        for reservation in self._reservations.values():
-            reservation.close()
+        release(self._reservations)
         self._data.close()
-
-    @property
-    def _served(self) -> str:
-        """What clients are told, in words."""
-        return ", ".join(map(str, self._listeners.advertised))
 
     @property
     def _is_ending(self) -> bool:
@@ -464,7 +457,7 @@ class BrokerActor:
         if self._state == "starting" and self._machine.serves and self._family.all_told:
             self._state = "running"
             self._serves.set()
-            log.info("broker %d serves on %s", self._broker_id, self._served)
+            log.info("broker %d serves on %s", self._broker_id, self._listeners)
 
     # ---- the metadata log ----------------------------------------------------------------
 
@@ -577,12 +570,13 @@ class BrokerActor:
         """This broker as it stands."""
         self._require_open()
         (disk,) = await self.describe_log_dirs()
+        first = self._listeners.advertised[0]
         return BrokerStatus(
             broker_id=self._broker_id,
             cluster_id=self._cluster_id,
             broker_epoch=self._broker_epoch,
-            listening=self._listeners.listening,
-            endpoints=self._listeners.advertised,
+            host=first.host,
+            port=first.port,
             directory=str(self._path),
             pid=os.getpid(),
             state=self._state,
@@ -595,6 +589,8 @@ class BrokerActor:
             total_bytes=disk.total_bytes,
             usable_bytes=disk.usable_bytes,
             vote_trouble="" if self._seat is None else self._seat.trouble,
+            listening=self._listeners.listening,
+            endpoints=self._listeners.advertised,
         )
 
     async def describe_log_dirs(self) -> list[LogDirStatus]:

@@ -59,10 +59,9 @@ class BrokerStatus:
     broker_id: int
     cluster_id: str
     broker_epoch: int
-    listening: tuple[Endpoint, ...]
-    """Where it listens."""
-    endpoints: tuple[Endpoint, ...]
-    """What clients are told to connect to, that of the inter-broker listener first."""
+    host: str
+    port: int
+    """What clients of the inter-broker listener are told to connect to."""
     directory: str
     pid: int
     state: str
@@ -80,7 +79,12 @@ class BrokerStatus:
     vote_trouble: str = ""
     """Why its copy of the metadata log takes nothing more; empty: it does, or there is none."""
 
+    listening: tuple[Endpoint, ...] = ()
+    """Where it listens."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """What clients are told to connect to, that of the inter-broker listener first."""
+
     @property
     def bootstrap(self) -> str:
         """HOST:PORT of the inter-broker listener, for bootstrap.servers."""
-        return self.endpoints[0].address
+        return Endpoint("", self.host, self.port).address

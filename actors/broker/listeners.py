@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import DEFAULT_LISTENER, Endpoint, endpoint_of
+from raylog.actors.node_hosts import COMMAND, EXTERNAL_HOST, NODE_HOST, fill, has_placeholder
+from raylog.actors.runtime.base import Runtime
 from raylog.wire.errors import InvalidConfig
 
 LISTENERS = "listeners"
@@ -24,7 +26,7 @@ PROTOCOLS = "listener.security.protocol.map"
 INTER_BROKER = "inter.broker.listener.name"
 _SERVED = "PLAINTEXT"
 _KNOWN_PROTOCOLS = (_SERVED, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ENDPOINT = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)", re.ASCII)
+_ENDPOINT = re.compile(r"(.*)://(\{[a-z.]*\}|\[?[0-9a-zA-Z\-%._:]*\]?):(-?[0-9]+)", re.ASCII)
 _PORT_MAX = 65_535
 _PORT_DIGITS_MAX = 10
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -40,8 +42,13 @@ class Listeners:
     """What clients are told, that of the inter-broker listener first; port 0 is the one that is
     listened on."""
 
-    def bound_to(self, ports: Mapping[str, int]) -> Listeners:
-        """The same with the port that each listener has got."""
+    def __str__(self) -> str:
+        """What clients are told."""
+        return ", ".join(map(str, self.advertised))
+
+    def bound_to(self, held: Mapping[str, socket.socket]) -> Listeners:
+        """The same with the port that is held for each listener."""
+        ports = {listener: holder.getsockname()[1] for listener, holder in held.items()}
         listening = tuple(one._replace(port=ports[one.listener]) for one in self.listening)
         advertised = tuple(
             one._replace(port=one.port or ports[one.listener]) for one in self.advertised
@@ -65,12 +72,7 @@ def read_listeners(settings: BrokerSettings) -> Listeners:
     if settings.raw(ADVERTISED) is not None:
         advertised = _endpoints(settings, ADVERTISED, protocols)
     _check_names(inter_broker, listening, advertised)
-    for one in advertised:
-        if is_wildcard(one.host):
-            raise InvalidConfig(
-                f"{ADVERTISED} cannot use the nonroutable meta-address {one.host}. Use a routable "
-                "IP address."
-            )
+    _check_routable(advertised)
     for one in listening:
         if protocols[one.listener] != _SERVED:
             raise InvalidConfig(
@@ -80,6 +82,33 @@ def read_listeners(settings: BrokerSettings) -> Listeners:
     first = sorted(advertised, key=lambda one: one.listener != inter_broker)
     named = tuple(one._replace(host=one.host or socket.gethostname()) for one in first)
     return Listeners(listening, named)
+
+
+async def on_this_node(
+    runtime: Runtime, listeners: Listeners, settings: BrokerSettings
+) -> Listeners:
+    """The same with the hosts of this node for their placeholders; raises InvalidConfig."""
+    hosts = {one.host for one in (*listeners.listening, *listeners.advertised)}
+    hosts = {host for host in hosts if has_placeholder(host)}
+    if not hosts:
+        return listeners
+    node, command = await runtime.this_node(), settings.raw(COMMAND)
+    filled = {host: await runtime.run_blocking(fill, host, node, command) for host in hosts}
+    listening, advertised = (
+        tuple(one._replace(host=filled.get(one.host, one.host)) for one in endpoints)
+        for endpoints in (listeners.listening, listeners.advertised)
+    )
+    _check_routable(advertised)
+    return Listeners(listening, advertised)
+
+
+def _check_routable(advertised: Sequence[Endpoint]) -> None:
+    for one in advertised:
+        if is_wildcard(one.host):
+            raise InvalidConfig(
+                f"{ADVERTISED} cannot use the nonroutable meta-address {one.host}. Use a routable "
+                "IP address."
+            )
 
 
 def _protocols(text: str) -> dict[str, str]:
@@ -165,9 +194,11 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
     listener = _normalised(name)
     if len(port) > _PORT_DIGITS_MAX or not 0 <= int(port) <= _PORT_MAX:
         raise InvalidConfig(f"expected a port from 0 to {_PORT_MAX}, found {port}")
+    if host.startswith("{") and not has_placeholder(host):
+        raise InvalidConfig(f"expected {NODE_HOST} or {EXTERNAL_HOST}, found {host}")
     if listener not in protocols:
         raise InvalidConfig(f"No security protocol defined for listener {listener}")
-    return Endpoint(listener, host, int(port))
+    return Endpoint(listener, host.strip("[]"), int(port))
 
 
 def _check_ports(settings: BrokerSettings, listening: Sequence[Endpoint]) -> None:
@@ -261,6 +292,26 @@ def is_beyond_loopback(host: str) -> bool:
     return not all(ipaddress.ip_address(str(one[4][0])).is_loopback for one in found)
 
 
+def for_broker(settings: Mapping[str, str], at: int) -> dict[str, str]:
+    """The settings of the broker at a place among those of one machine: it has the next ports.
+
+    Ports that are free ones (0) stay so.
+    """
+    return {
+        key: ",".join(_with_next_port(item, at) for item in text.split(","))
+        if key in (LISTENERS, ADVERTISED)
+        else text
+        for key, text in settings.items()
+    }
+
+
+def _with_next_port(text: str, at: int) -> str:
+    start, colon, port = text.rpartition(":")
+    if not port.strip().isdecimal() or not int(port):
+        return text
+    return f"{start}{colon}{int(port) + at}"
+
+
 def check_reach(settings: BrokerSettings, *, insecure: bool) -> None:
     """Raise InvalidConfig if other machines would reach a listener and that was not asked for.
 
@@ -287,10 +338,15 @@ def reserve_all(
             last_port = last_ports.get(one.listener, 0)
             held[one.listener] = reserve_again(one, last_port, adopting=adopting)
     except InvalidConfig:
-        for holder in held.values():
-            holder.close()
+        release(held)
         raise
     return held
+
+
+def release(held: Mapping[str, socket.socket]) -> None:
+    """Hold ports no longer."""
+    for holder in held.values():
+        holder.close()
 
 
 def reserve_again(endpoint: Endpoint, last_port: int, *, adopting: bool) -> socket.socket:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from raylog.actors.broker.links import read_links
+from raylog.actors.config import BrokerSettings
 from raylog.actors.names import BROKER, broker_name
 from raylog.actors.runtime.base import ActorSpec
 
@@ -37,4 +39,5 @@ def broker_spec(
         },
         node_id=node_id,
         restarts=True,
+        links=read_links(BrokerSettings(settings)),
     )

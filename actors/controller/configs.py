@@ -164,7 +164,7 @@ class ConfigControl:
     def _inherited(self, kind: ResourceType, name: str) -> str:
         """What a list key that is not set here holds, to append to."""
         broker = broker_configs(self._image, self._settings)
-        key = KEYS_OF[kind][name]
+        key = find_key(KEYS_OF[kind], name)
         if kind is ResourceType.TOPIC:
             for synonym in key.synonyms:
                 return broker.effective(synonym.name) or ""
@@ -204,7 +204,7 @@ class ConfigControl:
                     self._check_brokers(name, configs, changed)
                 except InvalidConfig as wrong:
                     raise InvalidRequest(wrong.message) from wrong  # of brokers, as in Kafka
-                fixed = [name for name in changed if not KEYS_OF[kind][name].dynamic]
+                fixed = [name for name in changed if not find_key(KEYS_OF[kind], name).dynamic]
                 if fixed:
                     raise InvalidRequest(
                         f"Cannot update these configs dynamically: {', '.join(fixed)}"

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import math
 import socket
 from collections.abc import Callable
 
@@ -34,20 +33,17 @@ class Acceptor:
         runtime: Runtime,
         listener: socket.socket,
         connections: Connections,
+        name: str,
         protocol: Callable[[], asyncio.BaseProtocol],
     ) -> None:
-        """`listener` is bound, and from now on this object's."""
+        """`listener` is bound, and from now on this object's; `name` is what settings call it."""
         self._runtime = runtime
         self._listener = listener
         self._connections = connections
+        self._name = name
         self._protocol = protocol
         self._loop = asyncio.get_running_loop()
         self._timer: Timer | None = None
-        self._opening = 0
-        """Accepted connections that have no protocol yet."""
-        self._allowed = math.inf
-        """Connections that may be accepted now by their rate."""
-        self._allowed_ms = runtime.monotonic_ms()
         listener.setblocking(False)
         listener.listen(LISTEN_BACKLOG)
         self._loop.add_reader(listener.fileno(), self._accept)
@@ -74,29 +70,24 @@ class Acceptor:
                 log.warning("no connection can be accepted: %s", failure)
                 self._pause(PAUSE_MS)
                 return
-            self._allowed -= 1
-            self._opening += 1
+            self._connections.comes(self._name)
             self._runtime.start(self._open(accepted), "a connection")
 
     async def _open(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)
         with contextlib.suppress(OSError):  # reset already
             await self._loop.connect_accepted_socket(self._protocol, accepted)
-        self._opening -= 1
+        self._connections.has_come(self._name)
 
     def _may_accept(self) -> bool:
         """Whether there may be one more now; if not the listener rests until there may."""
-        if not self._connections.has_room(self._opening, self._resume):
+        if not self._connections.has_room(self._name, self._resume):
             self._pause(PAUSE_MS)  # the limit may also be raised
             return False
-        rate = self._connections.rate()
-        now_ms = self._runtime.monotonic_ms()
-        gained = (now_ms - self._allowed_ms) * rate / 1000
-        self._allowed, self._allowed_ms = min(self._allowed + gained, rate), now_ms
-        if self._allowed >= 1:
-            return True
-        self._pause((1 - self._allowed) * 1000 / rate)
-        return False
+        wait_ms = self._connections.wait_ms(self._name)
+        if wait_ms:
+            self._pause(wait_ms)
+        return not wait_ms
 
     def _pause(self, delay_ms: float) -> None:
         self._loop.remove_reader(self._listener.fileno())

@@ -137,6 +137,7 @@ class GatewayActor:
                 self.runtime,
                 listener,
                 self.connections,
+                name,
                 partial(ClientConnection, self, request_bytes_max, name),
             )
             for name, listener in held.items()

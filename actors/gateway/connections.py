@@ -1,12 +1,14 @@
 """A gateway's client connections: how many there may be, and how long they may be silent.
 
 Each gateway process counts its own: with `gateway.actors` above 1 a broker may have that many
-times `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`.
+times `max.connections`, `max.connections.per.ip` and `max.connection.creation.rate`. A
+listener may have limits of its own, within those of all together.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 
 from raylog.actors.config import BROKER_KEYS, BrokerConfigs
 from raylog.actors.config import PER_IP_OVERRIDES as OVERRIDES_KEY
+from raylog.actors.config_network_keys import CREATION_RATE, MAX_CONNECTIONS, of_listener
 from raylog.actors.config_values import host_counts
 from raylog.actors.gateway.connection import ClientConnection
 from raylog.actors.gateway.memory import RequestMemory
@@ -53,6 +56,24 @@ class _Seen:
     """Of the unfinished one, by then."""
 
 
+class Pace:
+    """How many may come in a second; as many at once at most."""
+
+    def __init__(self, now_ms: float) -> None:
+        self._allowed = math.inf
+        self._at_ms = now_ms
+
+    def wait_ms(self, rate: int, now_ms: float) -> float:
+        """How long the next one has to wait at a rate; 0: not at all."""
+        gained = (now_ms - self._at_ms) * rate / 1000
+        self._allowed, self._at_ms = min(self._allowed + gained, rate), now_ms
+        return 0.0 if self._allowed >= 1 else (1 - self._allowed) * 1000 / rate
+
+    def take(self) -> None:
+        """One has come."""
+        self._allowed -= 1
+
+
 class Connections:
     """The open connections.
 
@@ -78,9 +99,15 @@ class Connections:
         self._idle_ms = idle_ms if idle_ms >= 0 else None
         self._seen: dict[ClientConnection, _Seen] = {}
         self._by_host: Counter[str] = Counter()
+        self._by_listener: Counter[str] = Counter()
+        self._coming: Counter[str] = Counter()
+        """Accepted connections that have no protocol yet, by listener."""
         self._overrides = HostLimits(runtime)
         self._timer: Timer | None = None
-        self._on_room: Callable[[], None] | None = None
+        self._on_room: dict[str, Callable[[], None]] = {}
+        """By listener: who waits for room."""
+        self._paces: dict[str, Pace] = {}
+        """By listener, and that of all together by ""."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -97,6 +124,7 @@ class Connections:
         now_ms = self._runtime.monotonic_ms()
         self._seen[connection] = _Seen(connection.activity, now_ms, connection.requests, now_ms)
         self._by_host[connection.host] += 1
+        self._by_listener[connection.listener] += 1
         if self._timer is None:
             self._look_later()
         return True
@@ -105,36 +133,73 @@ class Connections:
         """Forget a connection; one that was refused is not known."""
         if self._seen.pop(connection, None) is None:
             return
+        self._by_listener[connection.listener] -= 1
         self._by_host[connection.host] -= 1
         if not self._by_host[connection.host]:
             del self._by_host[connection.host]
         if not self._seen and self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        on_room, self._on_room = self._on_room, None
-        if on_room is not None:
+        waiting, self._on_room = self._on_room, {}
+        for on_room in waiting.values():
             on_room()
 
     # ---- how many ------------------------------------------------------------------------
 
-    def has_room(self, coming: int, on_room: Callable[[], None]) -> bool:
-        """Whether there may be one more beside those that are `coming`.
+    def has_room(self, listener: str, on_room: Callable[[], None]) -> bool:
+        """Whether there may be one more connection on a listener.
 
         If not, `on_room` is called when one is gone.
         """
-        if len(self._seen) + coming < self._most():
+        limit = self._full(listener)
+        if limit is None:
             return True
-        if self._on_room is None:
+        if listener not in self._on_room:
             log.warning(
-                "%d connections are open, more are not accepted (max.connections, and the limit "
-                "of open files, ulimit -n)",
+                "%d connections are open, more are not accepted on listener %s (%s)",
                 len(self._seen),
+                listener,
+                limit,
             )
-        self._on_room = on_room
+        self._on_room[listener] = on_room
         return False
 
-    def _most(self) -> int:
-        return min(int(self._configs().effective("max.connections") or 0), self._files_max)
+    def _full(self, listener: str) -> str | None:
+        """The limit that is reached; None if there is room."""
+        configs = self._configs()
+        most = min(int(configs.effective(MAX_CONNECTIONS) or 0), self._files_max)
+        if len(self._seen) + self._coming.total() >= most:
+            return f"{MAX_CONNECTIONS}, and the limit of open files, ulimit -n"
+        own = configs.listener_limit(listener, MAX_CONNECTIONS)
+        if own is not None and self._by_listener[listener] + self._coming[listener] >= own:
+            return of_listener(listener, MAX_CONNECTIONS)
+        return None
+
+    def wait_ms(self, listener: str) -> float:
+        """How long a listener has to wait until it may accept a connection; 0: it may now."""
+        configs, now_ms = self._configs(), self._runtime.monotonic_ms()
+        rates = {
+            "": int(configs.effective(CREATION_RATE) or 1),
+            listener: configs.listener_limit(listener, CREATION_RATE),
+        }
+        return max(
+            self._pace(name, now_ms).wait_ms(rate, now_ms)
+            for name, rate in rates.items()
+            if rate is not None
+        )
+
+    def _pace(self, name: str, now_ms: float) -> Pace:
+        return self._paces.setdefault(name, Pace(now_ms))
+
+    def comes(self, listener: str) -> None:
+        """A connection was accepted; `has_come` follows."""
+        self._coming[listener] += 1
+        for name in ("", listener):
+            self._pace(name, self._runtime.monotonic_ms()).take()
+
+    def has_come(self, listener: str) -> None:
+        """An accepted connection has its protocol, or is gone already."""
+        self._coming[listener] -= 1
 
     def _refusal(self, host: str) -> str | None:
         configs = self._configs()
@@ -144,10 +209,6 @@ class Connections:
         if self._by_host[host] >= most:
             return f"it has {self._by_host[host]} connections (max.connections.per.ip)"
         return None
-
-    def rate(self) -> int:
-        """Connections that may be accepted in a second."""
-        return int(self._configs().effective("max.connection.creation.rate") or 1)
 
     # ---- silence -------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""Link addresses: `unix:NAME@MACHINE` for who is on the same machine, `tcp:HOST:PORT` for all.
+"""Link addresses: `unix:NAME@MACHINE` on the same machine, `tcp:INSTANCE@HOST:PORT` from all.
 
 An actor that can be reached both ways has both, with a comma between. `unix:NAME` alone means this
 machine. A machine is one boot of a kernel and one network namespace of it: abstract socket names
-reach no further.
+reach no further. The instance is the actor process that is meant: where ports are few, another one
+soon has the port of a process that ended.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ def unix_address(name: str) -> str:
     return f"unix:{name}@{this_machine()}"
 
 
-def tcp_address(host: str, port: int) -> str:
-    """The address of a TCP socket."""
-    return f"tcp:{host}:{port}"
+def tcp_address(host: str, port: int, instance: str = "") -> str:
+    """The address of a TCP socket, and of the actor process there, if only that is meant."""
+    return f"tcp:{instance}@{host}:{port}" if instance else f"tcp:{host}:{port}"
 
 
 def endpoint_of(address: str) -> Endpoint:
@@ -45,8 +46,14 @@ def endpoint_of(address: str) -> Endpoint:
             if machine in ("", this_machine()):
                 return "\0" + name
         elif scheme == "tcp":
-            host, _, port = place.rpartition(":")
+            host, _, port = place.rpartition("@")[2].rpartition(":")
             return host, int(port)
         else:
             raise ValueError(f"a link address of unknown kind: {address}")
     raise ValueError(f"a link address of another machine: {address}")
+
+
+def instance_of(address: str) -> str:
+    """The actor process that an address means, on whatever way; "" if it does not say."""
+    _, tcp, place = address.rpartition("tcp:")
+    return place.rpartition("@")[0] if tcp else ""

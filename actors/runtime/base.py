@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.storage.disk import Volume
 from raylog.wire.errors import KafkaError
 
@@ -65,6 +66,18 @@ class ActorSpec:
     """Whether the runtime restarts it when its process ends (Controller and Broker only)."""
     houses: tuple[str, ...] = ()
     """Roles of lodgers that may come: their code is loaded before they do."""
+    links: LinkSettings | None = None
+    """Where it accepts links; None: as who starts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEntry:
+    """A live node."""
+
+    node_id: str
+    address: str
+    """Under which others reach it."""
+    labels: dict[str, str]
 
 
 class Timer(Protocol):
@@ -172,6 +185,9 @@ class Runtime(Protocol):
 
     def start(self, coroutine: Coroutine[Any, Any, None], name: str) -> BackgroundTask:
         """Run a background task; an exception that leaves it ends the actor."""
+
+    async def this_node(self) -> NodeEntry:
+        """The node that this runs on."""
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function (fdatasync, recovery, cold reads) beside the event loop."""

@@ -14,12 +14,20 @@ from functools import partial
 from typing import Any, TypeVar
 
 from raylog.actors.runtime.apart import Beside
-from raylog.actors.runtime.base import Apart, BackgroundTask, PeerTimeout, Timer, Work
+from raylog.actors.runtime.base import (
+    Apart,
+    BackgroundTask,
+    NodeEntry,
+    PeerTimeout,
+    Timer,
+    Work,
+)
 from raylog.storage.disk import OsDisk, Volume
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 BLOCKING_THREADS = 4
+LOOPBACK = "127.0.0.1"
 
 
 class LoopRuntime:
@@ -70,6 +78,10 @@ class LoopRuntime:
         """End the actor: something that it did has failed in a way that nobody foresaw."""
         log.critical("%s failed", what, exc_info=failure)
         self._on_broken(failure)
+
+    async def this_node(self) -> NodeEntry:
+        """This machine, as it is known to itself."""
+        return NodeEntry("", LOOPBACK, {})
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Run a blocking function beside the event loop."""

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from raylog.actors import plain_logs
 from raylog.actors.collecting import leave_out_code
 from raylog.actors.names import host_of
+from raylog.actors.node_hosts import fill
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import (
     ActorGone,
@@ -36,6 +38,7 @@ from raylog.actors.runtime.base import (
     ActorSpec,
     Apart,
     Link,
+    NodeEntry,
     PeerLost,
     PeerTimeout,
     Timer,
@@ -43,6 +46,7 @@ from raylog.actors.runtime.base import (
 )
 from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
 from raylog.actors.runtime.helpers import Helpers
+from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.processes import (
     ProcessRecord,
@@ -150,12 +154,14 @@ class Host:
         actor_class = await asyncio.to_thread(role_class, spec.role)
         secret = await asyncio.to_thread(_read_secret, self._secret_path)
         instance = uuid.uuid4().hex
-        runtime = RayRuntime(instance, self._secret_path, secret, on_broken=self._end)
+        runtime = RayRuntime(
+            instance, self._secret_path, secret, links=spec.links, on_broken=self._end
+        )
         actor = actor_class(runtime, **spec.args)
         residence = Residence(actor, runtime)
         try:
             await actor.start()
-            await residence.open(secret, _host_for_others())
+            await residence.open(secret, await asyncio.to_thread(_outside, spec.links))
         except BaseException:
             runtime.end(wait=False)
             raise
@@ -279,11 +285,13 @@ class RayRuntime(LoopRuntime):
         secret_path: str,
         secret: bytes,
         *,
+        links: LinkSettings | None = None,
         on_broken: Callable[[BaseException], None] | None = None,
     ) -> None:
         super().__init__(instance, on_broken or _end_broken)
         self._secret_path = secret_path
         self._secret = secret
+        self._links = links
         self._handles = Handles(self.run_foreign)
         self._helpers = Helpers(self)
 
@@ -294,6 +302,7 @@ class RayRuntime(LoopRuntime):
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; where it raises, nobody is left."""
+        spec = replace(spec, links=spec.links or self._links)
         if host_of(spec.name) != spec.name:
             return await self._spawn_lodger(spec)
         creation = Creation(lambda: self._create(spec))
@@ -336,6 +345,10 @@ class RayRuntime(LoopRuntime):
         )
         host = ray.remote(Host).options(**options)
         return host.remote(spec, self._secret_path, uuid.uuid4().hex)
+
+    async def this_node(self) -> NodeEntry:
+        """The Ray node that this runs on."""
+        return await self.run_blocking(_this_node)
 
     async def apart(self, work: Work) -> Apart:
         """Have a process do `work`; raises PeerLost if none can be started."""
@@ -465,10 +478,20 @@ class _LinkWatch:
             self._link.close()
 
 
-def _host_for_others() -> str | None:
-    """The address under which other machines reach this one; None where Ray is local."""
-    host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
-    return None if ipaddress.ip_address(host).is_loopback else host
+def _this_node() -> NodeEntry:
+    context = ray.get_runtime_context()
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    labels: Any = context.get_node_labels()  # values are strings, whatever Ray declares
+    return NodeEntry(context.get_node_id(), address, dict(labels))
+
+
+def _outside(links: LinkSettings | None) -> LinkPlace | None:
+    """Where links from other machines are accepted; None where Ray is local."""
+    node = _this_node()
+    if ipaddress.ip_address(node.address).is_loopback:
+        return None
+    links = links or LinkSettings()
+    return links.on_node(node.address, lambda host: fill(host, node, links.external_host_command))
 
 
 def _begin_unasked(host: Any) -> None:

@@ -7,12 +7,14 @@ it in a table by its address and get a link of method calls: nothing is serialis
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from raylog.actors.runtime.addresses import tcp_address, unix_address
 from raylog.actors.runtime.base import Actor, Buffer, FailureHandler, ReplyHandler
+from raylog.actors.runtime.link_settings import LinkPlace
 from raylog.actors.runtime.links import LINK_NUMBERS, InprocLink
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.stream import ServingLink, serve_links
@@ -33,14 +35,38 @@ class Residence:
         self._serving: set[ServingLink] = set()
         self._neighbours: set[NeighbourLink] = set()
 
-    async def open(self, secret: bytes, host: str | None = None) -> None:
-        """Let others connect; with `host`, this machine's own address, from elsewhere too."""
+    async def open(self, secret: bytes, outside: LinkPlace | None = None) -> None:
+        """Let others connect; with `outside` from other machines, too."""
         await self._serve(self.address, secret)
-        if host is not None:
-            server = await self._serve(tcp_address(host, 0), secret)
+        if outside is not None:
+            try:
+                server = await self._serve_outside(outside, secret)
+            except OSError:
+                self._servers.pop().close()
+                raise
             port = server.sockets[0].getsockname()[1]
-            self.address = f"{self.address},{tcp_address(host, port)}"
+            reached = tcp_address(outside.advertised_host, port, self._runtime.instance)
+            self.address = f"{self.address},{reached}"
         _HERE[self.address] = self
+
+    async def _serve_outside(self, outside: LinkPlace, secret: bytes) -> asyncio.Server:
+        """Serve the first port of the range that is free; raises OSError if none is."""
+        for port in outside.ports:
+            try:
+                return await self._serve(tcp_address(outside.bind_host, port), secret)
+            except OSError as failure:
+                if failure.errno != errno.EADDRINUSE:
+                    raise OSError(
+                        failure.errno,
+                        f"links cannot be accepted on {outside.bind_host}: {failure.strerror}. "
+                        "Is link.bind.host an address of this machine?",
+                    ) from failure
+        raise OSError(
+            errno.EADDRINUSE,
+            f"no port from {outside.ports[0]} to {outside.ports[-1]} is free on "
+            f"{outside.bind_host} for links: every process of a broker takes one, so "
+            "link.port.range must be larger",
+        )
 
     async def _serve(self, address: str, secret: bytes) -> asyncio.Server:
         server = await serve_links(

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from raylog.actors.runtime.addresses import endpoint_of
+from raylog.actors.runtime.addresses import endpoint_of, instance_of
 from raylog.actors.runtime.base import (
     Actor,
     Buffer,
@@ -208,6 +208,13 @@ class StreamLink(_FrameProtocol):
         self._on_lost: list[Callable[[], None]] = []
         self._lost = False
 
+    def require(self, instance: str) -> None:
+        """Close the link, and raise PeerLost, unless the peer is that process; "": any will do."""
+        found = self._handshake.peer_instance
+        if instance and found != instance:
+            self.abort()
+            raise PeerLost(f"expected the actor process {instance} there, found {found}")
+
     @property
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
@@ -326,6 +333,7 @@ async def connect_link(address: str, secret: bytes, instance: str, timeout_s: fl
             await loop.sock_connect(connection, endpoint)  # uvloop dials no abstract name itself
             _, link = await create(lambda: StreamLink(secret, instance), sock=connection)
             await link.ready
+            link.require(instance_of(address))
     except (OSError, TimeoutError) as failure:
         connection.close()
         raise PeerLost(f"nobody answers at {address}: {failure}") from failure

@@ -8,6 +8,7 @@ from dataclasses import fields, is_dataclass
 from random import Random
 from typing import Any, NamedTuple
 
+from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.ports import TopicId
 from raylog.actors.runtime.base import ActorGone, Buffer, Link, PeerLost, PeerTimeout
 from raylog.actors.simulation.cluster import Cluster
@@ -43,11 +44,12 @@ class KnownTopic(NamedTuple):
 class Asking:
     """One client's connections."""
 
-    def __init__(self, cluster: Cluster, number: int) -> None:
+    def __init__(self, cluster: Cluster, number: int, listener: str = DEFAULT_LISTENER) -> None:
         self.runtime = SimRuntime(cluster.world, machine=f"{CLIENT}-{number}")
         self.random = Random(f"{cluster.world.random.random()} {number}")  # noqa: S311 - must repeat
         self.cluster = cluster
         self._name = f"{CLIENT}-{number}"
+        self._listener = listener
         self._links: dict[int, tuple[str, Link]] = {}
         """Broker id to the process that is linked, and the link."""
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -62,7 +64,7 @@ class Asking:
         assert api_key is not None, "requests have one"
         self._correlation_id += 1
         frame = encode_request(api_key, version, self._correlation_id, self._name, request)
-        answered = _sent(link, self._name, frame)
+        answered = _sent(link, self._name, self._listener, frame)
         try:
             async with asyncio.timeout(ANSWER_S):
                 payload = await answered
@@ -142,8 +144,10 @@ class Asking:
         await self.runtime.sleep(self.random.uniform(0.02, longest_s))
 
 
-def _sent(link: Link, client: str, frame: list[Buffer]) -> asyncio.Future[memoryview]:
-    """Send a frame; the future is the frame that answers it."""
+def _sent(
+    link: Link, client: str, listener: str, frame: list[Buffer]
+) -> asyncio.Future[memoryview]:
+    """Send a frame to a listener; the future is the frame that answers it."""
     answered: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
     def answer(_: object, payload: memoryview) -> None:
@@ -154,7 +158,7 @@ def _sent(link: Link, client: str, frame: list[Buffer]) -> asyncio.Future[memory
         if not answered.done():
             answered.set_exception(failure)
 
-    link.request(CLIENT_REQUEST, client, frame, answer, fail)
+    link.request(CLIENT_REQUEST, (client, listener), frame, answer, fail)
     return answered
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.coordination.requests import RequestHead, coordinator_error
-from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.gateway.actor import GatewayActor
 from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.gateway.coordinators import absent, coordinating
@@ -81,9 +80,8 @@ class Port(GatewayActor):
             return
         connection = self._clients.get(request.peer)
         if connection is None:
-            connection = self._clients[request.peer] = SimConnection(
-                self, str(request.header), DEFAULT_LISTENER
-            )
+            client, listener = request.header
+            connection = self._clients[request.peer] = SimConnection(self, client, listener)
         connection.received(request)
 
     def link_lost(self, peer: int) -> None:

@@ -15,6 +15,7 @@ from raylog.actors.runtime.base import (
     Apart,
     BackgroundTask,
     Link,
+    NodeEntry,
     PeerLost,
     PeerTimeout,
     Timer,
@@ -81,6 +82,10 @@ class SimRuntime:
         failure = task.exception()
         if failure is not None:
             self._world.broken(self._name, failure)
+
+    async def this_node(self) -> NodeEntry:
+        """The machine that this runs on."""
+        return NodeEntry(self._machine.name, "127.0.0.1", {})
 
     async def run_blocking(self, function: Callable[..., T], *args: Any) -> T:
         """Run the function after a delay, at once."""

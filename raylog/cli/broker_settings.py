@@ -10,7 +10,6 @@ from raylog.cli.options import parse_pairs
 
 _SET_BY_OPTIONS = {
     "broker.id": "--first-broker-id",
-    "listeners": "--host and --port",
     "log.dirs": "--data",
 }
 

@@ -29,6 +29,7 @@ from raylog.cli.progress import within
 from raylog.cli.shutting_down import shut_down
 from raylog.cli.start_checks import (
     CONNECT_S,
+    check_listeners,
     check_listening,
     check_metrics,
     check_nodes,
@@ -267,7 +268,10 @@ def check_free(wanted: Wanted, run: Path) -> None:
     if run.is_dir():
         _end_ray(run)
         forget_record(run)
-    check_listening(wanted.host, wanted.port, wanted.brokers)
+    if "listeners" in wanted.settings:
+        check_listeners(wanted.settings, wanted.brokers)
+    else:
+        check_listening(wanted.host, wanted.port, wanted.brokers)
 
 
 def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, list[str]]:

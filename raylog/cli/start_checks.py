@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, Failure
@@ -40,15 +41,20 @@ def check_metrics(wanted: Wanted) -> None:
 
 def check_reach(wanted: Wanted) -> None:
     """Raise CommandFailed unless clients can reach what they are told, and only those who may."""
+    from raylog.actors.broker.links import read_links
     from raylog.actors.broker.listeners import is_beyond_loopback, read_listeners
     from raylog.actors.cluster import listeners_of
     from raylog.actors.config import BrokerSettings
     from raylog.wire.errors import InvalidConfig
 
     listeners = listeners_of(wanted.host, wanted.port, wanted.advertised_host)
+    settings = BrokerSettings({**listeners, **wanted.settings})
     try:
-        listening = read_listeners(BrokerSettings({**listeners, **wanted.settings})).listening
+        listening = read_listeners(settings).listening
+        read_links(settings)
     except InvalidConfig as refused:
+        if wanted.settings.keys() & {"listeners", "link.port.range"}:
+            raise  # with what is expected
         needs = "" if wanted.insecure else " --insecure"
         raise CommandFailed(
             str(refused),
@@ -77,7 +83,36 @@ def check_listening(host: str, first_port: int, brokers: int) -> None:
         _check_port(host, port)
 
 
+def check_listeners(settings: Mapping[str, str], brokers: int) -> None:
+    """Raise CommandFailed if brokers on this machine cannot have the listeners of settings."""
+    from raylog.actors.broker.listeners import for_broker, read_listeners
+    from raylog.actors.config import BrokerSettings
+
+    wanted = [
+        (at, one)
+        for at in range(brokers)
+        for one in read_listeners(BrokerSettings(for_broker(settings, at))).listening
+    ]
+    taken: dict[int, str] = {}
+    for at, one in wanted:
+        named = f"{one.listener} of broker {at + 1}"
+        if one.port and one.port in taken:
+            raise CommandFailed(
+                f"{taken[one.port]} and {named} would listen on the same port {one.port}: each "
+                "broker on a machine has the next ports",
+                f"Leave a gap of {brokers} between the ports of the listeners",
+                EXIT_USAGE,
+            )
+        taken[one.port] = named
+    for _, one in wanted:
+        _check_port(one.host, one.port)
+
+
 def _check_port(host: str, port: int) -> None:
+    from raylog.actors.node_hosts import has_placeholder
+
+    if has_placeholder(host):
+        return  # it is known where the broker runs
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with contextlib.closing(socket.socket(family)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

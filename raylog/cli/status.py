@@ -14,6 +14,7 @@ from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 from raylog.cli.status_disks import disk_lines, disk_rows
+from raylog.cli.status_listeners import listener_rows
 
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus, ChildStatus
@@ -35,6 +36,8 @@ class ClusterStatus:
 
     cluster_id: str
     bootstrap: list[str]
+    listeners: list[Row]
+    """Where clients connect, of each broker that answers."""
     actors: list[Row]
     partitions: list[Row]
     quorum: list[Row]
@@ -72,6 +75,7 @@ def status(
             {
                 "cluster_id": found.cluster_id,
                 "bootstrap": found.bootstrap,
+                "listeners": found.listeners,
                 "actors": found.actors,
                 "partitions": found.partitions,
                 "quorum": found.quorum,
@@ -85,6 +89,11 @@ def status(
     for failure in found.failures:
         print_done(failure)
     typer.echo(f"cluster {found.cluster_id} at {','.join(found.bootstrap)}")
+    print_table(
+        "listeners",
+        ["broker#", "listener", "listening", "advertised"],
+        [list(row.values()) for row in found.listeners],
+    )
     print_table(
         "metadata quorum",
         ["broker#", "role", "epoch#", "end#", "lag#", "seen"],
@@ -214,6 +223,7 @@ def read_status(data: Path) -> ClusterStatus:
     return ClusterStatus(
         record.cluster_id,
         record.bootstrap,
+        listener_rows(stands.brokers),
         _actor_rows(stands),
         _partition_rows(stands.brokers, told.replicas),
         quorum_rows(told.quorum),

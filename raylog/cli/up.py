@@ -37,7 +37,8 @@ Port = Annotated[
         "-p",
         min=0,
         max=65_535,
-        help="Port of the first broker; the others get the next ones.",
+        help="Port of the first broker; the others get the next ones. For several listeners: "
+        "--set listeners=…",
     ),
 ]
 Host = Annotated[
@@ -46,7 +47,10 @@ Host = Annotated[
 AdvertisedHost = Annotated[
     str | None,
     typer.Option(
-        "--advertised-host", metavar="HOST", help="Name or address that clients are told instead."
+        "--advertised-host",
+        metavar="HOST",
+        help="Name or address that clients are told instead; {external.host} is the node's: its "
+        "label raylog-external-host, or RAYLOG_EXTERNAL_HOST.",
     ),
 ]
 Insecure = Annotated[

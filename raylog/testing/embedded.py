@@ -22,6 +22,7 @@ from raylog.actors.broker.api import BrokerStatus
 from raylog.actors.cluster import identities, plan_cluster, start_cluster, stop_cluster
 from raylog.actors.config import BrokerSettings
 from raylog.actors.config_agreement import check_agreement
+from raylog.actors.endpoints import endpoint_of
 from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, REPLICA, broker_name
 from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import Runtime
@@ -99,6 +100,11 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> list[str]:
         """`host:port` of every broker."""
         return [status.bootstrap for status in self.statuses]
+
+    def bootstrap_of(self, listener: str) -> str:
+        """`host:port` of every broker that has a listener, by that listener."""
+        found = [endpoint_of(status.endpoints, listener) for status in self.statuses]
+        return ",".join(one.address for one in found if one is not None)
 
     def start(self) -> Self:
         """Start and wait until every broker serves; raises what kept one from it."""

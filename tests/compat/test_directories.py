@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
+from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.metadata.records import decode_record
+from raylog.storage.dry_run import DryRunDisk
 from raylog.testing import EmbeddedBroker
 from tests.compat.contents import read_contents
 
@@ -18,13 +22,43 @@ KEPT = {"log.retention.ms": "-1", "offsets.retention.minutes": "2147483647"}
 """The archives are older than what is kept by default."""
 
 
+WITH_ONE_LISTENER = [path for path in ARCHIVES if path.parent.name == "0765b31"]
+"""Of builds that knew one endpoint of a broker, and one port of a process."""
+
+
 @pytest.fixture(params=ARCHIVES, ids=lambda path: f"{path.parent.name}-{path.name.split('.')[0]}")
 def archive(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, dict[str, object]]:
     """An archive's directories, and what clients read from them when they were made."""
     path = request.param
-    with tarfile.open(path) as packed:
-        packed.extractall(tmp_path, filter="data")
+    _unpack(path, tmp_path)
     return tmp_path, json.loads((path.parent / "contents.json").read_text())
+
+
+def _unpack(archive: Path, directory: Path) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(directory, filter="data")
+
+
+@pytest.mark.parametrize("path", WITH_ONE_LISTENER, ids=lambda path: path.name.split(".")[0])
+def test_brokers_of_an_earlier_commit_had_the_listener_plaintext(
+    path: Path, tmp_path: Path
+) -> None:
+    _unpack(path, tmp_path)
+    found: dict[int, BrokerRegistration] = {}
+    for directory in sorted(tmp_path.glob("broker-*/metadata")):
+        log = MetadataLog(directory, DryRunDisk())
+        image = MetadataImage()
+        image.apply_update(-1, log.snapshot.offset, map(decode_record, log.snapshot.records))
+        for entry in log.entries:
+            image.apply_all(map(decode_record, entry.records))
+        log.close()
+        found |= image.brokers
+    assert sorted(found) == [0, 1, 2]
+    for broker in found.values():
+        (endpoint,) = broker.endpoints
+        assert endpoint == broker.endpoint("PLAINTEXT")
+        assert endpoint.host == "127.0.0.1"
+        assert endpoint.port > 0
 
 
 def test_what_an_earlier_commit_wrote_is_served(archive: tuple[Path, dict[str, object]]) -> None:

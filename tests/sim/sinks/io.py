@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.runtime.base import Link, PeerLost
 from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
 from raylog.actors.simulation.network import CLIENT
@@ -30,7 +31,7 @@ class LinkTransport:
         """Send a request."""
         self._link.request(
             CLIENT_REQUEST,
-            self._client,
+            (self._client, DEFAULT_LISTENER),
             chunks,
             lambda _, frame: self._received(frame),
             lambda failure: self._ended(str(failure)),

@@ -39,11 +39,10 @@ from raylog.cli.status import (
     stray_rows,
 )
 from raylog.cli.status_disks import disk_lines, disk_rows
+from raylog.cli.status_listeners import listener_rows
 from raylog.client import PartitionReplicas, QuorumMember, QuorumView
 from raylog.client.errors import NotConnected, RequestTimedOut
 from raylog.wire.errors import InvalidConfig, UnknownTopicOrPartition
-
-AT = (Endpoint("PLAINTEXT", "h", 1),)
 
 
 def test_settings_come_from_a_file_and_then_the_command_line(tmp_path: Path) -> None:
@@ -186,8 +185,8 @@ def test_actors_and_partitions_are_put_together() -> None:
         broker_id=1,
         cluster_id="c",
         broker_epoch=9,
-        listening=AT,
-        endpoints=AT,
+        host="h",
+        port=1,
         directory="d",
         pid=11,
         state="running",
@@ -272,7 +271,7 @@ def test_strays_are_told_with_where_and_how_large(capsys: pytest.CaptureFixture[
 
     def broker(broker_id: int, *strays: StrayStatus) -> BrokerStatus:
         return BrokerStatus(
-            broker_id, "c", 9, AT, AT, "d", 11, "running", 0, 4, False, [], [], list(strays)
+            broker_id, "c", 9, "h", 1, "d", 11, "running", 0, 4, False, [], [], list(strays)
         )
 
     one = StrayStatus("/data/topics/t-0.AAECAwQFBgcICQoLDA0ODw.17-stray", 3 * 1024 * 1024)
@@ -329,8 +328,8 @@ def _broker(*troubles: str, offline: bool = False, **fields: object) -> BrokerSt
             "broker_id": 1,
             "cluster_id": "c",
             "broker_epoch": 9,
-            "listening": AT,
-            "endpoints": AT,
+            "host": "h",
+            "port": 1,
             "directory": "/d",
             "pid": 11,
             "state": "running",
@@ -423,3 +422,22 @@ def test_partitions_of_internal_topics_are_one_line() -> None:
     assert fold["size_bytes"] == 4_900
     assert list(fold) == list(alone)
     assert shown[3:] == [alone]
+
+
+# ---- listeners -----------------------------------------------------------------------------------
+
+
+def test_each_listener_is_told_with_where_it_listens_and_what_clients_are_told() -> None:
+    listening = (
+        Endpoint("IN", "10.0.0.1", 9092),
+        Endpoint("OUT", "", 9093),
+        Endpoint("X", "::", 1),
+    )
+    endpoints = (Endpoint("IN", "10.0.0.1", 9092), Endpoint("OUT", "2001:db8::1", 19093))
+    rows = listener_rows([_broker(listening=listening, endpoints=endpoints), _broker()])
+    assert [[*row.values()] for row in rows] == [
+        [1, "IN", "10.0.0.1:9092", "10.0.0.1:9092"],
+        [1, "OUT", "*:9093", "[2001:db8::1]:19093"],
+        [1, "X", "[::]:1", None],
+        [1, "PLAINTEXT", None, "h:1"],
+    ]

@@ -14,6 +14,8 @@ import pytest
 from raylog.cli.failures import CommandFailed
 from raylog.cli.start_checks import check_ray_answers
 
+MAP = ("--set", "listener.security.protocol.map=PLAINTEXT:PLAINTEXT,X:PLAINTEXT")
+
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1"}
@@ -76,7 +78,14 @@ def test_help_comes_at_once() -> None:
         ),
         (("up", "--set", "max.connections.per.ip=0"), 1, "per.ip.overrides property is set", ""),
         (("up", "--config", "/"), 2, "'/' is a directory", ""),
-        (("up", "--set", "listeners=x"), 1, "listeners", "--port"),
+        (("up", "--set", "listeners=x"), 1, "Unable to parse x to a broker endpoint", ""),
+        (("up", "--set", "link.port.range=9"), 1, "must look like 20000-20099, not 9", ""),
+        (
+            ("up", "-n", "2", "--set", "listeners=PLAINTEXT://127.0.0.1:1,X://127.0.0.1:2", *MAP),
+            2,
+            "X of broker 1 and PLAINTEXT of broker 2 would listen on the same port 2",
+            "Leave a gap of 2 between the ports",
+        ),
         (
             ("up", "--host", "0.0.0.0"),
             1,

@@ -156,10 +156,10 @@ def test_while_nobody_has_room_the_port_is_not_looked_at_all_the_time(
         looks = 0
         has_room = world.gateway.connections.has_room
 
-        def counted(coming: int, resume: Callable[[], None]) -> bool:
+        def counted(listener: str, resume: Callable[[], None]) -> bool:
             nonlocal looks
             looks += 1
-            return has_room(coming, resume)
+            return has_room(listener, resume)
 
         monkeypatch.setattr(world.gateway.connections, "has_room", counted)
         assert await (await Client.connect(port)).is_served()

@@ -51,7 +51,7 @@ def test_what_older_builds_have_stored_shuts_nobody_out() -> None:
     async def scenario(world: World) -> None:
         await world.apply(ConfigChanged(4, "", "max.connections", "0"))
         await world.apply(ConfigChanged(4, "", "max.connections.per.ip", "0"))
-        assert world.gateway.connections.has_room(0, lambda: None)
+        assert world.gateway.connections.has_room("PLAINTEXT", lambda: None)
         assert not world.client("10.0.0.1").transport.closed
         await world.apply(ConfigChanged(4, "", "max.connections.per.ip.overrides", "10.0.0.2:7"))
         assert world.client("10.0.0.1").transport.closed
@@ -67,9 +67,9 @@ def test_limits_may_change_while_the_broker_runs() -> None:
         assert world.client("10.0.0.1").transport.closed
         await world.apply(ConfigChanged(4, "1", "max.connections.per.ip", "2"))
         assert not world.client("10.0.0.1").transport.closed
-        assert world.gateway.connections.has_room(0, lambda: None)
+        assert world.gateway.connections.has_room("PLAINTEXT", lambda: None)
         await world.apply(ConfigChanged(4, "", "max.connections", "2"))
-        assert not world.gateway.connections.has_room(0, lambda: None)
+        assert not world.gateway.connections.has_room("PLAINTEXT", lambda: None)
         assert (await world.gateway.ping())["connections"] == 2
 
     run(scenario)
@@ -340,3 +340,44 @@ def test_the_time_of_a_part_begins_with_each_request() -> None:
         assert not client.transport.closed
 
     run(scenario)
+
+
+def test_a_listener_may_have_a_limit_of_its_own_within_that_of_all() -> None:
+    async def scenario(world: World) -> None:
+        connections = world.gateway.connections
+        world.client(listener="OUT")
+        inside = world.client(listener="IN")
+        resumed: list[str] = []
+        assert not connections.has_room("OUT", lambda: resumed.append("OUT"))
+        assert connections.has_room("IN", lambda: resumed.append("IN"))
+        connections.comes("IN")
+        assert not connections.has_room("IN", lambda: resumed.append("IN")), "three in all"
+        inside.connection.connection_lost(None)
+        assert resumed == ["OUT", "IN"]
+        await world.apply(ConfigChanged(4, "1", "listener.name.out.max.connections", "2"))
+        assert connections.has_room("OUT", lambda: None)
+        await world.apply(ConfigChanged(4, "1", "listener.name.out.max.connections", "1"))
+        assert not connections.has_room("OUT", lambda: None)
+
+    run(scenario, max_connections="3", listener_name_out_max_connections="1")
+
+
+def test_a_listener_may_have_a_rate_of_its_own_within_that_of_all() -> None:
+    async def scenario(world: World) -> None:
+        connections = world.gateway.connections
+        assert connections.wait_ms("OUT") == connections.wait_ms("IN") == 0
+        connections.comes("OUT")
+        assert connections.wait_ms("OUT") == 1_000
+        for _ in range(3):
+            assert connections.wait_ms("IN") == 0
+            connections.comes("IN")
+        assert connections.wait_ms("IN") == 250, "four a second in all"
+        await world.runtime.advance(250)
+        assert connections.wait_ms("IN") == 0
+        assert connections.wait_ms("OUT") == 750
+
+    run(
+        scenario,
+        max_connection_creation_rate="4",
+        listener_name_out_max_connection_creation_rate="1",
+    )

@@ -40,14 +40,18 @@ def test_connections_beyond_the_limit_wait_and_that_is_said(
     async def scenario(world: World) -> None:
         connections = world.gateway.connections
         clients = [world.client() for _ in range(3)]
-        assert connections.has_room(0, lambda: None)
-        assert not connections.has_room(1, lambda: None), "one is just being accepted"
+        assert connections.has_room("PLAINTEXT", lambda: None)
+        connections.comes("PLAINTEXT")
+        assert not connections.has_room("PLAINTEXT", lambda: None), "one is just being accepted"
+        clients[0].connection.connection_lost(None)  # who waited is told, and does not wait again
+        connections.has_come("PLAINTEXT")
+        clients.append(world.client())
         clients.append(world.client())
         resumed: list[bool] = []
-        assert not connections.has_room(0, lambda: resumed.append(True))
+        assert not connections.has_room("PLAINTEXT", lambda: resumed.append(True))
         assert "connections are open, more are not accepted" in caplog.text
         assert "ulimit -n" in caplog.text
-        clients[0].connection.connection_lost(None)
+        clients[1].connection.connection_lost(None)
         assert resumed == [True]
 
     run(scenario)

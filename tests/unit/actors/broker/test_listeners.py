@@ -9,8 +9,10 @@ import pytest
 from raylog.actors.broker.listeners import (
     Listeners,
     check_reach,
+    for_broker,
     is_beyond_loopback,
     read_listeners,
+    release,
     reserve,
     reserve_again,
     reserve_all,
@@ -39,9 +41,13 @@ def test_the_inter_broker_listener_is_advertised_first() -> None:
 
 
 def test_free_ports_are_advertised_as_they_were_got_and_others_as_they_were_given() -> None:
-    found = read("X", "X://a:0,Y://b:0", "X://out:0,Y://out:7").bound_to({"X": 5, "Y": 6})
-    assert found.listening == (Endpoint("X", "a", 5), Endpoint("Y", "b", 6))
-    assert found.advertised == (Endpoint("X", "out", 5), Endpoint("Y", "out", 7))
+    asked = read("X", "X://127.0.0.1:0,Y://127.0.0.1:0", "X://out:0,Y://out:7")
+    held = reserve_all(asked.listening, {}, adopting=False)
+    found = asked.bound_to(held)
+    ports = {name: holder.getsockname()[1] for name, holder in held.items()}
+    release(held)
+    assert found.listening == tuple(Endpoint(one, "127.0.0.1", ports[one]) for one in ("X", "Y"))
+    assert found.advertised == (Endpoint("X", "out", ports["X"]), Endpoint("Y", "out", 7))
 
 
 def test_a_listener_need_not_be_advertised() -> None:
@@ -182,14 +188,26 @@ def test_each_listener_gets_its_own_last_port_again_and_all_are_held_or_none() -
     held = reserve_all(listening, {}, adopting=False)
     ports = {name: holder.getsockname()[1] for name, holder in held.items()}
     assert len({*ports.values()}) == 2
-    for holder in held.values():
-        holder.close()
+    release(held)
     again = reserve_all(listening, ports, adopting=False)
     assert {name: holder.getsockname()[1] for name, holder in again.items()} == ports
-    for holder in again.values():
-        holder.close()
+    release(again)
     with socket.create_server(("127.0.0.1", ports["X"])):
         wanted = (ANY._replace(port=ports["PLAINTEXT"]), listening[1]._replace(port=ports["X"]))
         with pytest.raises(InvalidConfig, match=f"cannot listen on X://127.0.0.1:{ports['X']}"):
             reserve_all(wanted, {}, adopting=False)
         reserve(wanted[0], adopting=False).close()
+
+
+def test_each_broker_of_a_machine_has_the_next_ports_of_every_listener() -> None:
+    given = {
+        "listeners": "X://[::1]:9092, Y://:0",
+        "advertised.listeners": "X://{external.host}:19092,Y://out:0",
+        "num.partitions": "3",
+    }
+    assert for_broker(given, 0) == given
+    assert for_broker(given, 2) == {
+        "listeners": "X://[::1]:9094, Y://:0",
+        "advertised.listeners": "X://{external.host}:19094,Y://out:0",
+        "num.partitions": "3",
+    }

@@ -265,3 +265,35 @@ def test_check_goes_by_the_kind_of_resource() -> None:
     check(ResourceType.GROUP, {"consumer.session.timeout.ms": "50000"})
     with pytest.raises(InvalidConfig):
         check(ResourceType.TOPIC, {"consumer.session.timeout.ms": "50000"})
+
+
+@pytest.mark.parametrize("name", ["max.connections", "max.connection.creation.rate"])
+@pytest.mark.parametrize("listener", ["external", "a.b", "x y"])
+def test_limits_may_be_given_for_one_listener(listener: str, name: str) -> None:
+    key = f"listener.name.{listener}.{name}"
+    found = find_key(BROKER_KEYS, key)
+    assert (found.name, found.default, found.dynamic) == (key, None, True)
+    configs = BrokerConfigs(BrokerSettings({key: " 7 "}), dynamic={key: "5"})
+    assert configs.listener_limit(listener.upper(), name) == 5
+    assert configs.listener_limit("OTHER", name) is None
+    (described,) = describe_broker(configs, [key])
+    assert (described.value, described.source) == ("5", ConfigSource.DYNAMIC_BROKER)
+    assert [synonym.value for synonym in described.synonyms] == ["5", "7"]
+    assert all(one.name != key for one in describe_broker(BrokerConfigs()))
+    with pytest.raises(InvalidConfig):
+        BrokerSettings({key: "0"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "listener.name.EXTERNAL.max.connections",
+        "listener.name..max.connections",
+        "listener.name.max.connections",
+        "listener.name.external.num.partitions",
+        "listener.name.external.max.connections.per.ip",
+    ],
+)
+def test_other_settings_of_one_listener_are_unknown(name: str) -> None:
+    with pytest.raises(InvalidConfig, match="Unknown configuration key"):
+        find_key(BROKER_KEYS, name)

@@ -23,8 +23,12 @@ _DEVIATIONS = {
 }
 """Defaults that differ, as the module's docstring lists them."""
 _OURS = {
+    "external.host.command",
     "gateway.actors",
     "gateway.in.replica.process",
+    "link.advertised.host",
+    "link.bind.host",
+    "link.port.range",
     "metadata.log.fsync",
     "raylog.interceptors.files.dir",
     "raylog.interceptors.timeout.ms",

@@ -300,3 +300,16 @@ def test_who_cannot_take_an_answer_harms_nobody_else(
         assert caplog.text.count("an answer over a link was not taken") == 3
 
     run(case, opener)
+
+
+def test_a_port_that_another_process_has_by_now_is_not_the_one_that_is_meant() -> None:
+    async def story() -> None:
+        async with serving("tcp:127.0.0.1:0", Echo()) as address:
+            port = int(address.rpartition(":")[2])
+            meant = tcp_address("127.0.0.1", port, "server")
+            (await connect_link(meant, SECRET, "client", 5)).close()
+            gone = tcp_address("127.0.0.1", port, "gone")
+            with pytest.raises(PeerLost, match="expected the actor process gone there, found serv"):
+                await connect_link(gone, SECRET, "client", 5)
+
+    asyncio.run(story())

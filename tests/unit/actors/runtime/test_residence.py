@@ -1,6 +1,7 @@
 """Actors that share a process: the links between them, and how one of them leaves."""
 
 import asyncio
+import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from raylog.actors.runtime.addresses import endpoint_of
 from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
+from raylog.actors.runtime.link_settings import LinkPlace
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.stream import connect_link
@@ -107,7 +109,7 @@ def test_links_of_both_kinds_have_numbers_of_their_own() -> None:
 def test_who_is_elsewhere_connects_by_tcp(monkeypatch: pytest.MonkeyPatch) -> None:
     async def told() -> None:
         home = Home()
-        await home.residence.open(SECRET, "127.0.0.1")
+        await home.residence.open(SECRET, LinkPlace("127.0.0.1", "127.0.0.1"))
         address = home.residence.address
         assert neighbour(address) is home.residence
         monkeypatch.setattr("raylog.actors.runtime.addresses.this_machine", lambda: "elsewhere")
@@ -196,3 +198,57 @@ def test_an_answer_that_breaks_its_taker_ends_the_link_and_spares_the_answerer()
             await waiting
 
     tell(story)
+
+
+# ---- from other machines ---------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_others_are_told_the_advertised_host_and_a_port_of_the_range() -> None:
+    async def story() -> None:
+        first, second = Home(), Home()
+        port = free_port()
+        outside = LinkPlace("127.0.0.1", "gate.example", range(port, port + 1))
+        with (
+            socket.create_server(("127.0.0.1", port)),
+            pytest.raises(OSError, match=f"no port from {port} to {port} is free on 127.0.0.1"),
+        ):
+            await first.residence.open(SECRET, outside)
+        await second.residence.open(SECRET, outside)
+        _, reached = second.residence.address.split(",")
+        assert reached == f"tcp:{second.runtime.instance}@gate.example:{port}"
+        link = await connect_link(reached.replace("gate.example", "127.0.0.1"), SECRET, "c", 5)
+        assert await link.ask("echo", 7) == 7
+        link.close()
+        second.residence.leave()
+
+    asyncio.run(story())
+
+
+def test_the_next_port_of_the_range_is_taken_where_the_first_is_not_free() -> None:
+    async def story() -> None:
+        homes = [Home(), Home()]
+        port = free_port()
+        for home in homes:
+            await home.residence.open(SECRET, LinkPlace("127.0.0.1", "h", range(port, port + 20)))
+        first, second = (int(home.residence.address.rpartition(":")[2]) for home in homes)
+        assert port <= first < second < port + 20
+        for home in homes:
+            home.residence.leave()
+
+    asyncio.run(story())
+
+
+def test_an_address_of_no_interface_is_named() -> None:
+    async def story() -> None:
+        home = Home()
+        said = r"links cannot be accepted on 192\.0\.2\.1: .*link\.bind\.host"
+        with pytest.raises(OSError, match=said):
+            await home.residence.open(SECRET, LinkPlace("192.0.2.1", "h"))
+
+    asyncio.run(story())

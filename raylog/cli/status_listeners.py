@@ -1,0 +1,38 @@
+"""What `raylog status` tells of listeners: where each listens, and what its clients are told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from raylog.actors.broker.api import BrokerStatus
+
+Row = dict[str, Any]
+
+
+def listener_rows(brokers: list[BrokerStatus]) -> list[Row]:
+    """The listeners of each broker that answers; one of an older build has a single one."""
+    return [row for broker in brokers for row in _rows(broker)]
+
+
+def _rows(broker: BrokerStatus) -> list[Row]:
+    from raylog.actors.endpoints import DEFAULT_LISTENER, endpoint_of
+
+    listening = getattr(broker, "listening", ())
+    if not listening:
+        return [_row(broker, DEFAULT_LISTENER, None, broker.bootstrap)]
+    rows = []
+    for one in listening:
+        told = endpoint_of(broker.endpoints, one.listener)
+        at = one.address if one.host else f"*{one.address}"
+        rows.append(_row(broker, one.listener, at, None if told is None else told.address))
+    return rows
+
+
+def _row(broker: BrokerStatus, listener: str, at: str | None, told: str | None) -> Row:
+    return {
+        "broker": broker.broker_id,
+        "listener": listener,
+        "listening": at,
+        "advertised": told,
+    }
