@@ -20,7 +20,14 @@ from raylog.actors.broker.links import read_links
 from raylog.actors.broker.listeners import check_reach, for_broker
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import broker_name, controller_name
-from raylog.actors.runtime.base import ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.base import (
+    ActorSpec,
+    PeerLost,
+    PeerTimeout,
+    Place,
+    Runtime,
+    on_node,
+)
 from raylog.wire.errors import (
     BrokerNotAvailable,
     InconsistentClusterId,
@@ -51,8 +58,8 @@ class BrokerPlan:
     directory: Path
     settings: dict[str, str]
     """Its own settings, `listeners` among them."""
-    node_id: str | None = None
-    """The Ray node it is held to."""
+    place: Place | None = None
+    """Where its processes are held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +112,7 @@ def plan_cluster(
                 **({"broker.rack": racks[at % len(racks)]} if racks else {}),
                 **for_broker(settings or {}, at),
             },
-            nodes[at % len(nodes)] if nodes else None,
+            on_node(nodes[at % len(nodes)]) if nodes else None,
         )
         for at, (broker_id, port) in enumerate(zip(ids, ports, strict=True))
     )
@@ -208,7 +215,7 @@ async def start_cluster(
             settings=broker.settings,
             broker_ids=ids,
             initial_voters=list(plan.initial_voters),
-            node_id=broker.node_id,
+            place=broker.place,
         )
         for broker in plan.brokers
     ]

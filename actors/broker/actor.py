@@ -70,6 +70,7 @@ from raylog.actors.runtime.base import (
     LinkRequest,
     PeerLost,
     PeerTimeout,
+    Place,
     Runtime,
 )
 from raylog.actors.runtime.processes import cores_here
@@ -102,7 +103,7 @@ class BrokerActor:
         settings: dict[str, str],
         broker_ids: list[int],
         initial_voters: list[tuple[int, str]],
-        node_id: str | None = None,
+        place: Place | None = None,
     ) -> None:
         self._runtime = runtime
         self._cluster_id = cluster_id
@@ -128,7 +129,7 @@ class BrokerActor:
         self._broker_epoch = -1
         self._state = "starting"
         self._failure: Exception | None = None
-        self._node_id = node_id
+        self._place = place
         self._seat: Seat | None = None
         self._reservations: dict[str, socket.socket] = {}
         self._throttle_shares = ThrottleShares()
@@ -208,7 +209,7 @@ class BrokerActor:
             self._controller,
             self._settings,
             numbers=numbers,
-            node_id=self._node_id,
+            place=self._place,
             progressed=self._progressed,
         )
 

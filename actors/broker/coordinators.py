@@ -36,6 +36,7 @@ from raylog.actors.runtime.base import (
     ActorSpec,
     PeerLost,
     PeerTimeout,
+    Place,
     Runtime,
 )
 from raylog.wire.errors import CoordinatorNotAvailable, KafkaError
@@ -64,7 +65,7 @@ class Coordinators:
         snapshots: SnapshotEncoder,
         *,
         numbers: itertools.count[int],
-        node_id: str | None,
+        place: Place | None,
         shelter: Callable[[], str | None],
         started: Callable[[], None],
         noted: Callable[[], None],
@@ -75,7 +76,7 @@ class Coordinators:
         self._settings = settings
         self._snapshots = snapshots
         self._numbers = numbers
-        self._node_id = node_id
+        self._place = place
         self._shelter = shelter
         self._started = started
         self._noted = noted
@@ -173,7 +174,7 @@ class Coordinators:
         }
         await self._runtime.sleep(self._starts[role].wait_ms(self._runtime.monotonic_ms()) / 1000)
         try:
-            ref = await self._runtime.spawn(ActorSpec(name, role, args, self._node_id))
+            ref = await self._runtime.spawn(ActorSpec(name, role, args, self._place))
         except (PeerLost, PeerTimeout, KafkaError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[role]

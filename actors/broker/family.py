@@ -33,6 +33,7 @@ from raylog.actors.runtime.base import (
     ActorSpec,
     PeerLost,
     PeerTimeout,
+    Place,
     Runtime,
 )
 from raylog.wire.errors import KafkaError
@@ -62,7 +63,7 @@ class Family:
         settings: BrokerSettings,
         *,
         numbers: itertools.count[int],
-        node_id: str | None,
+        place: Place | None,
         progressed: Callable[[], None],
     ) -> None:
         self.broker_epoch = -1
@@ -73,7 +74,7 @@ class Family:
         self._controller = controller
         self._settings = settings
         self._numbers = numbers
-        self._node_id = node_id
+        self._place = place
         self._progressed = progressed
         self._gateways: dict[str, Child] = {}
         self._housings = itertools.count()
@@ -93,7 +94,7 @@ class Family:
             settings,
             self._snapshots,
             numbers=numbers,
-            node_id=node_id,
+            place=place,
             shelter=self._shelter,
             started=self._coordinator_started,
             noted=self._note_if_possible,
@@ -394,7 +395,7 @@ class Family:
             "retention_check_interval_ms": self._settings.number("log.retention.check.interval.ms"),
             "cleaner": cleaner_settings(self._settings),
         }
-        spec = ActorSpec(name, REPLICA, args, self._node_id, houses=(GATEWAY,))
+        spec = ActorSpec(name, REPLICA, args, self._place, houses=(GATEWAY,))
         if delay_ms:
             await self._runtime.sleep(delay_ms / 1000)
         try:
@@ -459,7 +460,7 @@ class Family:
         await self._runtime.sleep(self._gateway_starts.wait_ms(self._runtime.monotonic_ms()) / 1000)
         try:
             self._note()
-            ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._node_id))
+            ref = await self._runtime.spawn(ActorSpec(name, GATEWAY, args, self._place))
         except (PeerLost, PeerTimeout, KafkaError, OSError, ValueError) as failure:
             log.error("%s did not start: %s", name, failure)
             del self._starting[name]

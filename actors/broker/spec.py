@@ -7,7 +7,7 @@ from pathlib import Path
 from raylog.actors.broker.links import read_links
 from raylog.actors.config import BrokerSettings
 from raylog.actors.names import BROKER, broker_name
-from raylog.actors.runtime.base import ActorSpec
+from raylog.actors.runtime.base import ActorSpec, Place
 
 
 def broker_spec(
@@ -18,7 +18,7 @@ def broker_spec(
     settings: dict[str, str],
     broker_ids: list[int],
     initial_voters: list[tuple[int, str]],
-    node_id: str | None = None,
+    place: Place | None = None,
 ) -> ActorSpec:
     """The Broker actor of a data directory.
 
@@ -35,9 +35,9 @@ def broker_spec(
             "settings": settings,
             "broker_ids": broker_ids,
             "initial_voters": initial_voters,
-            "node_id": node_id,
+            "place": place,
         },
-        node_id=node_id,
+        place=place,
         restarts=True,
         links=read_links(BrokerSettings(settings)),
     )

@@ -50,6 +50,36 @@ class ActorRef:
     """When its process was started, as `runtime.processes` has it; "" where actors are none."""
 
 
+NODE_ID_LABEL = "ray.io/node-id"
+"""The label by which Ray names every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What is kept free on one node for all actors that share it, whether or not they run."""
+
+    name: str
+    """Unique in the cluster of nodes."""
+    cpus: float
+    memory_bytes: int
+    resources: dict[str, float] = field(default_factory=dict)
+    """Custom ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an actor may run: on nodes that carry all these labels, and nowhere else."""
+
+    labels: dict[str, str]
+    share: Share | None = None
+    """What it has a part of there. It is made on first use, and holds its actors together."""
+
+
+def on_node(node_id: str) -> Place:
+    """One node, by the id that it has until its end."""
+    return Place({NODE_ID_LABEL: node_id})
+
+
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
     """An actor to be started: detached, and unique by its name.
@@ -60,8 +90,8 @@ class ActorSpec:
     name: str
     role: str
     args: dict[str, Any] = field(default_factory=dict)
-    node_id: str | None = None
-    """The node it is held to; None leaves the choice to the runtime."""
+    place: Place | None = None
+    """None leaves the choice to the runtime."""
     restarts: bool = False
     """Whether the runtime restarts it when its process ends (Controller and Broker only)."""
     houses: tuple[str, ...] = ()

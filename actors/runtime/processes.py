@@ -51,6 +51,24 @@ def cores_here() -> int:
     return os.cpu_count() or 1
 
 
+def be_as_urgent_as_parent() -> bool:
+    """Give this process the niceness of the one that started it; False where that is not allowed.
+
+    Ray starts its workers at niceness 15 by default: they would get the CPU after everybody else.
+    """
+    wanted = os.getpriority(os.PRIO_PROCESS, os.getppid())
+    if os.getpriority(os.PRIO_PROCESS, 0) <= wanted:
+        return True
+    threads = [int(one.name) for one in (_PROC / "self/task").iterdir()] if _PROC.is_dir() else [0]
+    try:
+        for thread in threads:  # each has its own
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PROCESS, thread, wanted)
+    except PermissionError:
+        return False
+    return True
+
+
 def pid_space() -> str | None:
     """What two processes share if and only if a pid means the same process to both.
 

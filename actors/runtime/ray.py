@@ -25,9 +25,8 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from raylog.actors import plain_logs
+from raylog.actors import names, plain_logs
 from raylog.actors.collecting import leave_out_code
 from raylog.actors.names import host_of
 from raylog.actors.node_hosts import fill
@@ -46,16 +45,19 @@ from raylog.actors.runtime.base import (
 )
 from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
 from raylog.actors.runtime.helpers import Helpers
+from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT, FROM_RAY, read_secret
 from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.processes import (
     ProcessRecord,
+    be_as_urgent_as_parent,
     kill_and_wait,
     record_of,
     was_started_here,
 )
 from raylog.actors.runtime.ray_actors import Creation, Handles, end_named
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
+from raylog.actors.runtime.ray_places import options_of
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.restarts import Restarts
 from raylog.actors.runtime.stream import connect_link
@@ -83,12 +85,16 @@ class Host:
     it is told, and Ray tries again where that is the actor's lot, ever more slowly.
     """
 
-    def __init__(self, spec: ActorSpec, secret_path: str, spawned: str) -> None:
+    def __init__(self, spec: ActorSpec, secret_source: str, spawned: str) -> None:
         raise_descriptor_limit()
         _configure_logging()
+        if not be_as_urgent_as_parent():
+            log.warning(
+                "%s has niceness %d: start Ray with RAY_worker_niceness=0", spec.name, os.nice(0)
+            )
         self._spec = spec
-        self._secret_path = secret_path
-        self._restarts = Restarts(Path(secret_path).parent / "starts", spec.name, spawned)
+        self._secret_source = secret_source
+        self._restarts = Restarts(_starts_directory(secret_source), spec.name, spawned)
         self._waits = ""
         """Why the shell does not start yet."""
         self._starts: dict[str, asyncio.Task[ActorRef]] = {}
@@ -152,10 +158,10 @@ class Host:
 
     async def _start(self, spec: ActorSpec) -> ActorRef:
         actor_class = await asyncio.to_thread(role_class, spec.role)
-        secret = await asyncio.to_thread(_read_secret, self._secret_path)
+        secret = await asyncio.to_thread(read_secret, self._secret_source)
         instance = uuid.uuid4().hex
         runtime = RayRuntime(
-            instance, self._secret_path, secret, links=spec.links, on_broken=self._end
+            instance, self._secret_source, secret, links=spec.links, on_broken=self._end
         )
         actor = actor_class(runtime, **spec.args)
         residence = Residence(actor, runtime)
@@ -274,6 +280,40 @@ def _value_of(outcome: int, value: Any) -> Any:
     return value
 
 
+class Controller(Host):
+    """The process of a controller. Ray shows the roles by these classes' names."""
+
+
+class Broker(Host):
+    """The process of a broker."""
+
+
+class Gateway(Host):
+    """The process of a gateway."""
+
+
+class Replica(Host):
+    """The process of replicas, and of lodgers."""
+
+
+class GroupCoordinator(Host):
+    """The process of a group coordinator."""
+
+
+class TransactionCoordinator(Host):
+    """The process of a transaction coordinator."""
+
+
+_CLASSES: dict[str, type[Host]] = {
+    names.CONTROLLER: Controller,
+    names.BROKER: Broker,
+    names.GATEWAY: Gateway,
+    names.REPLICA: Replica,
+    names.GROUP: GroupCoordinator,
+    names.TRANSACTION: TransactionCoordinator,
+}
+
+
 class RayRuntime(LoopRuntime):
     """The runtime of one actor, or of a driver, on Ray."""
 
@@ -282,23 +322,23 @@ class RayRuntime(LoopRuntime):
     def __init__(
         self,
         instance: str,
-        secret_path: str,
+        secret_source: str,
         secret: bytes,
         *,
         links: LinkSettings | None = None,
         on_broken: Callable[[BaseException], None] | None = None,
     ) -> None:
         super().__init__(instance, on_broken or _end_broken)
-        self._secret_path = secret_path
+        self._secret_source = secret_source
         self._secret = secret
         self._links = links
         self._handles = Handles(self.run_foreign)
         self._helpers = Helpers(self)
 
     @classmethod
-    def of_driver(cls, secret_path: str) -> RayRuntime:
+    def of_driver(cls, secret_source: str) -> RayRuntime:
         """The runtime of the process that starts or asks a cluster; Ray is connected already."""
-        return cls(uuid.uuid4().hex, secret_path, _read_secret(secret_path))
+        return cls(uuid.uuid4().hex, secret_source, read_secret(secret_source))
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; where it raises, nobody is left."""
@@ -339,12 +379,8 @@ class RayRuntime(LoopRuntime):
             "max_restarts": -1 if spec.restarts else 0,
             "max_task_retries": 0,
         }
-        # Without a wish an actor stays near who starts it: one node less whose end it suffers from.
-        options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(
-            spec.node_id or ray.get_runtime_context().get_node_id(), soft=spec.node_id is None
-        )
-        host = ray.remote(Host).options(**options)
-        return host.remote(spec, self._secret_path, uuid.uuid4().hex)
+        host = ray.remote(_CLASSES[spec.role]).options(**options, **options_of(spec.place))
+        return host.remote(spec, self._secret_source, uuid.uuid4().hex)
 
     async def this_node(self) -> NodeEntry:
         """The Ray node that this runs on."""
@@ -524,11 +560,12 @@ async def _deadline(name: str, timeout_s: float) -> AsyncIterator[None]:
         raise PeerTimeout(f"{name} did not answer within {timeout_s:g} s") from late
 
 
-def _read_secret(path: str) -> bytes:
-    secret = Path(path).read_bytes()
-    if len(secret) < 16:
-        raise ValueError(f"{path} holds {len(secret)} bytes, a cluster secret has at least 16")
-    return secret
+def _starts_directory(secret_source: str) -> Path:
+    """Where starts are noted on this machine: beside the secret, or among what Ray has here."""
+    if secret_source.startswith((FROM_ENVIRONMENT, FROM_RAY)):
+        node: Any = ray._private.worker._global_node  # Ray declares it None
+        return Path(node.get_session_dir_path()) / "raylog-starts"
+    return Path(secret_source).parent / "starts"
 
 
 def _configure_logging() -> None:

@@ -275,6 +275,8 @@ class ActorEntry:
     node_id: str
     restarts: int
     """By Ray."""
+    class_name: str = ""
+    """By which Ray shows its role."""
 
 
 def actors_named(prefix: str) -> list[ActorEntry]:
@@ -290,6 +292,7 @@ def actors_named(prefix: str) -> list[ActorEntry]:
                 entry["Pid"],
                 entry["Address"]["NodeID"],
                 entry["NumRestarts"],
+                entry["ActorClassName"],
             )
             for entry in table.values()
             if entry["Name"].startswith(prefix) and entry["State"] != "DEAD"

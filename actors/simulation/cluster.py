@@ -86,7 +86,7 @@ class Cluster:
                 settings=broker.settings,
                 broker_ids=[one.broker_id for one in self.plan.brokers],
                 initial_voters=list(self.plan.initial_voters),
-                node_id=broker.node_id,
+                place=broker.place,
             )
             await self.runtime.spawn(spec)
             ready_ms = READY_TIMEOUT_MS

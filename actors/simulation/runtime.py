@@ -108,11 +108,10 @@ class SimRuntime:
         """Start an actor, which takes a while."""
         world = self._world
         await asyncio.sleep(world.random.uniform(0.01, 0.3))
-        machine = self._machine
-        if spec.node_id is not None:
-            machine = world.machines[spec.node_id]
-        if not machine.up:
-            raise PeerLost(f"{machine.name} is down")
+        machine = self._machine if spec.place is None else world.machine_in(spec.place)
+        if machine is None or not machine.up:
+            where = spec.place.labels if spec.place is not None else self._machine.name
+            raise PeerLost(f"no machine is up at {where}")
         return await world.begin(spec, machine)
 
     async def find(self, name: str) -> ActorRef:

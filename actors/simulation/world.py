@@ -18,7 +18,16 @@ from random import Random
 from typing import Any
 
 from raylog.actors.names import host_of
-from raylog.actors.runtime.base import Actor, ActorGone, ActorRef, ActorSpec, PeerLost, Runtime
+from raylog.actors.runtime.base import (
+    NODE_ID_LABEL,
+    Actor,
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    PeerLost,
+    Place,
+    Runtime,
+)
 from raylog.actors.runtime.calls import is_mistake, start_failure
 from raylog.actors.simulation.disk import SimDisk
 from raylog.actors.simulation.link import SimLink
@@ -44,8 +53,12 @@ class Machine:
     disk: SimDisk
     clock_offset_ms: int = 0
     up: bool = True
-    held: dict[str, ActorSpec] = field(default_factory=dict)
-    """Actors that are restarted here and nowhere else."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """By which actors are held to it."""
+
+    def carries(self, place: Place) -> bool:
+        """Whether actors of a place may run here."""
+        return place.labels.items() <= self.labels.items()
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +112,8 @@ class World:
         self._residents: dict[str, Resident] = {}
         self._hash = hashlib.blake2b(digest_size=32)
         self._notes: list[object] = []
+        self._held: dict[str, ActorSpec] = {}
+        """Actors that are restarted in their place and nowhere else."""
         self.outside = Machine(OUTSIDER, SimDisk(Random(f"{seed} {OUTSIDER}")))  # noqa: S311
         loop.set_exception_handler(self._exception)
 
@@ -131,7 +146,7 @@ class World:
         """A new machine with an empty disk."""
         random = Random(f"{self.random.random()} {name}")  # noqa: S311 - must repeat
         disk = SimDisk(random, lambda: self.wall_ms(machine))
-        machine = self.machines[name] = Machine(name, disk)
+        machine = self.machines[name] = Machine(name, disk, labels={NODE_ID_LABEL: name})
         return machine
 
     def wall_ms(self, machine: Machine) -> int:
@@ -148,15 +163,21 @@ class World:
         for tell in self.losing_power if power else ():
             tell(machine)
         for resident in self.on(machine):
-            self.kill(resident.ref.name, restart=resident.spec.node_id is None)
+            self.kill(resident.ref.name, restart=resident.spec.place is None)
         if power:
             machine.disk.lose_power()
 
     def start_machine(self, machine: Machine) -> None:
         """Let the machine's actors come back."""
         machine.up = True
-        for spec in machine.held.values():
-            self._restart_soon(spec, machine)
+        for spec in self._held.values():
+            if spec.place is not None and machine.carries(spec.place):
+                self._restart_soon(spec, machine)
+
+    def machine_in(self, place: Place) -> Machine | None:
+        """A machine of a place that is up."""
+        found = (one for one in self.machines.values() if one.up and one.carries(place))
+        return next(found, None)
 
     def on(self, machine: Machine) -> list[Resident]:
         """Who lives on a machine."""
@@ -206,8 +227,8 @@ class World:
         process = Process(spec.name)
         resident = Resident(spec, ref, process, machine)
         self._residents[spec.name] = resident
-        if spec.restarts and spec.node_id is not None:
-            machine.held[spec.name] = spec
+        if spec.restarts and spec.place is not None:
+            self._held[spec.name] = spec
 
         def lost(failure: BaseException) -> None:
             if not started.done():
@@ -289,8 +310,8 @@ class World:
         if spec.name in self._residents:
             return
         if not machine.up:
-            if spec.node_id is not None:
-                return  # with its machine
+            if spec.place is not None:
+                return  # with a machine of its place
             others = [one for one in self.machines.values() if one.up]
             if not others:
                 self._restart_soon(spec, machine)
@@ -312,8 +333,7 @@ class World:
 
     def end_for_good(self, name: str) -> None:
         """End an actor that shall not come back."""
-        for machine in self.machines.values():
-            machine.held.pop(name, None)
+        self._held.pop(name, None)
         self.dismiss(name)
 
     def pause(self, resident: Resident, seconds: float) -> None:

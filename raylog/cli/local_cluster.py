@@ -374,6 +374,7 @@ def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
     """A broker as it runs: where any port would do, it keeps the one it got."""
     from raylog.actors.broker.listeners import read_listeners
     from raylog.actors.config import BrokerSettings
+    from raylog.actors.runtime.base import NODE_ID_LABEL
 
     listening = read_listeners(BrokerSettings(broker.settings)).listening
     settings = dict(broker.settings)
@@ -381,7 +382,8 @@ def _recorded(broker: BrokerPlan, bound: Sequence[Endpoint]) -> BrokerRecord:
         settings["listeners"] = ",".join(
             str(one._replace(port=there.port)) for one, there in zip(listening, bound, strict=True)
         )
-    return BrokerRecord(broker.broker_id, str(broker.directory), settings, broker.node_id)
+    node_id = None if broker.place is None else broker.place.labels[NODE_ID_LABEL]
+    return BrokerRecord(broker.broker_id, str(broker.directory), settings, node_id)
 
 
 def _usable(settings: dict[str, str]) -> dict[str, str]:
@@ -404,9 +406,15 @@ def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | N
     """
     with _connected(record):
         from raylog.actors.cluster import BrokerPlan, ClusterPlan
+        from raylog.actors.runtime.base import on_node
 
         brokers = tuple(
-            BrokerPlan(one.broker_id, Path(one.directory), _usable(one.settings), one.node_id)
+            BrokerPlan(
+                one.broker_id,
+                Path(one.directory),
+                _usable(one.settings),
+                None if one.node_id is None else on_node(one.node_id),
+            )
             for one in record.brokers
         )
         plan = ClusterPlan(record.cluster_id, brokers, ())

@@ -17,7 +17,16 @@ import pytest
 
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import lodger_name
-from raylog.actors.runtime.base import ActorGone, ActorRef, ActorSpec, PeerLost, PeerTimeout
+from raylog.actors.runtime.base import (
+    NODE_ID_LABEL,
+    ActorGone,
+    ActorRef,
+    ActorSpec,
+    PeerLost,
+    PeerTimeout,
+    Place,
+    Share,
+)
 from raylog.actors.runtime.processes import ProcessRecord, is_running
 from raylog.actors.runtime.ray_node import actors_named
 from raylog.wire.errors import UnknownTopicOrPartition, UnsupportedVersion
@@ -86,6 +95,43 @@ def test_an_actor_that_restarts_is_another_instance(driver: Driver, cluster_id: 
         assert second.pid != first.pid
         await runtime.end_for_good(spec.name)
         await until_gone(runtime, spec.name)
+
+    asyncio.run(main())
+
+
+def test_a_share_is_kept_free_until_it_is_released(
+    driver: Driver, cluster_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while no actor is in it; and an actor shows its role."""
+    import ray
+
+    from raylog.actors.runtime import ray_places
+
+    async def cpus(expected: float) -> None:
+        async with asyncio.timeout(20):
+            while ray.available_resources().get("CPU", 0.0) != expected:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.05)
+
+    async def main() -> None:
+        runtime = driver()
+        free = ray.available_resources()["CPU"]
+        here = {NODE_ID_LABEL: ray.get_runtime_context().get_node_id()}
+        place = Place(here, Share(cluster_id, 0.5, 1_000_000))
+        ref = await runtime.spawn(replace(replica(cluster_id), place=place))
+        assert ref.node_id == here[NODE_ID_LABEL]
+        (entry,) = actors_named(ref.name)
+        assert entry.class_name == "Replica"
+        await cpus(free - 0.5)
+        await runtime.kill(ref)
+        await until_gone(runtime, ref.name)
+        await cpus(free - 0.5)
+        ray_places.release(cluster_id)
+        await cpus(free)
+        monkeypatch.setattr(ray_places, "SHARE_TIMEOUT_S", 0.2)
+        large = Place(here, Share(f"{cluster_id}-large", 10_000, 1))
+        with pytest.raises(PeerTimeout, match="has 10000 CPUs"):
+            await runtime.spawn(replace(replica(cluster_id, 1), place=large))
+        ray_places.release(f"{cluster_id}-large")
 
     asyncio.run(main())
 

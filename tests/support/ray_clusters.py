@@ -25,7 +25,7 @@ from raylog.actors.cluster import (
     stop_cluster,
 )
 from raylog.actors.names import BROKER, CONTROLLER, broker_name, controller_name
-from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout, on_node
 from raylog.actors.runtime.ray_node import LOOPBACK, ActorEntry, actors_named
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class RayCluster:
         began = time.monotonic()
         assert self._plan is not None, "the cluster was started"
         (broker,) = [one for one in self._plan.brokers if one.broker_id == broker_id]
-        plan = replace(self._plan, brokers=(replace(broker, node_id=node_id),))
+        plan = replace(self._plan, brokers=(replace(broker, place=on_node(node_id)),))
         (status,) = asyncio.run(start_cluster(self.runtime, plan))
         assert status.endpoints[0].port == self.ports[broker_id]
         return time.monotonic() - began

@@ -17,7 +17,9 @@ from raylog.actors.runtime.base import (
     LinkRequest,
     PeerLost,
     PeerTimeout,
+    Place,
     Runtime,
+    on_node,
 )
 from raylog.actors.runtime.inproc import InprocWorld
 from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
@@ -65,9 +67,9 @@ class Stage:
 
     async def spawn(self, failure: BaseException | None = None) -> None:
         args = {} if failure is None else {"failure": failure}
-        await self.runtime.spawn(ActorSpec("clerk", "clerk", args, node_id=self.node_id))
+        await self.runtime.spawn(ActorSpec("clerk", "clerk", args, place=self.place))
 
-    node_id: str | None = None
+    place: Place | None = None
 
     async def is_gone(self) -> bool:
         try:
@@ -93,7 +95,7 @@ def simulated(story: Story) -> None:
         world = World(loop, 0, lambda _: Clerk, SimRuntime)
         world.add_machine("m")
         stage = Stage(SimRuntime(world), world.failures)
-        stage.node_id = "m"
+        stage.place = on_node("m")
         await story(stage)
 
     run_in_virtual_time(told)
