@@ -10,6 +10,7 @@ GROUP = "group"
 """The coordinator of consumer groups."""
 TRANSACTION = "transaction"
 """The coordinator of transactions."""
+SUPERVISOR = "supervisor"
 
 _LODGES_AT = "@"
 
@@ -20,6 +21,11 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 def controller_name(cluster_id: str) -> str:
     """The cluster's controller, as it is named while nothing has befallen it."""
     return f"{cluster_id}/{CONTROLLER}"
+
+
+def supervisor_name(cluster_id: str) -> str:
+    """Who sees to it that brokers run where they shall."""
+    return f"{cluster_id}/{SUPERVISOR}"
 
 
 def rival_name(cluster_id: str, broker_id: int, number: int) -> str:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from raylog.actors.names import BROKER, CONTROLLER, GATEWAY, GROUP, REPLICA, TRANSACTION
+from raylog.actors.names import (
+    BROKER,
+    CONTROLLER,
+    GATEWAY,
+    GROUP,
+    REPLICA,
+    SUPERVISOR,
+    TRANSACTION,
+)
 from raylog.actors.runtime.base import Actor
 
 _CLASSES = {
@@ -15,6 +23,7 @@ _CLASSES = {
     REPLICA: ("raylog.actors.replica.actor", "ReplicaActor"),
     GROUP: ("raylog.actors.group.actor", "GroupCoordinatorActor"),
     TRANSACTION: ("raylog.actors.transaction.actor", "TransactionCoordinatorActor"),
+    SUPERVISOR: ("raylog.actors.supervisor.actor", "SupervisorActor"),
 }
 
 

@@ -25,12 +25,13 @@ from raylog.actors.broker.effects import KeepStrays
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.handing_over import hand_over
-from raylog.actors.broker.identity import DataDirectory, Identity, Past
+from raylog.actors.broker.identity import Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import on_this_node, read_listeners, release, reserve_all
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.noting import note_start
-from raylog.actors.broker.pool import ReplicaPool, houses_gateway
+from raylog.actors.broker.placed import open_directory
+from raylog.actors.broker.pool import pool_of
 from raylog.actors.broker.refused_settings import RefusedSettings
 from raylog.actors.broker.seat import Seat
 from raylog.actors.broker.spec import broker_spec as broker_spec
@@ -83,7 +84,6 @@ from raylog.wire.errors import (
     NotController,
     StaleBrokerEpoch,
 )
-from raylog.wire.uuids import random_uuid, to_base64
 
 log = logging.getLogger(__name__)
 FOLLOW_WAIT_MS = 30_000
@@ -144,11 +144,13 @@ class BrokerActor:
     async def start(self) -> None:
         """Open the directory, hold the ports; the rest happens in the background."""
         fsync = self._settings.flag("metadata.log.fsync")
-        voters = dict(self._initial_voters)
-        own_id = voters.get(self._broker_id) or to_base64(random_uuid(self._runtime.random))
-        wanted = Identity(self._cluster_id, self._broker_id, own_id, self._initial_voters)
-        self._data = await self._runtime.run_blocking(
-            lambda: DataDirectory(self._path, wanted, fsync=fsync, disk=self._runtime.disk)
+        self._data = await open_directory(
+            self._runtime,
+            self._path,
+            self._cluster_id,
+            self._broker_id,
+            self._initial_voters,
+            fsync=fsync,
         )
         try:
             survivors = await self._open(fsync=fsync)
@@ -182,18 +184,8 @@ class BrokerActor:
         return survivors
 
     def _make_family(self) -> None:
-        cores = cores_here()
-        housed = houses_gateway(self._settings, cores)
-        actors_max = self._settings.number("replica.actors.max")
         numbers = itertools.count(self._last.next_child)
-        pool = ReplicaPool(
-            self._cluster_id,
-            self._broker_id,
-            actors_max=actors_max or (1 if housed else max(2, cores)),
-            spares=self._settings.number("replica.actors.spare"),
-            houses_gateway=housed,
-            numbers=numbers,
-        )
+        pool = pool_of(self._cluster_id, self._broker_id, self._settings, cores_here(), numbers)
         self._machine = BrokerMachine(
             self._cluster_id,
             self._broker_id,

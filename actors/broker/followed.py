@@ -12,7 +12,9 @@ import logging
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.metadata.followed import Followed, MetadataRefused, require_agreement
 from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.runtime.base import Runtime
+from raylog.actors.supervisor.desired import DesiredCluster
 
 log = logging.getLogger(__name__)
 NOTE_MS = 1_000
@@ -29,6 +31,8 @@ class FollowedMetadata:
         self._latest = data.followed
         self._noting = False
         self._writing = asyncio.Lock()
+        self._wanted: dict[int, BrokerWanted] = {}
+        """As noted last."""
         self._told = ""
         """Why metadata was refused last."""
 
@@ -47,6 +51,9 @@ class FollowedMetadata:
     def applied(self, image: MetadataImage) -> None:
         """This much is followed now; at a start that may be less than before for a while."""
         self._told = ""
+        if image.wanted != self._wanted:
+            self._wanted = dict(image.wanted)
+            self._runtime.start(self._note_wanted(_desired(image)), "note the brokers wanted")
         if image.offset >= self._latest.offset and image.followed != self._latest:
             self._latest = image.followed
             if not self._noting:
@@ -70,6 +77,13 @@ class FollowedMetadata:
             await self._runtime.sleep(NOTE_MS / 1000)
         self._noting = False
 
+    async def _note_wanted(self, desired: DesiredCluster) -> None:
+        try:
+            async with self._writing:
+                await self._runtime.run_blocking(self._data.note_wanted, desired.to_bytes())
+        except OSError as failure:
+            log.error("the brokers wanted cannot be noted: %s", failure)
+
     async def note_now(self) -> None:
         """Note it without delay. A disk that takes no note is tried again with the next change."""
         try:
@@ -77,3 +91,8 @@ class FollowedMetadata:
                 await self._runtime.run_blocking(self._data.note_followed, self._latest)
         except OSError as failure:
             log.error("the metadata followed cannot be noted: %s", failure)
+
+
+def _desired(image: MetadataImage) -> DesiredCluster:
+    brokers = tuple([image.wanted[one] for one in sorted(image.wanted)])
+    return DesiredCluster(image.cluster_id, brokers, image.voters, image.offset)

@@ -7,6 +7,7 @@
 | `state.json`   | the last process: broker epoch, kernel boot, children, how it ended, and   |
 |                | which ones asked for a broker epoch and have not noted any                |
 | `followed.json`| which metadata was followed here, and how far; synced                     |
+| `wanted.json`  | where the brokers of the cluster shall run, as the metadata says; synced  |
 | `.lock`        | locked by the process that has the directory open                          |
 | `metadata/`    | the metadata log, if this broker is a voter                                |
 | `topics/`      | one directory for each partition replica                                   |
@@ -36,6 +37,8 @@ log = logging.getLogger(__name__)
 FORMAT_VERSION = 1
 FOLLOWED_VERSION = 2
 _FOLLOWED = "followed.json"
+WANTED_FILE = "wanted.json"
+"""Where the brokers of the cluster shall run (`supervisor.desired`)."""
 _META, _META_COPY = "meta.json", "meta.copy.json"
 _EXAMPLE = {
     "version": FORMAT_VERSION,
@@ -89,6 +92,18 @@ class LastProcess:
     """Whether the empty logs of older builds are marked. They drop this when they start."""
 
 
+class Expected(NamedTuple):
+    """Which directory is this broker's, as far as the cluster says."""
+
+    directory_id: str = ""
+    """Empty: a new one may be made."""
+    replaced: tuple[str, ...] = ()
+    """Given up: never one of these."""
+
+
+ANY_DIRECTORY = Expected()
+
+
 class Past(NamedTuple):
     """What a process says of those before it when it registers: fields of `RegisterBroker`."""
 
@@ -96,6 +111,23 @@ class Past(NamedTuple):
     kept_running: bool
     clean_shutdown: bool
     unanswered: tuple[str, ...] = ()
+
+
+def _require_expected(
+    found: Identity | None, expected: Expected, path: Path, broker_id: int
+) -> None:
+    """Raise KafkaStorageError for another directory than the cluster knows as this broker's."""
+    has = "an empty directory" if found is None else f"the directory {found.directory_id}"
+    if found is not None and found.directory_id in expected.replaced:
+        raise KafkaStorageError(
+            f"{path} is {has} of broker {broker_id}, which was replaced: its records are old. "
+            f"Move it out of the way"
+        )
+    if expected.directory_id and (found is None or found.directory_id != expected.directory_id):
+        raise KafkaStorageError(
+            f"{path} is {has}, expected is the directory {expected.directory_id} of broker "
+            f"{broker_id}. Is its disk mounted? If it is lost: raylog brokers replace {broker_id}"
+        )
 
 
 class DirectoryInUse(KafkaStorageError):
@@ -168,13 +200,21 @@ class DataDirectory:
     """A data directory held by this process until `close`."""
 
     def __init__(
-        self, path: Path, wanted: Identity, *, fsync: bool, disk: Volume = _OS_DISK
+        self,
+        path: Path,
+        wanted: Identity,
+        *,
+        fsync: bool,
+        disk: Volume = _OS_DISK,
+        expected: Expected = ANY_DIRECTORY,
     ) -> None:
         """Lock the directory and format it as `wanted`, or check that it is the wanted broker's.
 
-        `wanted.directory_id` and `wanted.voters` count only when it is formatted. Blocking.
+        `wanted.directory_id` and `wanted.voters` count only when it is formatted. Where another is
+        `expected` nothing is changed. Blocking.
         """
         self.path = path
+        _require_expected(read_identity(path, disk), expected, path, wanted.broker_id)
         self._fsync = fsync
         self._disk = disk
         if fsync:
@@ -223,6 +263,10 @@ class DataDirectory:
     def strays(self) -> list[StrayStatus]:
         """Directories that were of no partition when it was looked. Blocking."""
         return strays_in(self._disk, str(self.topics))
+
+    def note_wanted(self, contents: bytes) -> None:
+        """Note where the brokers of the cluster shall run. Blocking; OSError."""
+        write_file(self._disk, str(self.path / WANTED_FILE), contents, durable=self._fsync)
 
     def note_followed(self, followed: Followed) -> None:
         """Note how far which metadata was followed. Blocking; OSError."""

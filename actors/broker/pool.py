@@ -54,6 +54,21 @@ def houses_gateway(settings: BrokerSettings, cores: int) -> bool:
     return wanted == "true" or (wanted == "auto" and alone and cores <= FEW_CORES)
 
 
+def pool_of(
+    cluster_id: str, broker_id: int, settings: BrokerSettings, cores: int, numbers: Iterator[int]
+) -> ReplicaPool:
+    """The pool that a broker's settings ask for on so many cores; raises InvalidConfig."""
+    housed = houses_gateway(settings, cores)
+    return ReplicaPool(
+        cluster_id,
+        broker_id,
+        actors_max=settings.number("replica.actors.max") or (1 if housed else max(2, cores)),
+        spares=settings.number("replica.actors.spare"),
+        houses_gateway=housed,
+        numbers=numbers,
+    )
+
+
 class ReplicaPool:
     """The Replica processes of one broker."""
 

@@ -47,6 +47,7 @@ from raylog.actors.controller.api import (
     ReplicasLost,
     TopicOutcome,
     UpdateFeatures,
+    WantedBrokers,
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
@@ -62,7 +63,14 @@ from raylog.actors.controller.unclean import unclean_elections
 from raylog.actors.metadata.followed import Followed, MetadataLost, require_agreement
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
-from raylog.actors.metadata.records import Record, Voters, decode_record, encode_record
+from raylog.actors.metadata.records import (
+    BrokerUnwanted,
+    BrokerWanted,
+    Record,
+    Voters,
+    decode_record,
+    encode_record,
+)
 from raylog.actors.metadata.snapshots import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import controller_name
@@ -404,6 +412,14 @@ class ControllerActor:
     async def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker."""
         await self._decide(lambda machine: machine.brokers.unregister(broker_id))
+
+    async def want_brokers(self, changes: list[BrokerWanted | BrokerUnwanted]) -> None:
+        """Change which brokers shall run where."""
+        await self._decide(lambda machine: machine.brokers.wanted.want(changes))
+
+    async def wanted_brokers(self) -> WantedBrokers:
+        """Which brokers shall run where; what is answered is committed."""
+        return await self._decide(lambda m: Decision([], m.brokers.wanted.answer()))
 
     async def elect_leaders(self, asked: ElectLeaders) -> list[ElectOutcome]:
         """Elect preferred leaders, or any."""

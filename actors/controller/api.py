@@ -20,6 +20,8 @@ serve (yet, or any more) raises NotController, which is retriable.
 | update_features        | UpdateFeatures        | list of FeatureOutcome       |
 | allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
 | unregister_broker      | broker id (int)       | None                         |
+| want_brokers           | list of BrokerWanted, BrokerUnwanted | None          |
+| wanted_brokers         | nothing               | WantedBrokers                |
 | add_voter              | AddVoter              | None                         |
 | remove_voter           | RemoveVoter           | None                         |
 | describe_quorum        | nothing               | QuorumDescription            |
@@ -41,7 +43,7 @@ from typing import NamedTuple
 from raylog.actors.config import DescribedConfig
 from raylog.actors.endpoints import Endpoints
 from raylog.actors.metadata.followed import Followed
-from raylog.actors.metadata.records import Record
+from raylog.actors.metadata.records import BrokerWanted, Record, Voters
 from raylog.actors.plain import distinct
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
@@ -112,6 +114,16 @@ class BrokerHeartbeatAnswer(NamedTuple):
     controller_epoch: int = -1
     sent_ms: float = -1
     """When this was sent, on the controller's own clock: a voter's next heartbeat returns it."""
+
+
+@distinct
+class WantedBrokers(NamedTuple):
+    """Which brokers shall run where, as the metadata has it."""
+
+    offset: int
+    """Of the metadata that says so (exclusive)."""
+    voters: Voters
+    brokers: tuple[BrokerWanted, ...]
 
 
 @distinct

@@ -29,6 +29,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.controller.wanted import WantedControl
 from raylog.actors.metadata.followed import refusal, require_agreement
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
 from raylog.actors.metadata.records import (
@@ -59,6 +60,7 @@ class BrokerControl:
     ) -> None:
         self._image = image
         self._partitions = partitions
+        self.wanted = WantedControl(image)
         self._session_timeout_ms = settings.number("broker.session.timeout.ms")
         interval_ms = settings.number("broker.heartbeat.interval.ms")
         self._finding_ms = lease_ms(interval_ms) + interval_ms
@@ -97,7 +99,8 @@ class BrokerControl:
         """Give a broker's process start its broker epoch: the offset of its record.
 
         Raises InconsistentClusterId, as MetadataRefused where the broker has known other metadata
-        than this or more of it, and DuplicateBrokerRegistration.
+        than this or more of it, DuplicateBrokerRegistration, and InvalidRegistration where another
+        directory is expected.
         """
         if asked.cluster_id != self._image.cluster_id:
             raise InconsistentClusterId(
@@ -108,6 +111,7 @@ class BrokerControl:
         if known is not None and known.incarnation == asked.incarnation:
             self._last_contact_ms[asked.broker_id] = now_ms
             return Decision([], known.broker_epoch)
+        learned = self.wanted.register(asked)
         records: list[Record] = []
         resumes = False
         if known is not None:
@@ -119,6 +123,7 @@ class BrokerControl:
                 if more:
                     return Decision(records, known.broker_epoch, more=True)
         self._handed_over.pop(asked.broker_id, None)
+        records.extend(learned)
         broker_epoch = self._image.offset + len(records)
         self._last_contact_ms[asked.broker_id] = now_ms
         records.append(

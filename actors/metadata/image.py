@@ -16,6 +16,8 @@ from raylog.actors.metadata.records import (
     BrokerShuttingDown,
     BrokerUnfenced,
     BrokerUnregistered,
+    BrokerUnwanted,
+    BrokerWanted,
     ClusterNamed,
     ConfigChanged,
     FeatureChanged,
@@ -163,6 +165,8 @@ class MetadataImage:
     features_epoch: int = -1
     """Rises with every change of a feature."""
     next_producer_id: int = 0
+    wanted: dict[int, BrokerWanted] = field(default_factory=dict)
+    """Where brokers shall run, by id; empty where no supervisor sees to it."""
     terms: Terms = field(default=Terms(), compare=False)
     """Controllers so far, as far back as is known: older builds kept none of them in snapshots."""
     generation: int = field(default=0, compare=False, repr=False)
@@ -274,6 +278,7 @@ class Snapshot:
             for name, level in image.features.items()
         ]
         self._last.append(ProducerIdsAllocated(-1, -1, image.next_producer_id))
+        self._last.extend(image.wanted.values())
 
     def __iter__(self) -> Iterator[Record]:
         """The records in order."""
@@ -422,6 +427,14 @@ def _producer_ids_allocated(image: MetadataImage, record: ProducerIdsAllocated) 
     image.next_producer_id = record.next_producer_id
 
 
+def _broker_wanted(image: MetadataImage, record: BrokerWanted) -> None:
+    image.wanted[record.broker_id] = record
+
+
+def _broker_unwanted(image: MetadataImage, record: BrokerUnwanted) -> None:
+    del image.wanted[record.broker_id]
+
+
 _APPLY: dict[type[Record], Callable[[MetadataImage, Any], None]] = {
     LeaderChanged: _leader_changed,
     ClusterNamed: _cluster_named,
@@ -438,4 +451,6 @@ _APPLY: dict[type[Record], Callable[[MetadataImage, Any], None]] = {
     ConfigChanged: _config_changed,
     FeatureChanged: _feature_changed,
     ProducerIdsAllocated: _producer_ids_allocated,
+    BrokerWanted: _broker_wanted,
+    BrokerUnwanted: _broker_unwanted,
 }

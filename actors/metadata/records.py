@@ -193,6 +193,33 @@ class ProducerIdsAllocated(NamedTuple):
     next_producer_id: int
 
 
+@distinct
+class BrokerWanted(NamedTuple):
+    """Where a broker shall run, and with what: the supervisor starts it there."""
+
+    broker_id: int
+    labels: Mapping[str, str]
+    """Of the Ray node that it is for."""
+    directory: str
+    """Its data directory on that node."""
+    settings: Mapping[str, str]
+    """What it is started with: listeners and rack among them."""
+    cpus: float
+    memory_bytes: int
+    """What is kept free for it on its node."""
+    directory_id: str = ""
+    """Of its data directory: no other is taken for it. Empty until a new one has registered."""
+    replaced: tuple[str, ...] = ()
+    """Ids of directories that were given up: they are never taken again."""
+
+
+@distinct
+class BrokerUnwanted(NamedTuple):
+    """A broker shall run no more."""
+
+    broker_id: int
+
+
 Record = (
     LeaderChanged
     | ClusterNamed
@@ -209,10 +236,12 @@ Record = (
     | ConfigChanged
     | FeatureChanged
     | ProducerIdsAllocated
+    | BrokerWanted
+    | BrokerUnwanted
 )
 """Any record of the metadata log."""
 
-VERSION = 4
+VERSION = 5
 """Of the records' fields; rises when one is added."""
 
 _KINDS: dict[int, type[Record]] = {
@@ -231,6 +260,8 @@ _KINDS: dict[int, type[Record]] = {
     13: ConfigChanged,
     14: FeatureChanged,
     15: ProducerIdsAllocated,
+    16: BrokerWanted,
+    17: BrokerUnwanted,
 }
 """Types as they are numbered on disk; a number is never given to another type."""
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}

@@ -266,6 +266,18 @@ class Runtime(Protocol):
         caller.
         """
 
+    async def nodes(self) -> list[NodeEntry]:
+        """The live nodes. Raises PeerLost, PeerTimeout, as what follows."""
+
+    async def names(self, prefix: str) -> set[str]:
+        """Names that begin so, of actors that live or that the runtime is about to restart."""
+
+    async def kv_get(self, key: str) -> bytes | None:
+        """A value that all nodes see; None if there is none. The store may be lost as a whole."""
+
+    async def kv_put(self, key: str, value: bytes) -> None:
+        """Set such a value."""
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""
 

@@ -16,12 +16,14 @@ from typing import Any
 
 from raylog.actors.names import host_of
 from raylog.actors.runtime.base import (
+    NODE_ID_LABEL,
     Actor,
     ActorGone,
     ActorRef,
     ActorSpec,
     BackgroundTask,
     Link,
+    NodeEntry,
     PeerLost,
     PeerTimeout,
     Timer,
@@ -67,6 +69,8 @@ class InprocWorld:
 
     def __init__(self, role_class: Callable[[str], ActorClass]) -> None:
         self.failures: list[BaseException] = []
+        self.values: dict[str, bytes] = {}
+        """What Ray's key-value store would have."""
         self.link_numbers = itertools.count(1)
         self._role_class = role_class
         self._residents: dict[str, Resident] = {}
@@ -235,6 +239,23 @@ class InprocRuntime(LoopRuntime):
     async def end_for_good(self, name: str) -> None:
         """End the actor of that name; gone is fine."""
         self._world.dismiss(name)
+
+    async def nodes(self) -> list[NodeEntry]:
+        """This process."""
+        return [NodeEntry(NODE_ID, "", {NODE_ID_LABEL: NODE_ID})]
+
+    async def names(self, prefix: str) -> set[str]:
+        """Names of living actors that begin so."""
+        names = (one.ref.name for one in self._world.residents())
+        return {name for name in names if name.startswith(prefix)}
+
+    async def kv_get(self, key: str) -> bytes | None:
+        """A value that all actors see."""
+        return self._world.values.get(key)
+
+    async def kv_put(self, key: str, value: bytes) -> None:
+        """Set it."""
+        self._world.values[key] = value
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""

@@ -6,15 +6,13 @@
 | `env:VARIABLE`   | in the file that this environment variable names where the actor runs       |
 | `ray:CLUSTER ID` | in Ray's key-value store, which Ray's token protects                        |
 
-Ray carries the last two to wherever it starts an actor.
+Ray carries the last two to wherever it starts an actor. Ray is imported only for the last one.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-
-from raylog.actors.runtime import ray_kv
 
 FROM_ENVIRONMENT, FROM_RAY = "env:", "ray:"
 SECRET_BYTES_MIN = 16
@@ -30,6 +28,8 @@ def read_secret(source: str) -> bytes:
     Blocking.
     """
     if source.startswith(FROM_RAY):
+        from raylog.actors.runtime import ray_kv
+
         secret = ray_kv.get(_key(source.removeprefix(FROM_RAY)))
         if secret is None:
             raise SecretMissing(f"Ray's key-value store has no secret {source}")
@@ -44,6 +44,8 @@ def read_secret(source: str) -> bytes:
 
 def give_to_ray(cluster_id: str, secret: bytes) -> str:
     """Put a cluster's secret into Ray's key-value store, if there is none; returns its source."""
+    from raylog.actors.runtime import ray_kv
+
     ray_kv.put(_key(cluster_id), secret, overwrite=False)
     return f"{FROM_RAY}{cluster_id}"
 

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
@@ -31,6 +31,7 @@ from raylog.actors.collecting import leave_out_code
 from raylog.actors.names import host_of
 from raylog.actors.node_hosts import fill
 from raylog.actors.roles import role_class
+from raylog.actors.runtime import ray_kv, ray_node
 from raylog.actors.runtime.base import (
     ActorGone,
     ActorRef,
@@ -47,6 +48,7 @@ from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
 from raylog.actors.runtime.helpers import Helpers
 from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT, FROM_RAY, read_secret
 from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
+from raylog.actors.runtime.link_watch import LinkWatch
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.processes import (
     ProcessRecord,
@@ -55,7 +57,7 @@ from raylog.actors.runtime.processes import (
     record_of,
     was_started_here,
 )
-from raylog.actors.runtime.ray_actors import Creation, Handles, end_named
+from raylog.actors.runtime.ray_actors import Creation, Handles, actor_names, end_named
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
 from raylog.actors.runtime.ray_places import options_of
 from raylog.actors.runtime.residence import Residence, neighbour
@@ -69,12 +71,14 @@ BEGIN_RETRY_S = 0.02
 LINK_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 30.0
+HEAD_TIMEOUT_MS = 10_000
 FAREWELL_S = 1.0
 """For who waits to hear that a start has failed, before the process ends."""
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
 _OK, _REFUSED, _LOST, _LATE = 0, 1, 2, 3
 Outcome = tuple[int, Any]
+T = TypeVar("T")
 
 
 class Host:
@@ -304,6 +308,10 @@ class TransactionCoordinator(Host):
     """The process of a transaction coordinator."""
 
 
+class Supervisor(Host):
+    """The process of a supervisor."""
+
+
 _CLASSES: dict[str, type[Host]] = {
     names.CONTROLLER: Controller,
     names.BROKER: Broker,
@@ -311,6 +319,7 @@ _CLASSES: dict[str, type[Host]] = {
     names.REPLICA: Replica,
     names.GROUP: GroupCoordinator,
     names.TRANSACTION: TransactionCoordinator,
+    names.SUPERVISOR: Supervisor,
 }
 
 
@@ -472,9 +481,32 @@ class RayRuntime(LoopRuntime):
             return False
         return True
 
+    async def nodes(self) -> list[NodeEntry]:
+        """The live nodes."""
+        return await self._asked(ray_node.live_nodes)
+
+    async def names(self, prefix: str) -> set[str]:
+        """Names that begin so, of actors that live or are to come back."""
+        return await self._asked(actor_names, prefix)
+
+    async def kv_get(self, key: str) -> bytes | None:
+        """A value of Ray's key-value store."""
+        return await self._asked(ray_kv.get, key)
+
+    async def kv_put(self, key: str, value: bytes) -> None:
+        """Set a value of Ray's key-value store."""
+        await self._asked(ray_kv.put, key, value)
+
+    async def _asked(self, ask: Callable[..., T], *args: Any) -> T:
+        """What Ray's head says; raises PeerLost, PeerTimeout."""
+        try:
+            return await self.run_foreign(ask, *args, timeout_ms=HEAD_TIMEOUT_MS)
+        except RayError as failure:
+            raise PeerLost(f"Ray's head does not answer: {failure}") from failure
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone: a link to it breaks then."""
-        watch = _LinkWatch(peer, on_lost)
+        watch = LinkWatch(peer, on_lost)
         self.start(watch.run(self), f"watch {peer.name}")
         return watch
 
@@ -485,33 +517,6 @@ class RayRuntime(LoopRuntime):
         if here is not None:
             return here.link()
         return await connect_link(address, self._secret, self.instance, LINK_TIMEOUT_S)
-
-
-class _LinkWatch:
-    """Watches one process through a link of its own."""
-
-    def __init__(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> None:
-        self._peer = peer
-        self._on_lost: Callable[[ActorRef], None] | None = on_lost
-        self._link: Link | None = None
-
-    async def run(self, runtime: RayRuntime) -> None:
-        try:
-            self._link = await runtime.connect(self._peer)
-        except PeerLost:
-            self._fire()
-            return
-        self._link.on_lost(self._fire)
-
-    def _fire(self) -> None:
-        on_lost, self._on_lost = self._on_lost, None
-        if on_lost is not None:
-            on_lost(self._peer)
-
-    def cancel(self) -> None:
-        self._on_lost = None
-        if self._link is not None:
-            self._link.close()
 
 
 def _this_node() -> NodeEntry:

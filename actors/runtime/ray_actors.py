@@ -106,6 +106,16 @@ class Creation:
             end_actor(handle)
 
 
+def actor_names(prefix: str) -> set[str]:
+    """Names that begin so, of our actors that are not gone for good. Blocking."""
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return {
+        one["name"]
+        for one in found
+        if one["namespace"] == NAMESPACE and one["name"].startswith(prefix)
+    }
+
+
 def end_named(name: str) -> None:
     """Have Ray end the actor of a name, as `end_actor` does; gone is fine. Blocking."""
     for _ in range(END_TRIES):

@@ -34,6 +34,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raylog.actors.runtime.base import NodeEntry
 from raylog.actors.runtime.processes import (
     CHILD,
     ProcessRecord,
@@ -301,24 +302,24 @@ def actors_named(prefix: str) -> list[ActorEntry]:
     )
 
 
-def nodes_here() -> list[str]:
-    """Ids of the live Ray nodes on this machine; this process must be a driver."""
-    import ray
+def asks_for_tokens() -> bool:
+    """Whether the Ray that this process is connected to takes only those who have its token."""
+    from ray import _raylet
 
-    address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
-    return [n["NodeID"] for n in _live_nodes() if n["NodeManagerAddress"] == address]
-
-
-def count_nodes() -> int:
-    """How many live nodes Ray has, on all machines; this process must be a driver."""
-    return len(_live_nodes())
+    raylet: Any = _raylet  # compiled, and without types for this
+    return bool(raylet.get_authentication_mode() != raylet.AuthenticationMode.DISABLED)
 
 
-def _live_nodes() -> list[dict[str, Any]]:
+def live_nodes() -> list[NodeEntry]:
+    """The nodes that Ray has, on all machines; this process must be connected to Ray. Blocking."""
     import ray
 
     nodes = ray.nodes()  # type: ignore[no-untyped-call]  # Ray's
-    return [node for node in nodes if node["Alive"]]
+    return [
+        NodeEntry(node["NodeID"], node["NodeManagerAddress"], node["Labels"])
+        for node in nodes
+        if node["Alive"]
+    ]
 
 
 def disconnect(timeout_s: float = _DISCONNECT_S) -> None:

@@ -26,6 +26,7 @@ from raylog.actors.simulation.link import SimLink
 from raylog.actors.simulation.loop import OUTSIDE
 from raylog.actors.simulation.network import Fate
 from raylog.actors.simulation.world import OUTSIDER, Machine, Resident, World
+from raylog.wire.errors import KafkaError
 
 T = TypeVar("T")
 LATE_S = 4.0
@@ -112,7 +113,11 @@ class SimRuntime:
         if machine is None or not machine.up:
             where = spec.place.labels if spec.place is not None else self._machine.name
             raise PeerLost(f"no machine is up at {where}")
-        return await world.begin(spec, machine)
+        try:
+            return await world.begin(spec, machine)
+        except KafkaError:
+            world.end_for_good(spec.name)  # who refuses to start does not come back by itself
+            raise
 
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name, once it is ready; raises ActorGone."""
@@ -173,6 +178,31 @@ class SimRuntime:
     async def end_for_good(self, name: str) -> None:
         """End the actor of that name; gone is fine."""
         self._world.end_for_good(name)
+
+    async def nodes(self) -> list[NodeEntry]:
+        """Machines that are up."""
+        await self._ask_head()
+        machines = self._world.machines.values()
+        return [NodeEntry(one.node_id, one.name, dict(one.labels)) for one in machines if one.up]
+
+    async def names(self, prefix: str) -> set[str]:
+        """Names that begin so, of actors that live or are held to a place."""
+        await self._ask_head()
+        return {name for name in self._world.names() if name.startswith(prefix)}
+
+    async def kv_get(self, key: str) -> bytes | None:
+        """A value that all machines see."""
+        await self._ask_head()
+        return self._world.values.get(key)
+
+    async def kv_put(self, key: str, value: bytes) -> None:
+        """Set it."""
+        await self._ask_head()
+        self._world.values[key] = value
+
+    async def _ask_head(self) -> None:
+        if self._world.values:  # else there is nothing that could be told late
+            await asyncio.sleep(self._world.head_random.uniform(0.0005, 0.005))
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""

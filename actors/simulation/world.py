@@ -56,6 +56,11 @@ class Machine:
     labels: dict[str, str] = field(default_factory=dict)
     """By which actors are held to it."""
 
+    @property
+    def node_id(self) -> str:
+        """What the runtime calls it; it may have another when it comes back."""
+        return self.labels[NODE_ID_LABEL]
+
     def carries(self, place: Place) -> bool:
         """Whether actors of a place may run here."""
         return place.labels.items() <= self.labels.items()
@@ -112,6 +117,9 @@ class World:
         self._residents: dict[str, Resident] = {}
         self._hash = hashlib.blake2b(digest_size=32)
         self._notes: list[object] = []
+        self.values: dict[str, bytes] = {}
+        """What Ray's key-value store would have."""
+        self.head_random = Random(f"{seed} head")  # noqa: S311 - the same
         self._held: dict[str, ActorSpec] = {}
         """Actors that are restarted in their place and nowhere else."""
         self.outside = Machine(OUTSIDER, SimDisk(Random(f"{seed} {OUTSIDER}")))  # noqa: S311
@@ -188,6 +196,10 @@ class World:
     def residents(self) -> list[Resident]:
         """Who lives, in the order of their starts."""
         return list(self._residents.values())
+
+    def names(self) -> set[str]:
+        """Of who lives, or comes back with a machine."""
+        return {*self._residents, *self._held}
 
     def living(self) -> Iterable[Resident]:
         """The same, for who changes nothing meanwhile."""

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from raylog.cli.failures import CommandFailed
-from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.options import DEFAULT_DATA, Address, Data
 from raylog.cli.output import print_done
 from raylog.cli.progress import Progress
 
 
 def down(
     data: Data = DEFAULT_DATA,
+    address: Address = None,
     timeout_s: Annotated[
         float | None,
         typer.Option(
@@ -24,11 +25,19 @@ def down(
         ),
     ] = None,
 ) -> None:
-    """Stop the cluster that was started on a data directory; its data stays."""
-    from raylog.cli.local_cluster import STOP_TIMEOUT_S, stop
+    """Stop the cluster that was started on a data directory, or on a Ray; its data stays.
 
+    A Ray that was not started by Raylog runs on.
+    """
+    from raylog.cli.local_cluster import STOP_TIMEOUT_S, stop
+    from raylog.cli.ray_cluster import stop_on_ray
+
+    close_s = STOP_TIMEOUT_S if timeout_s is None else timeout_s
     with Progress() as progress:
-        failures = stop(data, progress.tell, STOP_TIMEOUT_S if timeout_s is None else timeout_s)
+        if address is None:
+            failures = stop(data, progress.tell, close_s)
+        else:
+            failures = stop_on_ray(address, data, close_s, progress.tell)
     if failures:
         told = "; ".join(f"broker {broker}: {failure}" for broker, failure in failures.items())
         raise CommandFailed(

@@ -23,19 +23,14 @@ from raylog.cli.cluster_record import (
     run_directory,
     secret_path,
 )
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line, of_the_system
+from raylog.cli.failures import CommandFailed, last_line, of_the_system
 from raylog.cli.output import counted
-from raylog.cli.progress import within
 from raylog.cli.shutting_down import shut_down
 from raylog.cli.start_checks import (
-    CONNECT_S,
     check_listeners,
     check_listening,
     check_metrics,
-    check_nodes,
-    check_ray_answers,
     check_reach,
-    no_answer,
 )
 
 if TYPE_CHECKING:
@@ -68,15 +63,11 @@ class Wanted:
     """Ray nodes to start on this machine; the brokers are spread over them."""
     racks: tuple[str, ...] = ()
     """Where the brokers stand, in turn."""
-    ray_address: str | None = None
-    """A Ray to join instead."""
     metrics: bool = False
     advertised_host: str | None = None
     """What clients are told, if not `host`."""
     insecure: bool = False
     """Whether other machines may reach the brokers, though nothing protects these."""
-    same_node: bool = False
-    """Whether all brokers may be on this machine, though the Ray that is joined has others."""
 
 
 def count_brokers(data: Path, asked: int | None) -> int:
@@ -123,8 +114,6 @@ def start(wanted: Wanted, tell: Told) -> ClusterRecord:
     """Start Ray and the brokers; returns when all serve. What was started ends on a failure."""
     check_metrics(wanted)
     check_reach(wanted)
-    if wanted.ray_address is not None:
-        check_ray_answers(wanted.ray_address)
     check_free(wanted, wanted.data.absolute() / "run")
     with _full_disk_named(wanted.data):
         run = run_directory(wanted.data)
@@ -275,18 +264,9 @@ def check_free(wanted: Wanted, run: Path) -> None:
 
 
 def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, list[str]]:
-    """Address, token file and node ids of a Ray of our own, or of the one to join.
+    """Address, token file and node ids of a Ray of our own."""
+    from raylog.actors.runtime.ray_node import RayNotStarted, connect, start_node
 
-    Brokers are held to these nodes: their data and the links' secret are on this machine.
-    """
-    from raylog.actors.runtime.ray_node import RayNotStarted, connect, nodes_here, start_node
-
-    if wanted.ray_address is not None:
-        tell(f"connecting to Ray at {wanted.ray_address}")
-        with within(CONNECT_S, no_answer(wanted.ray_address)):
-            _join(wanted.ray_address)
-        check_nodes(wanted)
-        return wanted.ray_address, None, nodes_here()
     tell("starting Ray")
     try:
         head = start_node(run, metrics=wanted.metrics)
@@ -300,27 +280,13 @@ def _start_ray(wanted: Wanted, run: Path, tell: Told) -> tuple[str, str | None, 
     return head.address, head.token_path, [node.node_id for node in (head, *others)]
 
 
-def _join(address: str) -> None:
-    """Become a driver of a Ray that runs; raises CommandFailed."""
-    from raylog.actors.runtime.ray_node import connect
-
-    try:
-        connect(address)
-    except (ConnectionError, RuntimeError) as failure:
-        raise CommandFailed(
-            f"{last_line(failure)}: it listens there and refuses",
-            "If it asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH",
-            EXIT_UNREACHABLE,
-        ) from failure
-
-
 def _start_brokers(
     wanted: Wanted, run: Path, address: str, token: str | None, nodes: list[str], tell: Told
 ) -> ClusterRecord:
     """Plan and start the actors."""
     from ray.exceptions import RayError
 
-    from raylog.actors.cluster import plan_cluster, start_cluster, stop_cluster
+    from raylog.actors.cluster import plan_cluster, start_cluster
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
 
@@ -338,17 +304,13 @@ def _start_brokers(
         advertised_host=wanted.advertised_host,
         insecure=wanted.insecure,
     )
-    brokers: list[BrokerStatus] = []
+    tell(f"starting {counted(wanted.brokers, 'broker')}")
     try:
-        tell(f"starting {counted(wanted.brokers, 'broker')}")
         brokers = _run(start_cluster(runtime, plan, tell=tell))
     except (PeerLost, PeerTimeout, RayError) as failure:
         raise CommandFailed(
             f"the brokers did not come up: {last_line(failure)}", _logs_hint(run)
         ) from failure
-    finally:
-        if wanted.ray_address is not None and not brokers:
-            _run(stop_cluster(runtime, plan.cluster_id, [one.broker_id for one in plan.brokers]))
     return ClusterRecord(
         cluster_id=plan.cluster_id,
         broker_ids=[status.broker_id for status in brokers],

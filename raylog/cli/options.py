@@ -31,6 +31,15 @@ Data = Annotated[
         file_okay=False,
     ),
 ]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        envvar="RAYLOG_RAY_ADDRESS",
+        metavar="HOST:PORT|auto",
+        help="Of a Ray that runs already; auto: the one with a node on this machine.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Pairs = Annotated[
     list[str] | None,

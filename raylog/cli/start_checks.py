@@ -31,7 +31,7 @@ def check_metrics(wanted: Wanted) -> None:
     """Raise CommandFailed if Ray cannot collect metrics here."""
     from raylog.actors.runtime.ray_node import missing_for_metrics
 
-    missing = missing_for_metrics() if wanted.metrics and wanted.ray_address is None else []
+    missing = missing_for_metrics() if wanted.metrics else []
     if missing:
         raise CommandFailed(
             f"--metrics needs Python packages that are not installed: {', '.join(missing)}",
@@ -137,7 +137,7 @@ def check_ray_answers(address: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise CommandFailed(
-            f"--ray-address: expected HOST:PORT, found {address!r}", exit_code=EXIT_USAGE
+            f"--address: expected HOST:PORT or auto, found {address!r}", exit_code=EXIT_USAGE
         )
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_S) as probe:
@@ -145,7 +145,7 @@ def check_ray_answers(address: str) -> None:
     except OSError as failure:
         raise CommandFailed(
             f"no Ray can be reached at {address}: {failure.strerror or failure}",
-            "Give the address that `ray start --head` printed, or leave --ray-address out: "
+            "Give the address that `ray start --head` printed, or leave --address out: "
             "raylog up then starts a Ray of its own",
             EXIT_UNREACHABLE,
         ) from failure
@@ -179,16 +179,3 @@ def no_answer(address: str) -> Failure:
         "healthy: ray status",
         EXIT_UNREACHABLE,
     )
-
-
-def check_nodes(wanted: Wanted) -> None:
-    """Raise CommandFailed if brokers could be expected to spread over a Ray's nodes."""
-    from raylog.actors.runtime.ray_node import count_nodes
-
-    nodes = count_nodes()
-    if nodes > 1 and not wanted.same_node:
-        raise CommandFailed(
-            f"the Ray at {wanted.ray_address} has {nodes} nodes, and all brokers would be on this "
-            "machine: their data and the secret of their links are files here",
-            "Pass --same-node if that is meant: they are lost together with this machine",
-        )

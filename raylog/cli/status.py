@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
-from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Data, Json
+from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 from raylog.cli.status_disks import disk_lines, disk_rows
@@ -54,6 +54,7 @@ class ClusterStatus:
 
 def status(
     data: Data = DEFAULT_DATA,
+    address: Address = None,
     as_json: Json = False,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Each partition of internal topics, too.")
@@ -69,7 +70,7 @@ def status(
         EXIT_UNREACHABLE,
     )
     with within(_RAY_TIMEOUT_S, unanswered):
-        found = read_status(data)
+        found = read_status(data) if address is None else _status_on_ray(address, data)
     if as_json:
         print_json(
             {
@@ -208,7 +209,7 @@ def ago(at_ms: object) -> str | None:
 def read_status(data: Path) -> ClusterStatus:
     """Ask Ray and the brokers that were started on a data directory."""
     from raylog.cli.cluster_record import read_record
-    from raylog.cli.local_cluster import is_up, standing
+    from raylog.cli.local_cluster import is_up
 
     run = data.absolute() / "run"
     record = read_record(run)
@@ -218,6 +219,20 @@ def read_status(data: Path) -> ClusterStatus:
             f"Start it with: raylog up --data {data}",
             EXIT_UNREACHABLE,
         )
+    return _status_of(record, data)
+
+
+def _status_on_ray(address: str, data: Path) -> ClusterStatus:
+    """Ask a Ray that runs already, and the brokers of the cluster on it."""
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+
+    with on_ray(address):
+        return _status_of(record_of(address, the_cluster(address, data)), data)
+
+
+def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
+    from raylog.cli.local_cluster import standing
+
     stands = standing(record)
     told = _told(record)
     return ClusterStatus(

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed, last_line
-from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.options import DEFAULT_DATA, Address, Data
 from raylog.cli.output import console, print_done
 from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
     from rich.status import Status
 
+    from raylog.actors.supervisor.placing import PlacementAsked
     from raylog.cli.cluster_record import ClusterRecord
 
 _LOOK_S = 2.0
@@ -42,7 +43,12 @@ Port = Annotated[
     ),
 ]
 Host = Annotated[
-    str, typer.Option("--host", help="Address to listen on; clients are told it, too.")
+    str | None,
+    typer.Option(
+        "--host",
+        help="Address to listen on; clients are told it, too. Default: 127.0.0.1, or with "
+        "--address that of each node.",
+    ),
 ]
 AdvertisedHost = Annotated[
     str | None,
@@ -82,18 +88,30 @@ Racks = Annotated[
     str | None,
     typer.Option("--racks", metavar="A,B,C", help="Racks of the brokers, in turn: broker.rack."),
 ]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="Use the Ray that runs there instead of starting one.",
-    ),
-]
 SameNode = Annotated[
     bool,
+    typer.Option("--same-node", help="With --address: accept several brokers on one node."),
+]
+InsecureRay = Annotated[
+    bool,
     typer.Option(
-        "--same-node", help="Accept that all brokers are on this machine, though Ray has others."
+        "--insecure-ray",
+        help="With --address: accept a Ray without tokens. Whoever reaches it may do everything.",
+    ),
+]
+BrokerCpus = Annotated[
+    float,
+    typer.Option(
+        "--broker-cpus", min=0.0, help="With --address: CPUs that Ray keeps free for a broker."
+    ),
+]
+BrokerMemory = Annotated[
+    int,
+    typer.Option(
+        "--broker-memory",
+        min=1,
+        metavar="MIB",
+        help="With --address: memory that Ray keeps free for a broker.",
     ),
 ]
 Metrics = Annotated[
@@ -108,7 +126,7 @@ Detach = Annotated[
 def up(
     brokers: Brokers = None,
     port: Port = 9092,
-    host: Host = "127.0.0.1",
+    host: Host = None,
     advertised_host: AdvertisedHost = None,
     insecure: Insecure = False,
     data: Data = DEFAULT_DATA,
@@ -117,18 +135,46 @@ def up(
     first_broker_id: FirstBrokerId = 0,
     nodes: Nodes = 1,
     racks: Racks = None,
-    ray_address: RayAddress = None,
+    address: Address = None,
     same_node: SameNode = False,
+    insecure_ray: InsecureRay = False,
+    broker_cpus: BrokerCpus = 0.5,
+    broker_memory: BrokerMemory = 300,
     metrics: Metrics = False,
     detach: Detach = False,
 ) -> None:
     """Start a cluster: Ray, if need be, and brokers on it. Ctrl-C stops it, unless detached.
 
+    With --address the brokers run on the nodes of a Ray that runs already, one on each node that
+    is labelled raylog-broker=ID, or on every node if none is, and this command returns.
     Data that is there already is served again. List all settings with: raylog configs
     """
     from raylog.cli.broker_settings import read_settings
+
+    if address is not None:
+        from raylog.actors.supervisor.placing import PlacementAsked
+
+        if nodes != 1 or metrics:
+            raise typer.BadParameter("--nodes and --metrics are for a Ray that is started here")
+        asked = PlacementAsked(
+            data=str(data.absolute()),
+            port=port,
+            brokers=brokers,
+            first_broker_id=first_broker_id,
+            host=host,
+            advertised_host=advertised_host,
+            racks=tuple(racks.split(",")) if racks else (),
+            settings=read_settings(config, setting),
+            insecure=insecure,
+            same_node=same_node,
+            cpus=broker_cpus,
+            memory_bytes=broker_memory << 20,
+        )
+        _up_on_ray(address, asked, insecure_ray=insecure_ray)
+        return
     from raylog.cli.local_cluster import Wanted, count_brokers, start
 
+    host = host or "127.0.0.1"
     wanted = Wanted(
         data=data,
         brokers=count_brokers(data, brokers),
@@ -138,11 +184,9 @@ def up(
         settings=read_settings(config, setting),
         nodes=nodes,
         racks=tuple(racks.split(",")) if racks else (),
-        ray_address=ray_address,
         metrics=metrics,
         advertised_host=advertised_host,
         insecure=insecure,
-        same_node=same_node,
     )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
     with Progress() as progress:
@@ -155,6 +199,16 @@ def up(
         print_done(f"End it with: raylog down --data {data}")
         return
     _stay(record, data)
+
+
+def _up_on_ray(address: str, asked: PlacementAsked, *, insecure_ray: bool) -> None:
+    """Start brokers on the nodes of a Ray that runs, and say where they are."""
+    from raylog.cli.ray_cluster import start_on_ray
+
+    with Progress() as progress:
+        record = start_on_ray(address, asked, insecure_ray=insecure_ray, tell=progress.tell)
+    typer.echo(",".join(record.bootstrap))
+    print_done(f"End it with: raylog down --address {address}")
 
 
 def _tell_metrics(data: Path) -> None:

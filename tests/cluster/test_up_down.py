@@ -186,49 +186,46 @@ def test_a_failed_start_leaves_nothing_running(shell: Shell) -> None:
 
 
 def test_a_ray_that_runs_already_is_joined_and_left_running(shell: Shell) -> None:
+    """Each of its nodes has a broker; every machine finds the cluster by Ray's address."""
     run = shell.data.parent / "ray"
-    script = (
-        "from pathlib import Path; from raylog.actors.runtime.ray_node import start_node; "
-        f"print(start_node(Path({str(run)!r})).address)"
-    )
-    started = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
-    )
+    address = _start_labelled(run, 0, None)
     try:
-        (node,) = running_nodes(run)
-        assert started.stdout.strip() == node.address
+        _start_labelled(run, 1, address)
+        nodes = running_nodes(run)
         shell.environment |= {
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": node.token_path,
+            "RAY_AUTH_TOKEN_PATH": nodes[0].token_path,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         }
-        bootstrap = shell.up("--ray-address", node.address)
+        bootstrap = shell.run("up", "--address", address, "--port", str(shell.port)).strip()
+        assert bootstrap == f"127.0.0.1:{shell.port},127.0.0.1:{shell.port + 1}"
         with BlockingClient(bootstrap) as client:
-            client.create_topics([NewTopic("t")])
-        status = json.loads(shell.run("status", "--json"))
-        assert {actor["node"] for actor in status["actors"]} == {node.node_id[:8]}
-        shell.run("down")
-        assert node.is_running
-        shell.run("status", code=3)
-        _a_second_node_has_to_be_meant(shell, run, node.address)
+            client.create_topics([NewTopic("t", replication_factor=2)])
+        status = json.loads(shell.run("status", "--address", address, "--json"))
+        where = {
+            (actor["broker"], actor["node"]) for actor in status["actors"] if actor["partitions"]
+        }
+        assert where == {(0, nodes[0].node_id[:8]), (1, nodes[1].node_id[:8])}
+        assert not (shell.data / "run").exists(), "nothing of it is in a file of this machine"
+        shell.run("down", "--address", address)
+        assert all(node.is_running for node in nodes)
+        status = json.loads(shell.run("status", "--address", address, "--json"))
+        assert status["actors"] == []
     finally:
         assert stop_nodes(run) == []
 
 
-def _a_second_node_has_to_be_meant(shell: Shell, run: Path, address: str) -> None:
-    """All brokers would be on this machine, whatever other nodes Ray has."""
+def _start_labelled(run: Path, number: int, address: str | None) -> str:
+    """Start a Ray node for the broker of a number; returns the address of its head."""
     script = (
         "from pathlib import Path; from raylog.actors.runtime.ray_node import start_node; "
-        f"start_node(Path({str(run)!r}), index=1, join={address!r})"
+        f"print(start_node(Path({str(run)!r}), index={number}, join={address!r}, cpus=1, "
+        f"labels={{'raylog-broker': '{number}'}}).address)"
     )
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
-    process = shell.start("up", "--detach", "--port", str(shell.port), "--ray-address", address)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert b"has 2 nodes" in errors
-    assert b"--same-node" in errors
-    assert "127.0.0.1" in shell.up("--ray-address", address, "--same-node")
-    shell.run("down")
+    started = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    return started.stdout.strip()
 
 
 def test_a_ray_that_hangs_does_not_hold_up_those_who_stop_it(shell: Shell) -> None:

@@ -542,7 +542,9 @@ def test_a_port_that_is_taken_is_an_error_of_start(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             cluster = NotingCluster(tmp_path)
-            with pytest.raises(InvalidConfig, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"):
+            with pytest.raises(
+                InvalidConfig, match=f"cannot listen on PLAINTEXT://127.0.0.1:{port}"
+            ):
                 await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")
         await cluster.spawn(listeners=f"PLAINTEXT://127.0.0.1:{port}")  # the directory is free
         await cluster.ready()

@@ -1,0 +1,63 @@
+"""Opening a broker's data directory: the right one, where the cluster says which that is.
+
+Ray's copy of what is wanted (`supervisor.desired`) says which directory a broker has. Ray may start
+its process while a disk is not mounted: the empty directory there is refused then, not formatted.
+Without such a copy, as on one machine, an empty directory is a new broker's.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from raylog.actors.broker.identity import ANY_DIRECTORY, DataDirectory, Expected, Identity
+from raylog.actors.metadata.records import Voters
+from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
+from raylog.actors.supervisor.actor import ensure_supervisor
+from raylog.actors.supervisor.desired import NOT_FOUNDED, DesiredCluster, cluster_key, read_desired
+from raylog.wire.errors import KafkaError
+from raylog.wire.uuids import random_uuid, to_base64
+
+log = logging.getLogger(__name__)
+
+
+async def open_directory(
+    runtime: Runtime,
+    path: Path,
+    cluster_id: str,
+    broker_id: int,
+    voters: Voters,
+    *,
+    fsync: bool,
+) -> DataDirectory:
+    """Lock a broker's directory; formats a new one where that is wanted. As `DataDirectory` raises.
+
+    `voters` hold the metadata log of a cluster that is new.
+    """
+    key = cluster_key(cluster_id)
+    contents = await runtime.kv_get(key)
+    desired = None if contents is None else read_desired(contents, key)
+    if desired is not None:
+        runtime.start(_see_to_supervisor(runtime, cluster_id), "see to the supervisor")
+    own_id = dict(voters).get(broker_id)
+    if own_id is None or (desired is not None and desired.offset != NOT_FOUNDED):
+        own_id = to_base64(random_uuid(runtime.random))
+    wanted = Identity(cluster_id, broker_id, own_id, voters)
+    expected = _expected(desired, broker_id)
+    return await runtime.run_blocking(
+        lambda: DataDirectory(path, wanted, fsync=fsync, disk=runtime.disk, expected=expected)
+    )
+
+
+def _expected(desired: DesiredCluster | None, broker_id: int) -> Expected:
+    wanted = None if desired is None else desired.broker(broker_id)
+    if wanted is None:
+        return ANY_DIRECTORY
+    return Expected(wanted.directory_id, wanted.replaced)
+
+
+async def _see_to_supervisor(runtime: Runtime, cluster_id: str) -> None:
+    try:
+        await ensure_supervisor(runtime, cluster_id)
+    except (PeerLost, PeerTimeout, KafkaError) as failure:
+        log.warning("no supervisor could be created: %s", failure)

@@ -1,0 +1,1 @@
+"""The supervisor: brokers run where they shall run."""

@@ -1,0 +1,177 @@
+"""Shell of the supervisor: looks at the cluster, starts brokers, keeps Ray's copy of its wishes.
+
+There is one for a cluster, under a name of its own. It keeps nothing: Ray restarts it anywhere, and
+`raylog up` or any broker that starts creates it where it is missing. Without it brokers run on, and
+Ray restarts them; it is needed where an actor is gone for good, and for changes.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from raylog.actors.broker.spec import broker_spec
+from raylog.actors.controller.api import WantedBrokers
+from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.names import BROKER, SUPERVISOR, broker_name, supervisor_name
+from raylog.actors.runtime.base import (
+    ActorSpec,
+    LinkRequest,
+    PeerLost,
+    PeerTimeout,
+    Runtime,
+)
+from raylog.actors.supervisor.desired import (
+    NOT_FOUNDED,
+    DesiredCluster,
+    cluster_key,
+    place_of,
+    read_desired,
+)
+from raylog.actors.supervisor.machine import SupervisorMachine
+from raylog.wire.errors import InvalidRequest, KafkaError
+
+log = logging.getLogger(__name__)
+LOOK_S = 2.0
+"""Between two looks."""
+CALL_TIMEOUT_MS = 5_000
+
+
+def supervisor_spec(cluster_id: str) -> ActorSpec:
+    """The supervisor of a cluster."""
+    args = {"cluster_id": cluster_id}
+    return ActorSpec(supervisor_name(cluster_id), SUPERVISOR, args, restarts=True)
+
+
+async def ensure_supervisor(runtime: Runtime, cluster_id: str) -> None:
+    """Create the supervisor where there is none; raises PeerLost, PeerTimeout, KafkaError."""
+    spec = supervisor_spec(cluster_id)
+    if spec.name in await runtime.names(spec.name):
+        return
+    try:
+        await runtime.spawn(spec)
+    except ValueError as taken:
+        log.info("somebody else has created the supervisor: %s", taken)
+
+
+class SupervisorActor:
+    """Answers `troubles` and `ping`."""
+
+    def __init__(self, runtime: Runtime, *, cluster_id: str) -> None:
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        self._machine = SupervisorMachine()
+        self._told: dict[int, str] = {}
+
+    async def start(self) -> None:
+        """Begin to look."""
+        self._runtime.start(self._supervise(), "supervise")
+
+    async def stop(self) -> None:
+        """Nothing is kept."""
+
+    def link_received(self, request: LinkRequest) -> None:
+        """No link requests are served."""
+        request.fail(InvalidRequest(f"a supervisor serves no {request.kind} over links"))
+
+    def link_lost(self, peer: int) -> None:
+        """Nothing is kept for links."""
+
+    async def ping(self) -> dict[str, object]:
+        """Who is here."""
+        return {"cluster_id": self._cluster_id}
+
+    async def troubles(self) -> dict[int, str]:
+        """Why wanted brokers do not run, by id."""
+        return dict(self._machine.troubles)
+
+    async def _supervise(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except (PeerLost, PeerTimeout, KafkaError) as failure:
+                log.warning("the cluster cannot be looked at: %s", failure)
+            await self._runtime.sleep(LOOK_S)
+
+    async def _look(self) -> None:
+        key = cluster_key(self._cluster_id)
+        contents = await self._runtime.kv_get(key)
+        if contents is None:
+            log.warning("Ray's key-value store has lost %s: `raylog up` finds it again", key)
+            return
+        desired = read_desired(contents, key)
+        if desired.stopped:
+            return
+        names = await self._runtime.names(f"{self._cluster_id}/{BROKER}/")
+        nodes = await self._runtime.nodes()
+        now_ms = self._runtime.monotonic_ms()
+        for wanted in self._machine.decide(desired, nodes, names, now_ms):
+            self._runtime.start(self._start(desired, wanted), f"start broker {wanted.broker_id}")
+        self._tell()
+        await self._synchronise(desired, names)
+
+    def _tell(self) -> None:
+        """Log what is new."""
+        for broker_id, why in self._machine.troubles.items():
+            if self._told.get(broker_id) != why:
+                log.warning("broker %d: %s", broker_id, why)
+        self._told = self._machine.troubles
+
+    async def _start(self, desired: DesiredCluster, wanted: BrokerWanted) -> None:
+        broker_id = wanted.broker_id
+        try:
+            await self._runtime.spawn(wanted_spec(desired, wanted))
+        except ValueError as taken:
+            log.info("broker %d runs: %s", broker_id, taken)
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.error("broker %d does not start: %s", broker_id, failure)
+            self._machine.failed(broker_id, str(failure), self._runtime.monotonic_ms())
+            return
+        self._machine.started(broker_id)
+
+    async def _synchronise(self, desired: DesiredCluster, names: set[str]) -> None:
+        """Have Ray's copy say what the metadata says; a new cluster's metadata is told first."""
+        said = await self._ask(desired, names)
+        if said is None or (not said.brokers and desired.offset != NOT_FOUNDED):
+            return
+        if said.offset < desired.offset:
+            return  # who answered is behind
+        current = replace(desired, brokers=said.brokers, voters=said.voters, offset=desired.offset)
+        if current != desired or desired.offset == NOT_FOUNDED:
+            current = replace(current, offset=said.offset)
+            await self._runtime.kv_put(current.key, current.to_bytes())
+
+    async def _ask(self, desired: DesiredCluster, names: set[str]) -> WantedBrokers | None:
+        """What the controller says; None where no broker knows one that serves."""
+        for wanted in desired.brokers:
+            name = broker_name(self._cluster_id, wanted.broker_id)
+            if name not in names:
+                continue
+            try:
+                controller = await self._call(name, "controller")
+                if desired.offset == NOT_FOUNDED:
+                    await self._call(controller, "want_brokers", list(desired.brokers))
+                said: WantedBrokers = await self._call(controller, "wanted_brokers")
+            except (PeerLost, PeerTimeout, KafkaError) as failure:
+                log.info("broker %d knows no controller: %s", wanted.broker_id, failure)
+            else:
+                return said
+        return None
+
+    async def _call(self, name: str, method: str, *args: object) -> Any:
+        return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)
+
+
+def wanted_spec(desired: DesiredCluster, wanted: BrokerWanted) -> ActorSpec:
+    """The actor of a wanted broker."""
+    return broker_spec(
+        cluster_id=desired.cluster_id,
+        broker_id=wanted.broker_id,
+        data=Path(wanted.directory),
+        settings=dict(wanted.settings),
+        broker_ids=[one.broker_id for one in desired.brokers],
+        initial_voters=list(desired.voters),
+        place=place_of(desired.cluster_id, wanted),
+    )

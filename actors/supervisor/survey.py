@@ -1,0 +1,67 @@
+"""What a node has to say before brokers are placed there: a task of Ray looks at it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from raylog.actors.broker.identity import WANTED_FILE, Identity, read_identity
+from raylog.actors.build import BUILD
+from raylog.actors.runtime.link_secret import SecretMissing, read_secret
+from raylog.actors.runtime.processes import be_as_urgent_as_parent
+from raylog.wire.errors import KafkaStorageError
+
+DIRECTORY_PREFIX = "broker-"
+_MEMORY_MONITOR = "RAY_memory_monitor_refresh_ms"
+"""Ray's setting of how often its memory monitor looks; 0: never."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What was found on a node."""
+
+    build: str
+    identities: tuple[Identity, ...] = ()
+    """Of brokers' directories that are there."""
+    wanted: tuple[bytes, ...] = ()
+    """Copies in them of what is wanted."""
+    troubles: tuple[str, ...] = ()
+    """Why no broker can run there."""
+    warnings: tuple[str, ...] = ()
+    """What may hurt a broker there."""
+
+
+def survey(data: str, secret_source: str) -> NodeFacts:
+    """Look at this node; `secret_source` is empty where the secret is not made yet. Blocking."""
+    identities, copies, troubles = [], [], []
+    for directory in sorted(Path(data).glob(f"{DIRECTORY_PREFIX}*")):
+        try:
+            identity = read_identity(directory)
+        except KafkaStorageError as damaged:
+            troubles.append(str(damaged))
+            continue
+        if identity is not None:
+            identities.append(identity)
+        copy = directory / WANTED_FILE
+        if copy.exists():
+            copies.append(copy.read_bytes())
+    if secret_source:
+        try:
+            read_secret(secret_source)
+        except (SecretMissing, OSError, ValueError) as missing:
+            troubles.append(str(missing))
+    return NodeFacts(BUILD, tuple(identities), tuple(copies), tuple(troubles), tuple(_warnings()))
+
+
+def _warnings() -> list[str]:
+    """What of Ray's defaults may hurt brokers."""
+    found = []
+    if not be_as_urgent_as_parent():
+        found.append("Ray gives its workers the CPU last: start it with RAY_worker_niceness=0")
+    if os.environ.get(_MEMORY_MONITOR) != "0":
+        found.append(
+            "Ray's memory monitor may end brokers when memory is short: start Ray with "
+            f"{_MEMORY_MONITOR}=0, or keep tasks from taking all memory"
+        )
+    return found

@@ -1,0 +1,330 @@
+"""Clusters on a Ray that runs already, on one machine or many: started, found, stopped.
+
+What is wanted is in Ray's key-value store and in the metadata (`actors.supervisor.desired`), not in
+a file of this machine: every machine with a node of that Ray can ask for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raylog.cli.cluster_record import ClusterRecord
+from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, last_line
+from raylog.cli.output import print_done
+from raylog.cli.progress import within
+from raylog.cli.start_checks import CONNECT_S, check_ray_answers, no_answer
+
+if TYPE_CHECKING:
+    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.metadata.records import BrokerWanted
+    from raylog.actors.runtime.base import Runtime
+    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.placing import PlacementAsked, SurveyedNode
+
+SECRET_VARIABLE = "RAYLOG_SECRET_FILE"  # noqa: S105 - the name of a variable
+"""Names the file with the secret of links, on every machine."""
+AUTO = "auto"
+_READY_S = 120.0
+_ASK_MS = 5_000
+_SURVEY_S = 60.0
+_SECRET_BYTES = 32
+
+
+@contextmanager
+def on_ray(address: str) -> Iterator[None]:
+    """Be a driver of the Ray at an address, HOST:PORT or `auto`; raises CommandFailed."""
+    from raylog.actors.runtime.ray_node import connect, disconnect, is_connected
+
+    if is_connected():
+        yield
+        return
+    if address != AUTO:
+        check_ray_answers(address)
+    with within(CONNECT_S, no_answer(address)):
+        try:
+            connect(address)
+        except (ConnectionError, RuntimeError) as failure:
+            raise CommandFailed(
+                f"{last_line(failure)}: no Ray at {address} takes this process",
+                "It needs a node of that Ray on this machine. If Ray asks for a token, set "
+                "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH",
+                EXIT_UNREACHABLE,
+            ) from failure
+    try:
+        yield
+    finally:
+        disconnect()
+
+
+def desired_clusters() -> list[DesiredCluster]:
+    """The clusters that Ray's key-value store knows."""
+    from raylog.actors.runtime import ray_kv
+    from raylog.actors.supervisor.desired import CLUSTER_KEY, read_desired
+
+    found = ((key, ray_kv.get(key)) for key in ray_kv.keys(CLUSTER_KEY))
+    return [read_desired(contents, key) for key, contents in found if contents is not None]
+
+
+def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
+    """The cluster on this Ray, or of several the one with a data directory; CommandFailed."""
+    clusters = desired_clusters()
+    if data is not None and len(clusters) != 1:
+        clusters = [one for one in clusters if _is_on(one, data)]
+    if not clusters:
+        raise CommandFailed(
+            f"no cluster is known to the Ray at {address}",
+            f"Start it: raylog up --address {address}",
+            EXIT_UNREACHABLE,
+        )
+    if len(clusters) > 1:
+        ids = ", ".join(one.cluster_id for one in clusters)
+        raise CommandFailed(
+            f"the Ray at {address} has the clusters {ids}",
+            "Say which by its directory: --data DIR",
+            EXIT_USAGE,
+        )
+    return clusters[0]
+
+
+def _is_on(desired: DesiredCluster, data: Path) -> bool:
+    return any(Path(one.directory).parent == data.absolute() for one in desired.brokers)
+
+
+def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
+    """A cluster as `status` and others take it; this process is a driver."""
+    statuses = asyncio.run(_described(desired))
+    return ClusterRecord(
+        cluster_id=desired.cluster_id,
+        broker_ids=[one.broker_id for one in desired.brokers],
+        bootstrap=[f"{one.host}:{one.port}" for one in statuses],
+        ray_address=address,
+        token_path=None,
+        secret_path=desired.secret_source,
+    )
+
+
+async def _described(desired: DesiredCluster) -> list[BrokerStatus]:
+    """Those brokers' accounts that answer."""
+    from raylog.actors.cluster import describe_cluster
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import KafkaError
+
+    runtime = RayRuntime.of_driver(desired.secret_source)
+    found: list[BrokerStatus] = []
+
+    async def describe(broker_id: int) -> None:
+        try:
+            found.extend(await describe_cluster(runtime, desired.cluster_id, [broker_id]))
+        except (PeerLost, PeerTimeout, KafkaError):
+            return  # `status` says which do not answer
+
+    await asyncio.gather(*(describe(one.broker_id) for one in desired.brokers))
+    return sorted(found, key=lambda one: one.broker_id)
+
+
+# ---- starting ----------------------------------------------------------------------------
+
+
+def start_on_ray(
+    address: str, asked: PlacementAsked, *, insecure_ray: bool, tell: Any
+) -> ClusterRecord:
+    """Have the brokers of a cluster run, and wait until they serve; raises CommandFailed."""
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.wire.errors import KafkaError
+
+    with on_ray(address):
+        source = _secret_source(insecure_ray=insecure_ray)
+        tell("looking at the nodes")
+        nodes = surveyed(asked.data, source)
+        try:
+            desired = _desired(asked, nodes)
+        except KafkaError as refused:
+            raise CommandFailed(str(refused)) from refused
+        desired = replace(desired, secret_source=_given_secret(desired, source), stopped=False)
+        try:
+            statuses = asyncio.run(_start(desired, tell))
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            raise CommandFailed(
+                f"not all brokers serve: {last_line(failure)}",
+                f"The supervisor goes on trying. End it: raylog down --address {address}",
+            ) from failure
+        bootstrap = [f"{one.host}:{one.port}" for one in statuses]
+        ids = [one.broker_id for one in desired.brokers]
+        return ClusterRecord(
+            desired.cluster_id, ids, bootstrap, address, None, desired.secret_source
+        )
+
+
+def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredCluster:
+    """The cluster that is known for this directory, or that its directories know, or a new one."""
+    import random
+
+    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.actors.supervisor.placing import first_voters, placed, settled, surviving
+    from raylog.wire.uuids import random_uuid, to_base64
+
+    known = [one for one in desired_clusters() if _is_on(one, Path(asked.data))]
+    desired = known[0] if known else surviving(nodes)
+    if desired is not None and desired.brokers:
+        return replace(desired, brokers=settled(desired, nodes))
+    brokers = tuple(placed(asked, nodes))
+    if not brokers:
+        raise CommandFailed("this Ray has no node for a broker")
+    if desired is not None:
+        return replace(desired, brokers=brokers)
+    chance = random.SystemRandom()
+    voters = tuple((one, to_base64(random_uuid(chance))) for one in first_voters(brokers))
+    return DesiredCluster(to_base64(random_uuid(chance)), brokers, voters)
+
+
+async def _start(desired: DesiredCluster, tell: Any) -> list[BrokerStatus]:
+    from raylog.actors.cluster import describe_cluster
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.actors.supervisor.actor import ensure_supervisor
+
+    runtime = RayRuntime.of_driver(desired.secret_source)
+    await runtime.kv_put(desired.key, desired.to_bytes())
+    tell("starting the supervisor")
+    await ensure_supervisor(runtime, desired.cluster_id)
+    await until_ready(runtime, desired, desired.brokers, tell)
+    ids = [one.broker_id for one in desired.brokers]
+    return await describe_cluster(runtime, desired.cluster_id, ids)
+
+
+async def until_ready(
+    runtime: Runtime, desired: DesiredCluster, brokers: Iterable[BrokerWanted], tell: Any
+) -> None:
+    """Wait until brokers serve; raises BrokerNotAvailable with what stands in the way."""
+    from raylog.actors.names import broker_name, supervisor_name
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.wire.errors import BrokerNotAvailable, KafkaError
+
+    deadline_ms = runtime.monotonic_ms() + 1_000 * _READY_S
+    for wanted in brokers:
+        name = broker_name(desired.cluster_id, wanted.broker_id)
+        while True:
+            try:
+                await runtime.call(name, "ready", _ASK_MS, timeout_ms=2 * _ASK_MS)
+            except (PeerLost, PeerTimeout, KafkaError) as not_yet:
+                why = str(not_yet)
+            else:
+                tell(f"broker {wanted.broker_id} serves")
+                break
+            try:
+                troubles = await runtime.call(
+                    supervisor_name(desired.cluster_id), "troubles", timeout_ms=_ASK_MS
+                )
+            except (PeerLost, PeerTimeout):
+                troubles = {}
+            why = troubles.get(wanted.broker_id, why)
+            tell(f"broker {wanted.broker_id}: {why}")
+            if runtime.monotonic_ms() > deadline_ms:
+                raise BrokerNotAvailable(f"broker {wanted.broker_id}: {why}")
+            await runtime.sleep(1)
+
+
+def _secret_source(*, insecure_ray: bool) -> str:
+    """Where actors shall find the secret; "" for Ray's key-value store. Raises CommandFailed."""
+    from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT
+    from raylog.actors.runtime.ray_node import asks_for_tokens
+
+    if os.environ.get(SECRET_VARIABLE):
+        return f"{FROM_ENVIRONMENT}{SECRET_VARIABLE}"
+    if not asks_for_tokens() and not insecure_ray:
+        raise CommandFailed(
+            "this Ray asks nobody for a token: whoever reaches its port can run programs on all "
+            "machines, and read the secret of the brokers' links in its key-value store",
+            "Start Ray with RAY_AUTH_MODE=token, or pass --insecure-ray if everybody in that "
+            f"network may do everything. {SECRET_VARIABLE} keeps the secret out of Ray",
+        )
+    return ""
+
+
+def _given_secret(desired: DesiredCluster, source: str) -> str:
+    """The secret's source; Ray's store has it once this returns, unless it is elsewhere."""
+    from raylog.actors.runtime.link_secret import give_to_ray
+
+    return source or give_to_ray(desired.cluster_id, os.urandom(_SECRET_BYTES))
+
+
+def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
+    """What a task on each node has found there; raises CommandFailed, names what may hurt."""
+    import ray
+    from ray.exceptions import RayError
+
+    from raylog.actors.runtime.base import NODE_ID_LABEL
+    from raylog.actors.runtime.ray_node import live_nodes
+    from raylog.actors.supervisor.placing import LABEL, SurveyedNode
+    from raylog.actors.supervisor.survey import NodeFacts, survey
+
+    nodes = live_nodes()
+    if any(LABEL in node.labels for node in nodes):
+        nodes = [node for node in nodes if LABEL in node.labels]
+    task = ray.remote(survey)
+    asked = [
+        task.options(
+            num_cpus=0, label_selector={NODE_ID_LABEL: node.node_id}, max_retries=0
+        ).remote(data, secret_source)
+        for node in nodes
+    ]
+    found = []
+    for node, answer in zip(nodes, asked, strict=True):
+        where = f"node {node.node_id[:8]} at {node.address}"
+        try:
+            facts: NodeFacts = ray.get(answer, timeout=_SURVEY_S)
+        except (RayError, ModuleNotFoundError) as failure:
+            raise CommandFailed(
+                f"{where} cannot be looked at: {last_line(failure)}",
+                "Raylog has to be installed for the Python that Ray uses there",
+            ) from failure
+        if facts.troubles:
+            raise CommandFailed(f"{where}: {'; '.join(facts.troubles)}")
+        for warning in facts.warnings:
+            print_done(f"{where}: {warning}")
+        found.append(SurveyedNode(node, facts))
+    return found
+
+
+# ---- stopping ----------------------------------------------------------------------------
+
+
+def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Any) -> dict[int, str]:
+    """Shut the brokers of a cluster down; its data stays, and so does Ray.
+
+    Returns what did not end cleanly; raises CommandFailed.
+    """
+    with on_ray(address):
+        desired = the_cluster(address, data)
+        tell("shutting down brokers")
+        return asyncio.run(_stop(desired, timeout_s))
+
+
+async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
+    from raylog.actors.cluster import stop_cluster
+    from raylog.actors.names import supervisor_name
+    from raylog.actors.runtime import ray_places
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.actors.supervisor.desired import share_name
+
+    runtime = RayRuntime.of_driver(desired.secret_source)
+    supervisor = supervisor_name(desired.cluster_id)
+    await runtime.end_for_good(supervisor)
+    stopped = replace(desired, stopped=True)
+    await runtime.kv_put(stopped.key, stopped.to_bytes())
+    ids = [one.broker_id for one in desired.brokers]
+    failures = await stop_cluster(
+        runtime, desired.cluster_id, ids, timeout_ms=round(1_000 * timeout_s)
+    )
+    await runtime.end_for_good(supervisor)  # a broker that started may have created it again
+    for left in sorted(await runtime.names(f"{desired.cluster_id}/")):
+        await runtime.end_for_good(left)
+    for broker_id in ids:
+        await asyncio.to_thread(ray_places.release, share_name(desired.cluster_id, broker_id))
+    return failures

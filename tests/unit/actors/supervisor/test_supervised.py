@@ -1,0 +1,191 @@
+"""Whole supervised clusters in virtual time: founded, hurt, changed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.names import broker_name, supervisor_name
+from raylog.actors.runtime.base import NODE_ID_LABEL, ActorGone, PeerLost, PeerTimeout
+from raylog.actors.simulation.cluster import SETTINGS
+from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
+from raylog.actors.simulation.port import simulated_role
+from raylog.actors.simulation.runtime import SimRuntime
+from raylog.actors.simulation.world import Machine, World
+from raylog.actors.supervisor.actor import ensure_supervisor
+from raylog.actors.supervisor.desired import DesiredCluster, cluster_key, read_desired
+from raylog.wire.errors import KafkaError
+
+CLUSTER = "c" * 22
+LABEL = "raylog-broker"
+DEADLINE_S = 120
+
+
+def labelled(broker_id: int) -> BrokerWanted:
+    listeners = {"listeners": f"PLAINTEXT://127.0.0.1:{9092 + broker_id}"}
+    labels = {LABEL: str(broker_id)}
+    return BrokerWanted(broker_id, labels, "/srv/raylog", {**SETTINGS, **listeners}, 0.5, 1)
+
+
+class Site:
+    """Machines with labels, and the operator of a cluster on them."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.world = World(loop, 5, simulated_role, SimRuntime)
+        self.runtime = SimRuntime(self.world)
+        self.machines = [self.world.add_machine(f"machine-{number}") for number in range(3)]
+        for number, machine in enumerate(self.machines):
+            machine.labels[LABEL] = str(number)
+
+    async def found(self) -> None:
+        voters = tuple((number, f"{number}" * 22) for number in range(3))
+        new = DesiredCluster(CLUSTER, tuple(map(labelled, range(3))), voters, secret_source="s")
+        await self.runtime.kv_put(new.key, new.to_bytes())
+        await ensure_supervisor(self.runtime, CLUSTER)
+        await self.all_serve()
+        await self.until(lambda: all(one.directory_id for one in self.desired().brokers))
+
+    def desired(self) -> DesiredCluster:
+        return read_desired(self.world.values[cluster_key(CLUSTER)], "the store")
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        for _ in range(DEADLINE_S * 10):
+            if look():
+                return
+            await self.runtime.sleep(0.1)
+        raise AssertionError(f"waited {DEADLINE_S} s: {self.desired()}")
+
+    async def serves(self, broker_id: int) -> bool:
+        name = broker_name(CLUSTER, broker_id)
+        try:
+            await self.runtime.call(name, "ready", 1_000, timeout_ms=2_000)
+        except (PeerLost, PeerTimeout, ActorGone, KafkaError):
+            return False
+        return True
+
+    async def all_serve(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids or range(3):
+            for _ in range(DEADLINE_S):
+                if await self.serves(broker_id):
+                    break
+                await self.runtime.sleep(1)
+            else:
+                raise AssertionError(f"broker {broker_id} does not serve: {await self.troubles()}")
+
+    async def troubles(self) -> dict[int, str]:
+        answer: dict[int, str] = await self.runtime.call(
+            supervisor_name(CLUSTER), "troubles", timeout_ms=5_000
+        )
+        return answer
+
+    async def until_trouble(self, broker_id: int, said: str) -> None:
+        for _ in range(DEADLINE_S):
+            if said in (await self.troubles()).get(broker_id, ""):
+                return
+            await self.runtime.sleep(1)
+        raise AssertionError(f"expected {said!r}, found {await self.troubles()}")
+
+    def machine_of(self, broker_id: int) -> Machine:
+        return self.machines[broker_id]
+
+
+Story = Callable[[Site], Awaitable[None]]
+
+
+@pytest.fixture
+def told() -> Callable[[Story], None]:
+    def tell(story: Story) -> None:
+        async def run(loop: SimLoop) -> None:
+            site = Site(loop)
+            await site.found()
+            await story(site)
+            assert site.world.failures == []
+
+        run_in_virtual_time(run)
+
+    return tell
+
+
+def test_the_metadata_and_its_copies_say_what_is_wanted(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        desired = site.desired()
+        assert desired.offset > 0
+        assert [one.labels for one in desired.brokers] == [{LABEL: str(n)} for n in range(3)]
+        await site.runtime.sleep(5)
+        for machine in site.machines:
+            contents = machine.disk.contents("/srv/raylog/wanted.json")
+            assert read_desired(contents, "x").brokers == desired.brokers
+
+    told(story)
+
+
+def test_a_machine_that_returns_under_another_id_gets_its_broker_back(
+    told: Callable[[Story], None],
+) -> None:
+    async def story(site: Site) -> None:
+        machine = site.machine_of(1)
+        site.world.stop_machine(machine, power=True)
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        await site.until_trouble(1, "no live node carries raylog-broker=1")
+        machine.labels[NODE_ID_LABEL] = "another"
+        site.world.start_machine(machine)
+        await site.all_serve()
+        assert await site.troubles() == {}
+
+    told(story)
+
+
+def test_a_label_on_two_nodes_starts_nobody(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        site.machine_of(0).labels["other"] = site.machine_of(0).labels.pop(LABEL)
+        site.machine_of(0).labels[LABEL] = "1"
+        await site.until_trouble(1, "expected one node with raylog-broker=1, found 2")
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        await site.runtime.sleep(20)
+        assert not await site.serves(1)
+
+    told(story)
+
+
+def test_a_disk_that_is_not_mounted_is_not_formatted(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        machine, empty = site.machine_of(1), site.world.add_machine("stand-in").disk
+        site.world.kill(broker_name(CLUSTER, 1), restart=False)
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        mounted, machine.disk = machine.disk, empty
+        await site.until_trouble(1, "Is its disk mounted?")
+        with pytest.raises(FileNotFoundError):  # nothing is written where the disk should be
+            empty.listdir("/srv")
+        machine.disk = mounted
+        await site.all_serve()
+
+    told(story)
+
+
+def test_a_supervisor_that_is_gone_is_created_by_a_broker_that_starts(
+    told: Callable[[Story], None],
+) -> None:
+    async def story(site: Site) -> None:
+        site.world.end_for_good(supervisor_name(CLUSTER))
+        site.world.kill(broker_name(CLUSTER, 2))
+        await site.all_serve()
+        await site.runtime.sleep(5)
+        assert await site.troubles() == {}
+
+    told(story)
+
+
+def test_a_stopped_cluster_stays_so(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        stopped = replace(site.desired(), stopped=True)
+        await site.runtime.kv_put(stopped.key, stopped.to_bytes())
+        await site.runtime.sleep(5)
+        site.world.end_for_good(broker_name(CLUSTER, 2))
+        await site.runtime.sleep(20)
+        assert not await site.serves(2)
+        assert site.desired() == stopped
+
+    told(story)
