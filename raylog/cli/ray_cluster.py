@@ -102,7 +102,7 @@ def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
     return ClusterRecord(
         cluster_id=desired.cluster_id,
         broker_ids=[one.broker_id for one in desired.brokers],
-        bootstrap=[f"{one.host}:{one.port}" for one in statuses],
+        bootstrap=[one.bootstrap for one in statuses],
         ray_address=address,
         token_path=None,
         secret_path=desired.secret_source,
@@ -155,7 +155,7 @@ def start_on_ray(
                 f"not all brokers serve: {last_line(failure)}",
                 f"The supervisor goes on trying. End it: raylog down --address {address}",
             ) from failure
-        bootstrap = [f"{one.host}:{one.port}" for one in statuses]
+        bootstrap = [one.bootstrap for one in statuses]
         ids = [one.broker_id for one in desired.brokers]
         return ClusterRecord(
             desired.cluster_id, ids, bootstrap, address, None, desired.secret_source
