@@ -323,13 +323,21 @@ async def restart_broker(
     Returns when it serves: None, or why it did not shut down cleanly. Its leadership moves to
     others before its logs are closed; `timeout_ms` is for both. A broker that is gone is started.
     """
-    name = broker_name(plan.cluster_id, broker_id)
+    failure = await stop_broker(runtime, plan.cluster_id, broker_id, timeout_ms=timeout_ms)
+    alone = tuple(broker for broker in plan.brokers if broker.broker_id == broker_id)
+    await start_cluster(runtime, replace(plan, brokers=alone))
+    return failure
+
+
+async def stop_broker(
+    runtime: Runtime, cluster_id: str, broker_id: int, *, timeout_ms: int = STOP_TIMEOUT_MS
+) -> str | None:
+    """Shut one broker down, and end it for good; None, or why it did not shut down cleanly."""
+    name = broker_name(cluster_id, broker_id)
     failure = await _told(runtime, name, "shutdown", timeout_ms)
     if failure is None:
         failure = await _told(runtime, name, "stop", timeout_ms)
     await runtime.end_for_good(name)
-    alone = tuple(broker for broker in plan.brokers if broker.broker_id == broker_id)
-    await start_cluster(runtime, replace(plan, brokers=alone))
     return failure
 
 

@@ -1,4 +1,4 @@
-"""`raylog brokers`: the brokers a cluster knows, restarting some, and forgetting one."""
+"""`raylog brokers`: the brokers a cluster knows; restarting, adding, replacing, removing some."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.brokers_on_ray import add, drain, remove, replace
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import counted, print_done, print_json, print_table
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
     from raylog.client import ClusterDescription, PartitionReplicas
 
 app = typer.Typer(
-    no_args_is_help=True, help="List brokers, restart them, forget one that will not come back."
+    no_args_is_help=True, help="List brokers; restart, add, drain, replace, remove them."
 )
 app.command()(restart)
+for command in (add, drain, replace, remove):
+    app.command()(command)
 
 
 @app.command(name="list")

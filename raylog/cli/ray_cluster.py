@@ -98,7 +98,7 @@ def _is_on(desired: DesiredCluster, data: Path) -> bool:
 
 def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
     """A cluster as `status` and others take it; this process is a driver."""
-    statuses = asyncio.run(_described(desired))
+    statuses = asyncio.run(described(desired))
     return ClusterRecord(
         cluster_id=desired.cluster_id,
         broker_ids=[one.broker_id for one in desired.brokers],
@@ -109,7 +109,7 @@ def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
     )
 
 
-async def _described(desired: DesiredCluster) -> list[BrokerStatus]:
+async def described(desired: DesiredCluster) -> list[BrokerStatus]:
     """Those brokers' accounts that answer."""
     from raylog.actors.cluster import describe_cluster
     from raylog.actors.runtime.base import PeerLost, PeerTimeout

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted
 from raylog.actors.names import broker_name, supervisor_name
 from raylog.actors.runtime.base import NODE_ID_LABEL, ActorGone, PeerLost, PeerTimeout
 from raylog.actors.simulation.cluster import SETTINGS
@@ -74,6 +74,19 @@ class Site:
                 await self.runtime.sleep(1)
             else:
                 raise AssertionError(f"broker {broker_id} does not serve: {await self.troubles()}")
+
+    async def want(self, *changes: BrokerWanted | BrokerUnwanted) -> None:
+        for _ in range(DEADLINE_S):
+            try:
+                name = await self.runtime.call(
+                    broker_name(CLUSTER, 0), "controller", timeout_ms=5_000
+                )
+                await self.runtime.call(name, "want_brokers", list(changes), timeout_ms=5_000)
+            except (PeerLost, PeerTimeout, KafkaError):
+                await self.runtime.sleep(1)
+            else:
+                return
+        raise AssertionError("no controller takes what is wanted")
 
     async def troubles(self) -> dict[int, str]:
         answer: dict[int, str] = await self.runtime.call(
@@ -160,6 +173,47 @@ def test_a_disk_that_is_not_mounted_is_not_formatted(told: Callable[[Story], Non
         with pytest.raises(FileNotFoundError):  # nothing is written where the disk should be
             empty.listdir("/srv")
         machine.disk = mounted
+        await site.all_serve()
+
+    told(story)
+
+
+def test_a_replaced_broker_begins_with_an_empty_directory(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        machine, empty = site.machine_of(1), site.world.add_machine("stand-in").disk
+        old = site.desired().brokers[1]
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        site.world.stop_machine(machine, power=True)
+        lost, machine.disk = machine.disk, empty
+        site.world.start_machine(machine)
+        await site.until_trouble(1, "raylog brokers replace 1")
+        await site.want(old._replace(directory_id="", replaced=(old.directory_id,)))
+        await site.all_serve()
+        await site.until(lambda: bool(site.desired().brokers[1].directory_id))
+        new_id = site.desired().brokers[1].directory_id
+        assert new_id != old.directory_id
+        await site.until(lambda: (1, new_id) in site.desired().voters)
+        assert len(site.desired().voters) == 3
+
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        site.world.stop_machine(machine, power=True)
+        machine.disk = lost
+        site.world.start_machine(machine)
+        await site.until_trouble(1, "which was replaced: its records are old")
+        machine.disk = empty
+        await site.all_serve()
+
+    told(story)
+
+
+def test_an_unwanted_broker_is_not_started(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        await site.want(BrokerUnwanted(2))
+        await site.until(lambda: site.desired().broker(2) is None)
+        site.world.end_for_good(broker_name(CLUSTER, 2))
+        await site.runtime.sleep(20)
+        assert not await site.serves(2)
+        await site.want(labelled(2))
         await site.all_serve()
 
     told(story)
