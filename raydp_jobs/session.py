@@ -1,6 +1,7 @@
 """A Spark session whose executors are Ray actors on the cluster that runs the brokers.
 
     with spark_session(Path("raylog-data"), SparkSettings(executors=2)) as spark: ...
+    with spark_session(address="auto") as spark: ...  # on a Ray that runs already
 
 RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be said to them is here:
 - Python workers take the driver's interpreter, where raylog and the pinned packages are, and leave
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raylog.actors.runtime.ray_node import disconnect, prepare_environment
-from raylog.cli.cluster_record import ClusterRecord, read_record
+from raylog.cli.cluster_record import read_record
 from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
@@ -73,19 +74,24 @@ class SparkSettings:
 
 
 @contextmanager
-def spark_session(data: Path, settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """A session on the cluster that `raylog up --data DATA` started.
+def spark_session(
+    data: Path | None = None,
+    settings: SparkSettings | None = None,
+    *,
+    address: str | None = None,
+) -> Iterator[SparkSession]:
+    """A session on the cluster that `raylog up --data DATA` started, or on the Ray at an address.
 
+    `address` is HOST:PORT, or `auto` for the Ray with a node on this machine, which there must be.
     Raises JavaMissing, JarsMissing, NoCluster, SessionOpen.
     """
     settings = settings or SparkSettings()
-    record = read_record(data.absolute() / "run")
-    if record is None:
-        raise NoCluster(f"no cluster is up on {data}: start one with `raylog up --data {data}`")
+    place = _place(data, address)
     find_java()
-    configs = spark_configs(connector_jars(settings.jars), _host(record), settings.configs)
-    _connect(record)
+    jars = connector_jars(settings.jars)
+    host = _connect(place)
     try:
+        configs = spark_configs(jars, host, settings.configs)
         import raydp
 
         with _same_signals():
@@ -119,7 +125,8 @@ def local_session(
     of_spark = spark_configs(connector_jars(jars), _LOOPBACK, own)
     from pyspark.sql import SparkSession
 
-    _prepare(_LOOPBACK)
+    _require_no_session()
+    _tell_spark(_LOOPBACK)
     builder = SparkSession.builder.master(master).appName(app_name)
     for key, value in of_spark.items():
         builder = builder.config(key, value)
@@ -143,23 +150,48 @@ def spark_configs(jars: list[Path], host: str, own: Mapping[str, str]) -> dict[s
     return configs | dict(own)
 
 
-def _connect(record: ClusterRecord) -> None:
-    """Make this process a driver of the cluster's Ray, in a namespace of the session's own."""
-    _prepare(_host(record))
-    if record.token_path is not None:
-        prepare_environment(Path(record.token_path), metrics=False)
+@dataclass(frozen=True, slots=True)
+class _RayPlace:
+    """A Ray to connect to, and what opens it, if not the environment."""
+
+    address: str
+    token_path: str | None = None
+
+
+def _place(data: Path | None, address: str | None) -> _RayPlace:
+    if (data is None) == (address is None):
+        raise ValueError("expected a data directory or the address of a Ray, found both or neither")
+    if data is None:
+        return _RayPlace(str(address))
+    record = read_record(data.absolute() / "run")
+    if record is None:
+        raise NoCluster(f"no cluster is up on {data}: start one with `raylog up --data {data}`")
+    return _RayPlace(record.ray_address, record.token_path)
+
+
+def _connect(place: _RayPlace) -> str:
+    """Make this process a driver of the cluster's Ray, in a namespace of the session's own.
+
+    Returns the address of this machine's node, where Spark's driver is.
+    """
+    _require_no_session()
+    if place.token_path is not None:
+        prepare_environment(Path(place.token_path), metrics=False)
     import ray
 
     if ray.is_initialized():
         raise SessionOpen("this process is connected to Ray: end that first")
     with _same_signals():
         ray.init(
-            address=record.ray_address,
+            address=place.address,
             namespace=f"raylog-spark-{secrets.token_hex(4)}",
             log_to_driver=False,
             logging_level=logging.ERROR,
             configure_logging=False,
         )
+    host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    _tell_spark(host)
+    return host
 
 
 @contextmanager
@@ -181,20 +213,18 @@ def _same_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def _prepare(host: str) -> None:
-    """Set what Spark reads of the environment; raises SessionOpen."""
+def _require_no_session() -> None:
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is not None:
         raise SessionOpen("this process has a Spark session: end it first")
+
+
+def _tell_spark(host: str) -> None:
+    """Set what Spark reads of the environment."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if host.startswith("127."):
         os.environ["SPARK_LOCAL_IP"] = host
-
-
-def _host(record: ClusterRecord) -> str:
-    """Where the driver is: on the host of Ray's head."""
-    return record.ray_address.rpartition(":")[0]
 
 
 def _stop() -> None:

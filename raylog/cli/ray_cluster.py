@@ -129,6 +129,27 @@ async def described(desired: DesiredCluster) -> list[BrokerStatus]:
     return sorted(found, key=lambda one: one.broker_id)
 
 
+def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
+    """Why brokers of a cluster do not run, in words."""
+    if desired.stopped:
+        return [f"the cluster is stopped; start it with: raylog up --address {address}"]
+    from raylog.actors.names import supervisor_name
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.actors.runtime.ray import RayRuntime
+
+    async def ask() -> dict[int, str]:
+        runtime = RayRuntime.of_driver(desired.secret_source)
+        name = supervisor_name(desired.cluster_id)
+        troubles: dict[int, str] = await runtime.call(name, "troubles", timeout_ms=_ASK_MS)
+        return troubles
+
+    try:
+        troubles = asyncio.run(ask())
+    except (PeerLost, PeerTimeout) as lost:
+        return [f"the supervisor does not answer: {lost}"]
+    return [f"broker {broker_id}: {why}" for broker_id, why in sorted(troubles.items())]
+
+
 # ---- starting ----------------------------------------------------------------------------
 
 

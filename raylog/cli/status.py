@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -224,10 +224,12 @@ def read_status(data: Path) -> ClusterStatus:
 
 def _status_on_ray(address: str, data: Path) -> ClusterStatus:
     """Ask a Ray that runs already, and the brokers of the cluster on it."""
-    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, troubles_of
 
     with on_ray(address):
-        return _status_of(record_of(address, the_cluster(address, data)), data)
+        desired = the_cluster(address, data)
+        found = _status_of(record_of(address, desired), data)
+        return replace(found, failures=[*troubles_of(address, desired), *found.failures])
 
 
 def _status_of(record: ClusterRecord, data: Path) -> ClusterStatus:
@@ -360,10 +362,13 @@ def _told(record: ClusterRecord) -> _Told:
     from raylog.client import BlockingClient, ClientError, ClientSettings, parse_bootstrap
     from raylog.wire.errors import KafkaError
 
+    told = _Told()
+    if not record.bootstrap:
+        told.failures.append("no broker answers")
+        return told
     settings = ClientSettings(
         parse_bootstrap(record.bootstrap), operation_timeout_ms=_CLIENT_TIMEOUT_MS
     )
-    told = _Told()
     try:
         with BlockingClient(record.bootstrap, settings) as client:
             told.replicas = sorted(client.describe_partitions().values(), key=lambda one: one.key)

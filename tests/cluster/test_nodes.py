@@ -1,5 +1,6 @@
 """Brokers on several Ray nodes: one node ends, the others go on, it comes back with its data."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -7,25 +8,36 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.names import broker_name, supervisor_name
 from raylog.actors.runtime import ray_node
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.actors.runtime.processes import descendants
-from raylog.actors.runtime.ray_node import LocalRay
+from raylog.actors.runtime.ray_node import LocalRay, actors_named
+from raylog.actors.supervisor.actor import ensure_supervisor
+from raylog.actors.supervisor.desired import DesiredCluster, share_name
+from raylog.wire.errors import KafkaError
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.support.load import Reader, Writer, assert_nothing_lost
 from tests.support.ray_clusters import DEADLINE_S, NewCluster, Note, create, slowness, wait_until
 from tests.support.wire_client import WireClient
+
+if TYPE_CHECKING:
+    from raylog.actors.runtime.ray import RayRuntime
 
 SOME = 100
 GOES_ON_S = 1.0
 FENCED_S = 8.0
 """broker.session.timeout.ms, and a heartbeat to notice it by."""
 
-NewNode = Callable[[int], LocalRay]
+NewNode = Callable[..., LocalRay]
+LABELS = {"raylog-broker": "0"}
 
 
 @pytest.fixture
@@ -35,7 +47,9 @@ def new_node(local_ray: Path, tmp_path: Path) -> Iterator[NewNode]:
     run = tmp_path / "nodes"
     run.mkdir(mode=0o700)
     shutil.copy(head.token_path, run / "ray.token")
-    yield lambda index: ray_node.start_node(run, index=index, join=head.address)
+    yield lambda index, labels=None: ray_node.start_node(
+        run, index=index, join=head.address, labels=labels
+    )
     assert not ray_node.stop_nodes(run)
 
 
@@ -111,3 +125,62 @@ def test_a_node_ends_and_comes_back(
         again.until_read({0: 2 * SOME})
         assert [number for _, number in again.seen[0]] == [*range(SOME), *range(SOME)]
     assert cluster.stop() == {}
+
+
+async def serves(runtime: "RayRuntime", name: str) -> int:
+    """Wait until a broker serves; returns its process."""
+    async with asyncio.timeout(2 * DEADLINE_S):
+        while True:
+            try:
+                await runtime.call(name, "ready", 5_000, timeout_ms=10_000)
+                return (await runtime.find(name)).pid
+            except (ActorGone, PeerLost, PeerTimeout, KafkaError):
+                await runtime.sleep(0.1)
+
+
+@pytest.mark.timeout(600)
+def test_a_labelled_node_that_returns_under_another_id_gets_its_broker_back(
+    driver: Callable[[], "RayRuntime"],
+    local_ray: Path,
+    new_node: NewNode,
+    cluster_id: str,
+    tmp_path: Path,
+    note: Note,
+) -> None:
+    """Also where Ray has forgotten the broker: then the supervisor starts it."""
+    from raylog.actors.runtime import ray_places
+
+    name = broker_name(cluster_id, 0)
+    settings = {"listeners": "PLAINTEXT://127.0.0.1:0"}
+    wanted = BrokerWanted(0, LABELS, str(tmp_path / "broker-0"), settings, 0.1, 50 << 20)
+    cluster = DesiredCluster(cluster_id, (wanted,), ((0, "d" * 22),), secret_source=str(local_ray))
+
+    async def story() -> None:
+        runtime = driver()
+        await runtime.kv_put(cluster.key, cluster.to_bytes())
+        await ensure_supervisor(runtime, cluster_id)
+        node = new_node(1, LABELS)
+        first = await serves(runtime, name)
+        kill(node)
+        began = time.monotonic()
+        node = new_node(2, LABELS)
+        while (second := await serves(runtime, name)) == first:
+            await runtime.sleep(0.1)
+        note("back_s", time.monotonic() - began)
+        assert (await runtime.find(name)).node_id == node.node_id
+        await runtime.end_for_good(name)
+        while await serves(runtime, name) == second:
+            await runtime.sleep(0.1)
+        assert (tmp_path / "broker-0" / "wanted.json").exists()
+
+    async def end() -> None:
+        runtime = driver()
+        await runtime.end_for_good(supervisor_name(cluster_id))
+        for actor in actors_named(f"{cluster_id}/"):
+            await runtime.end_for_good(actor.name)
+
+    try:
+        asyncio.run(story())
+    finally:
+        asyncio.run(end())
+        ray_places.release(share_name(cluster_id, 0))

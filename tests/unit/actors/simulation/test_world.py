@@ -15,6 +15,7 @@ from raylog.actors.runtime.base import (
     LinkRequest,
     PeerLost,
     PeerTimeout,
+    on_node,
 )
 from raylog.actors.simulation.loop import SimLoop, SimulationStuck, run_in_virtual_time
 from raylog.actors.simulation.network import Weather
@@ -82,7 +83,7 @@ def simulate(main: Callable[[World], Coroutine[Any, Any, T]], seed: int = 0) -> 
 
 async def counter(world: World, *, restarts: bool = False) -> tuple[SimRuntime, ActorRef, Counter]:
     runtime = SimRuntime(world)
-    ref = await runtime.spawn(ActorSpec("c", "counter", {}, "m", restarts))
+    ref = await runtime.spawn(ActorSpec("c", "counter", {}, on_node("m"), restarts))
     actor = world.resident(ref).actor
     assert isinstance(actor, Counter)
     return runtime, ref, actor
@@ -161,13 +162,13 @@ def test_who_asks_an_actor_that_is_starting_waits_until_it_has_or_ends() -> None
     async def main(world: World) -> None:
         runtime = SimRuntime(world)
         machine = world.machines["m"]
-        world.begin(ActorSpec("c", "counter", {"start_s": 1.0}, "m"), machine)
+        world.begin(ActorSpec("c", "counter", {"start_s": 1.0}, on_node("m")), machine)
         assert await runtime.call("c", "ask", timeout_ms=5_000) == 1
         assert runtime.monotonic_ms() > 1_000
-        world.begin(ActorSpec("d", "counter", {"start_s": 1.0}, "m"), machine)
+        world.begin(ActorSpec("d", "counter", {"start_s": 1.0}, on_node("m")), machine)
         assert (await runtime.find("d")).name == "d"
         assert runtime.monotonic_ms() > 2_000
-        world.begin(ActorSpec("e", "counter", {"start_s": 9.0}, "m"), machine)
+        world.begin(ActorSpec("e", "counter", {"start_s": 9.0}, on_node("m")), machine)
         finding = asyncio.ensure_future(runtime.find("e"))
         asking = asyncio.ensure_future(runtime.call("e", "ask", timeout_ms=5_000))
         await runtime.sleep(1)
