@@ -95,4 +95,4 @@ class FollowedMetadata:
 
 def _desired(image: MetadataImage) -> DesiredCluster:
     brokers = tuple([image.wanted[one] for one in sorted(image.wanted)])
-    return DesiredCluster(image.cluster_id, brokers, image.voters, image.offset)
+    return DesiredCluster(image.cluster_id, brokers, image.voters, image.offset, told=True)

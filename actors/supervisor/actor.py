@@ -24,7 +24,6 @@ from raylog.actors.runtime.base import (
     Runtime,
 )
 from raylog.actors.supervisor.desired import (
-    NOT_FOUNDED,
     DesiredCluster,
     cluster_key,
     place_of,
@@ -132,15 +131,13 @@ class SupervisorActor:
         self._machine.started(broker_id)
 
     async def _synchronise(self, desired: DesiredCluster, names: set[str]) -> None:
-        """Have Ray's copy say what the metadata says; a new cluster's metadata is told first."""
+        """Have Ray's copy say what the metadata says, which is told first what it does not know."""
         said = await self._ask(desired, names)
-        if said is None or (not said.brokers and desired.offset != NOT_FOUNDED):
-            return
-        if said.offset < desired.offset:
-            return  # who answered is behind
+        if said is None or not said.brokers or said.offset < desired.offset:
+            return  # nobody knows, or who answers is behind
         current = replace(desired, brokers=said.brokers, voters=said.voters, offset=desired.offset)
-        if current != desired or desired.offset == NOT_FOUNDED:
-            current = replace(current, offset=said.offset)
+        if current != desired or not desired.told:
+            current = replace(current, offset=said.offset, told=True)
             await self._runtime.kv_put(current.key, current.to_bytes())
 
     async def _ask(self, desired: DesiredCluster, names: set[str]) -> WantedBrokers | None:
@@ -151,7 +148,7 @@ class SupervisorActor:
                 continue
             try:
                 controller = await self._call(name, "controller")
-                if desired.offset == NOT_FOUNDED:
+                if not desired.told:
                     await self._call(controller, "want_brokers", list(desired.brokers))
                 said: WantedBrokers = await self._call(controller, "wanted_brokers")
             except (PeerLost, PeerTimeout, KafkaError) as failure:

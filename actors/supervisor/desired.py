@@ -43,6 +43,8 @@ class DesiredCluster:
     """Where actors find the secret of links; unknown in a data directory."""
     stopped: bool = False
     """Whether no broker shall run for now."""
+    told: bool = False
+    """Whether the metadata has been told; until then this says more than the metadata does."""
 
     @property
     def key(self) -> str:
@@ -63,6 +65,7 @@ class DesiredCluster:
             "offset": self.offset,
             "secret_source": self.secret_source,
             "stopped": self.stopped,
+            "told": self.told,
         }
 
     def to_bytes(self) -> bytes:
@@ -90,6 +93,7 @@ def read_desired(contents: bytes, source: str) -> DesiredCluster:
             offset=int(values["offset"]),
             secret_source=str(values["secret_source"]),
             stopped=values["stopped"] is True,
+            told=values["told"] is True,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as broken:
         raise KafkaStorageError(

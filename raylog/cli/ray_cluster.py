@@ -194,7 +194,8 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     known = [one for one in desired_clusters() if _is_on(one, Path(asked.data))]
     desired = known[0] if known else surviving(nodes)
     if desired is not None and desired.brokers:
-        return replace(desired, brokers=settled(desired, nodes))
+        brokers = settled(desired, nodes)
+        return replace(desired, brokers=brokers, told=desired.told and brokers == desired.brokers)
     brokers = tuple(placed(asked, nodes))
     if not brokers:
         raise CommandFailed("this Ray has no node for a broker")

@@ -151,6 +151,22 @@ def test_a_machine_that_returns_under_another_id_gets_its_broker_back(
     told(story)
 
 
+def test_what_is_changed_in_rays_copy_is_told_the_metadata(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        site.machine_of(1).labels["other"] = "1"
+        desired = site.desired()
+        assert desired.told
+        moved = desired.brokers[1]._replace(labels={"other": "1"})
+        changed = (desired.brokers[0], moved, desired.brokers[2])
+        known = replace(desired, brokers=changed, told=False)
+        await site.runtime.kv_put(known.key, known.to_bytes())
+        await site.until(lambda: site.desired().told)
+        assert site.desired().brokers == changed
+        assert site.desired().offset > desired.offset
+
+    told(story)
+
+
 def test_a_label_on_two_nodes_starts_nobody(told: Callable[[Story], None]) -> None:
     async def story(site: Site) -> None:
         site.machine_of(0).labels["other"] = site.machine_of(0).labels.pop(LABEL)
