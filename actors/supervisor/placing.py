@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from raylog.actors.broker.listeners import check_reach
+from raylog.actors.broker.listeners import check_reach, is_beyond_loopback, is_wildcard
 from raylog.actors.cluster import VOTERS_MAX, listeners_of
 from raylog.actors.config import BrokerSettings
 from raylog.actors.metadata.records import BrokerWanted
+from raylog.actors.node_hosts import NODE_HOST
 from raylog.actors.runtime.base import NODE_ID_LABEL, NodeEntry
 from raylog.actors.supervisor.desired import DesiredCluster, newest, read_desired
 from raylog.actors.supervisor.survey import DIRECTORY_PREFIX, NodeFacts
@@ -74,15 +75,17 @@ def placed(
                 f"carry the label {LABEL}"
             )
         seats = seats[: asked.brokers - len(known)]
-    ports = Counter(_host_of(broker) for broker in known)
+    ports: Counter[str] = Counter()
     found = []
     for at, (broker_id, one) in enumerate(seats, len(known)):
-        host = asked.host or one.node.address
+        # A node may come back with another address: where it is not loopback it is filled in there.
+        own = NODE_HOST if is_beyond_loopback(one.node.address) else one.node.address
+        host = asked.host or own
         advertised = asked.advertised_host
-        if advertised is None and host != one.node.address:
-            advertised = one.node.address
-        port = asked.port + ports[host] if asked.port else 0
-        ports[host] += 1
+        if advertised is None and is_wildcard(host):
+            advertised = own
+        port = asked.port + ports[one.node.address] if asked.port else 0
+        ports[one.node.address] += 1
         settings = {
             **listeners_of(host, port, advertised),
             **({"broker.rack": asked.racks[at % len(asked.racks)]} if asked.racks else {}),
@@ -100,10 +103,6 @@ def placed(
             )
         )
     return found
-
-
-def _host_of(broker: BrokerWanted) -> str:
-    return broker.settings.get("listeners", "").rpartition("://")[2].rpartition(":")[0]
 
 
 def labels_of(node: NodeEntry) -> dict[str, str]:

@@ -38,7 +38,7 @@ def listeners(brokers: list[BrokerWanted]) -> list[str]:
 def test_labelled_nodes_get_the_brokers_of_their_labels() -> None:
     found = placed(ASKED, [node(1, "7"), node(2), node(3, "4")])
     assert [(one.broker_id, one.labels) for one in found] == [(4, {LABEL: "4"}), (7, {LABEL: "7"})]
-    assert listeners(found) == ["PLAINTEXT://10.0.0.3:9092", "PLAINTEXT://10.0.0.1:9092"]
+    assert listeners(found) == ["PLAINTEXT://{node.host}:9092"] * 2
     assert [one.directory for one in found] == ["/srv/raylog/broker-4", "/srv/raylog/broker-7"]
     assert {one.directory_id for one in found} == {""}
 
@@ -77,9 +77,9 @@ def test_two_on_one_node_have_to_be_meant() -> None:
     found = placed(replace(asked, same_node=True), [node(1), node(2)])
     assert [one.labels[NODE_ID_LABEL] for one in found] == ["id1", "id2", "id1"]
     assert listeners(found) == [
-        "PLAINTEXT://10.0.0.1:9092",
-        "PLAINTEXT://10.0.0.2:9092",
-        "PLAINTEXT://10.0.0.1:9093",
+        "PLAINTEXT://{node.host}:9092",
+        "PLAINTEXT://{node.host}:9092",
+        "PLAINTEXT://{node.host}:9093",
     ]
 
 
@@ -96,7 +96,7 @@ def test_new_nodes_are_given_brokers_beside_the_known_ones() -> None:
 
 def test_an_address_of_all_interfaces_is_told_as_the_nodes_own() -> None:
     (found,) = placed(replace(ASKED, host="0.0.0.0"), [node(1)])
-    assert found.settings["advertised.listeners"] == "PLAINTEXT://10.0.0.1:9092"
+    assert found.settings["advertised.listeners"] == "PLAINTEXT://{node.host}:9092"
 
 
 def test_other_machines_are_let_in_only_if_that_is_asked_for() -> None:
