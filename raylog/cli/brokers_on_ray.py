@@ -5,7 +5,6 @@ Each changes what the metadata says, and the supervisor acts. All may be repeate
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
@@ -242,6 +241,8 @@ def _confirm(question: str, *, yes: bool) -> None:
 
 def _client(desired: DesiredCluster, progress: Progress) -> BlockingClient:
     """A client of the brokers that answer; raises CommandFailed."""
+    import asyncio
+
     from raylog.client import BlockingClient
 
     progress.tell("asking the brokers")
@@ -253,6 +254,8 @@ def _client(desired: DesiredCluster, progress: Progress) -> BlockingClient:
 
 def _run(desired: DesiredCluster, ask: Callable[[Runtime], Awaitable[T]]) -> T:
     """Ask actors; raises CommandFailed for what they refuse, and where they are gone."""
+    import asyncio
+
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
     from raylog.wire.errors import KafkaError
@@ -312,6 +315,8 @@ async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int
 
 async def _end(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:
     """Have a broker unwanted, shut it down, end it, give its share of its node back."""
+    import asyncio
+
     from raylog.actors.cluster import stop_broker
     from raylog.actors.metadata.records import BrokerUnwanted
     from raylog.actors.runtime import ray_places

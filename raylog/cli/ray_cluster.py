@@ -6,7 +6,6 @@ a file of this machine: every machine with a node of that Ray can ask for it.
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -98,6 +97,8 @@ def _is_on(desired: DesiredCluster, data: Path) -> bool:
 
 def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
     """A cluster as `status` and others take it; this process is a driver."""
+    import asyncio
+
     statuses = asyncio.run(described(desired))
     return ClusterRecord(
         cluster_id=desired.cluster_id,
@@ -111,6 +112,8 @@ def record_of(address: str, desired: DesiredCluster) -> ClusterRecord:
 
 async def described(desired: DesiredCluster) -> list[BrokerStatus]:
     """Those brokers' accounts that answer."""
+    import asyncio
+
     from raylog.actors.cluster import describe_cluster
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
@@ -131,6 +134,8 @@ async def described(desired: DesiredCluster) -> list[BrokerStatus]:
 
 def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
     """Why brokers of a cluster do not run, in words."""
+    import asyncio
+
     if desired.stopped:
         return [f"the cluster is stopped; start it with: raylog up --address {address}"]
     from raylog.actors.names import supervisor_name
@@ -157,6 +162,8 @@ def start_on_ray(
     address: str, asked: PlacementAsked, *, insecure_ray: bool, tell: Any
 ) -> ClusterRecord:
     """Have the brokers of a cluster run, and wait until they serve; raises CommandFailed."""
+    import asyncio
+
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.wire.errors import KafkaError
 
@@ -322,6 +329,8 @@ def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Any) ->
 
     Returns what did not end cleanly; raises CommandFailed.
     """
+    import asyncio
+
     with on_ray(address):
         desired = the_cluster(address, data)
         tell("shutting down brokers")
@@ -329,6 +338,8 @@ def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Any) ->
 
 
 async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
+    import asyncio
+
     from raylog.actors.cluster import stop_cluster
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime import ray_places
