@@ -17,7 +17,7 @@ NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
 .PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale conformance \
-        differential peers malformed spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
+        differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 16
@@ -107,6 +107,9 @@ rolling: $(STAMP) ## three brokers restarted in turn, 20 partitions moved, under
 copying: $(STAMP) ## exactly-once on three Ray nodes under kills: RECORDS=100000 RATE=1000 KILL_EVERY=10 CLIENTS=confluent|java|mixed
 	$(PY) -m tests.cluster.copying --records $(or $(RECORDS),100000) --records-per-s $(or $(RATE),1000) \
 	  --kill-every $(or $(KILL_EVERY),10) --clients $(or $(CLIENTS),mixed) --seed $(or $(SEED),1)
+
+deploy: $(STAMP) ## five machines as namespaces, `ray up deploy/local.yaml` over ssh (root; says which packages are missing); STEPS=up,head-away
+	$(PY) -m tests.machines $(if $(STEPS),--steps $(STEPS)) $(if $(MACHINES),--machines $(MACHINES)) $(if $(HOLD),--hold)
 
 damage: $(STAMP) ## ROUNDS=30 deaths of a broker whose replicas come back damaged, 40 kinds each; SEED=1
 	RAYLOG_DAMAGE_ROUNDS=$(or $(ROUNDS),30) RAYLOG_DAMAGE_SEED=$(or $(SEED),1) $(PYTEST) tests/property/test_damage.py

@@ -101,7 +101,7 @@ class Network:
         self._holders.append(holder)
         assert holder.stdout is not None
         holder.stdout.readline()  # it is in its namespace now
-        link = f"node{node}"
+        link = _link(node)
         ends = ("type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
         _run("ip", "link", "add", link, *ends)
         _run("ip", "link", "set", link, "master", "bridge0", "up")
@@ -129,6 +129,10 @@ class Network:
         """Lose what clients send to a node."""
         self._add_to("strangers", node, HUB)
 
+    def plug(self, node: int, *, connected: bool) -> None:
+        """Connect a node to the bridge, or pull its plug: nothing comes in or goes out."""
+        _run("ip", "link", "set", _link(node), "up" if connected else "down")
+
     def heal(self) -> None:
         """Lose nothing any more."""
         for node in (HUB, *self._nodes):
@@ -138,6 +142,11 @@ class Network:
     def _add_to(self, name: str, node: int, source: int) -> None:
         elements = f"{{ {address_of(source)} }}"
         _run(*self.within(node), "nft", "add", "element", "ip", "cuts", name, elements)
+
+
+def _link(node: int) -> str:
+    """The bridge's end of a node's cable."""
+    return f"node{node}"
 
 
 def _run(*command: str, given: str | None = None) -> None:
