@@ -20,6 +20,10 @@ export RAY_AUTH_MODE=token
 export RAY_USAGE_STATS_ENABLED=0
 # Version 2 of the autoscaler does not bring up all machines of the provider `local` (Ray 2.60).
 export RAY_enable_autoscaler_v2=0
+# Ray gives its workers, and so brokers, the processor last, unless told otherwise.
+export RAY_worker_niceness=0
+# Where memory is short, Ray ends processes, and prefers those that it would start again, as brokers.
+export RAY_memory_monitor_refresh_ms=0
 # How long machines go on without the head. Ray's own default, 60 s, is too short to replace a machine.
 export RAY_gcs_rpc_server_reconnect_timeout_s=600
 # A machine that does not answer for 5 s is dead, so that its actors start elsewhere.

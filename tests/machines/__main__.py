@@ -22,12 +22,14 @@ from tests.machines.site import site
 from tests.machines.steps import STEPS, Scene, chosen
 
 MACHINES = 5
+BARE = "up,machine-away,machine-replaced,machine-cut,head-away,changed-file,down,up-again"
+"""Ray alone."""
 
 
 def main(
     steps: Annotated[
         str, typer.Option(help=f"Which, with commas, in this order: {', '.join(STEPS)}.")
-    ] = ",".join(STEPS),
+    ] = BARE,
     machines: Annotated[int, typer.Option(min=3)] = MACHINES,
     hold: Annotated[bool, typer.Option(help="Keep the machines, until Ctrl-C.")] = False,
 ) -> None:

@@ -25,6 +25,9 @@ GCS_PORT = 6379
 NODES_S = 300.0
 """For machines to be Ray nodes, and for Ray to miss one."""
 LOOK_S = 0.25
+STARTS_MAX = 3
+_GAVE_UP = "The current node timed out during startup"
+"""Said by Ray where its node has not started within 30 s, a limit that cannot be set."""
 
 
 class OperatorError(Exception):
@@ -98,9 +101,16 @@ class Site:
         self.file.write_text(yaml.safe_dump(made, sort_keys=False))
 
     def ray_up(self, *options: str) -> float:
-        """`ray up`; the seconds it took."""
+        """`ray up`, again where Ray gives up, short of time; the seconds it took."""
         began = time.monotonic()
-        self.operate("ray", "up", str(self.file), "--yes", "--no-config-cache", *options)
+        command = ("ray", "up", str(self.file), "--yes", "--no-config-cache", *options)
+        for tries in range(1, STARTS_MAX + 1):
+            try:
+                self.operate(*command)
+                break
+            except OperatorError as failure:
+                if tries == STARTS_MAX or _GAVE_UP not in str(failure):
+                    raise
         return time.monotonic() - began
 
     def ray_down(self) -> float:
