@@ -107,14 +107,18 @@ class GatewayActor:
 
         As in Kafka: librdkafka that is answered without any broker may not ask again for minutes.
         """
-        for name, host, port in self._listening:
-            listener = socket.socket(_family(host), socket.SOCK_STREAM)
-            self._held[name] = listener
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka; inherited
-            self._size_buffers(listener)
-            listener.bind((host, port))
+        try:
+            for name, host, port in self._listening:
+                listener = self._held[name] = socket.socket(_family(host), socket.SOCK_STREAM)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # as Kafka
+                self._size_buffers(listener)
+                listener.bind((host, port))
+        except OSError:
+            for listener in self._held.values():
+                listener.close()
+            raise
 
     def _size_buffers(self, listener: socket.socket) -> None:
         """Give the listener its buffers, which every accepted connection inherits."""

@@ -1,5 +1,6 @@
 """A real client works over each of several listeners, and is told of no other."""
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -10,13 +11,24 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from raylog.testing import EmbeddedBroker
 
 BROKERS, RECORDS, DEADLINE_S = 2, 20, 60
+
+
+def _another_host() -> str:
+    """The IPv6 address of this machine alone; a name where there is none."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return "localhost"
+    return "::1"
+
+
+HOSTS = {"INTERNAL": "127.0.0.1", "EXTERNAL": _another_host()}
 SETTINGS = {
-    "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://[::1]:0",
-    "advertised.listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://[::1]:0",
+    "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://{EXTERNAL}:0".format(**HOSTS),
     "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
     "inter.broker.listener.name": "INTERNAL",
 }
-HOSTS = {"INTERNAL": "127.0.0.1", "EXTERNAL": "::1"}
 
 
 @pytest.fixture(scope="module")

@@ -93,3 +93,25 @@ def test_buffers_of_connections_have_the_configured_sizes(monkeypatch: pytest.Mo
     run(scenario, socket_send_buffer_bytes="65536")
     assert asked[socket.SO_SNDBUF] == 65536
     assert socket.SO_RCVBUF not in asked
+
+
+def test_a_gateway_holds_the_ports_of_all_its_listeners_or_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = free_port(), free_port()
+    both = [Endpoint("X", "127.0.0.1", first), Endpoint("Y", "127.0.0.1", second)]
+
+    async def scenario(world: World) -> None:
+        monkeypatch.setattr(world.gateway, "_listening", both)
+        with socket.create_server(("127.0.0.1", second)), pytest.raises(OSError, match="in use"):
+            await world.gateway.start()
+        socket.create_server(("127.0.0.1", first)).close()
+        await world.gateway.start()
+        await world.brokers(1)
+        await world.gateway.apply_routes(RouteUpdate())
+        assert await is_served(first)
+        assert await is_served(second)
+        await world.gateway.stop()
+        assert not await is_served(second)
+
+    run(scenario)

@@ -227,6 +227,25 @@ def test_a_gateway_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
     asyncio.run(told())
 
 
+def test_a_broker_with_two_listeners_comes_back_on_its_ports(tmp_path: Path) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        before = await cluster.describe()
+        assert [one.listener for one in before.listening] == ["PLAINTEXT", "X"]
+        assert len({one.port for one in before.listening}) == 2
+        (gateway,) = cluster.gateways()
+        assert gateway.args["listening"] == before.listening
+        assert gateway.image.brokers[0].endpoints == before.endpoints == before.listening
+        await cluster.kill(broker_name(CLUSTER, 0))
+        await cluster.spawn()
+        await cluster.ready()
+        assert (await cluster.describe()).listening == before.listening
+        assert cluster.gateways() == [gateway], "it was adopted"
+
+    listeners = "PLAINTEXT://127.0.0.1:0,X://127.0.0.1:0"
+    protocols = "PLAINTEXT:PLAINTEXT,X:PLAINTEXT"
+    tell(story, tmp_path, listeners=listeners, listener_security_protocol_map=protocols)
+
+
 def test_several_gateways_hear_the_same(tmp_path: Path) -> None:
     async def story(cluster: NotingCluster) -> None:
         await cluster.create(NewTopic("t", 2, 1))
