@@ -53,7 +53,7 @@ def test_a_client_works_over_the_listener_that_it_came_on(
         for endpoint in status.endpoints
         if endpoint.listener == listener
     }
-    assert {(one.id, one.host, one.port) for one in known.brokers.values()} == expected
+    assert {(one.id, str(one.host), one.port) for one in known.brokers.values()} == expected
     assert {host for _, host, _ in expected} == {HOSTS[listener]}
     assert {part.leader for part in known.topics["t"].partitions.values()} == set(range(BROKERS))
 
@@ -75,5 +75,5 @@ def test_a_client_works_over_the_listener_that_it_came_on(
         message = consumer.poll(0.5)
         if message is not None:
             assert message.error() is None, message.error()
-            received.add(message.value())
+            received.add(message.value() or b"")
     consumer.close()

@@ -10,9 +10,10 @@ from raylog.actors.broker.listeners import on_this_node, read_listeners
 from raylog.actors.config import BrokerSettings
 from raylog.actors.endpoints import Endpoint
 from raylog.actors.node_hosts import EXTERNAL_HOST, NODE_HOST, fill
+from raylog.actors.roles import role_class
 from raylog.actors.runtime.base import NodeEntry
+from raylog.actors.runtime.inproc import InprocWorld
 from raylog.actors.runtime.link_settings import ANY_PORT, LinkPlace, LinkSettings
-from raylog.actors.runtime.loop import LoopRuntime
 from raylog.wire.errors import InvalidConfig
 
 NODE = NodeEntry("n", "10.0.0.5", {"raylog-external-host": "label.example"})
@@ -70,7 +71,7 @@ def read(**hosts: str) -> BrokerSettings:
 
 def test_listeners_are_filled_where_the_broker_runs() -> None:
     async def story() -> None:
-        runtime = LoopRuntime("test", lambda _: None)
+        runtime = InprocWorld(role_class).runtime()
         settings = read(external_host_command="echo out.example")
         listeners = await on_this_node(runtime, read_listeners(settings), settings)
         assert listeners.listening == (Endpoint("IN", "127.0.0.1", 9092), Endpoint("OUT", "", 9093))
