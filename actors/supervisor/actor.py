@@ -63,6 +63,8 @@ class SupervisorActor:
         self._cluster_id = cluster_id
         self._machine = SupervisorMachine()
         self._told: dict[int, str] = {}
+        self._is_lost = False
+        """Whether Ray's key-value store does not know the cluster."""
 
     async def start(self) -> None:
         """Begin to look."""
@@ -98,8 +100,11 @@ class SupervisorActor:
         key = cluster_key(self._cluster_id)
         contents = await self._runtime.kv_get(key)
         if contents is None:
-            log.warning("Ray's key-value store has lost %s: `raylog up` finds it again", key)
+            if not self._is_lost:
+                log.warning("Ray's key-value store has lost %s: `raylog up` finds it again", key)
+            self._is_lost = True
             return
+        self._is_lost = False
         desired = read_desired(contents, key)
         if desired.stopped:
             return
