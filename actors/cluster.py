@@ -15,6 +15,7 @@ from pathlib import Path
 
 from raylog.actors.broker.actor import broker_spec
 from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.health import address_of
 from raylog.actors.broker.identity import Identity, read_identity
 from raylog.actors.broker.links import read_links
 from raylog.actors.broker.listeners import check_reach, for_broker
@@ -119,6 +120,7 @@ def plan_cluster(
     for broker in brokers:
         check_reach(BrokerSettings(broker.settings), insecure=insecure)
         read_links(BrokerSettings(broker.settings))
+        address_of(BrokerSettings(broker.settings))
     if known:
         first = next(iter(known.values()))
         return ClusterPlan(first.cluster_id, brokers, first.voters)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from raylog.actors.config_keys import INT_MAX, LONG_MAX, TOPIC_KEYS, ConfigKey, ConfigType
 from raylog.actors.config_network_keys import NETWORK_KEYS
+from raylog.actors.config_own_keys import OWN
 
 _T = ConfigType
 _HOURS = {
@@ -454,26 +455,10 @@ _TRANSACTIONS = (
     ),
 )
 
-_PLUGINS = (
-    ConfigKey(
-        "raylog.interceptors.timeout.ms",
-        _T.INT,
-        "5000",
-        "Time one call of an interceptor may take before the request that needs it fails.",
-        low=1,
-    ),
-    ConfigKey(
-        "raylog.interceptors.files.dir",
-        _T.STRING,
-        None,
-        "Directory of the files that options of interceptors may name; unset: none may.",
-    ),
-)
-
 BROKER_KEYS: dict[str, ConfigKey] = {
     key.name: key
     for key in sorted(
-        (*NETWORK_KEYS, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *_PLUGINS, *_TOPIC_DEFAULTS),
+        (*NETWORK_KEYS, *_CLUSTER, *_GROUPS, *_TRANSACTIONS, *OWN, *_TOPIC_DEFAULTS),
         key=lambda key: key.name,
     )
 }

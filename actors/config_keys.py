@@ -17,7 +17,7 @@ Deviations from Kafka:
   accepted and have no effect: segments take their space as they grow, and a broker has one
   directory.
 - `raylog.*`, `replica.actors.*`, `link.*`, `external.host.command`, `gateway.actors`,
-  `gateway.in.replica.process` and `metadata.log.fsync` are ours.
+  `gateway.in.replica.process`, `health.listener` and `metadata.log.fsync` are ours.
 - `log.cleaner.dedupe.buffer.size`, as the other keys of the cleaner itself, holds from the broker's
   start on; a key takes about 200 bytes of it (Kafka 24). There is one cleaner per broker.
 - `log.flush.interval.ms` is unset in Kafka and then means `log.flush.scheduler.interval.ms`; here

@@ -17,7 +17,7 @@ import socket
 from functools import partial
 from pathlib import Path
 
-from raylog.actors.broker.api import BrokerStatus
+from raylog.actors.broker.api import BrokerHealth, BrokerStatus
 from raylog.actors.broker.cleaning_turns import CleaningTurns
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.broker.describing import log_dir
@@ -25,6 +25,7 @@ from raylog.actors.broker.effects import KeepStrays
 from raylog.actors.broker.family import Family
 from raylog.actors.broker.followed import FollowedMetadata
 from raylog.actors.broker.handing_over import hand_over
+from raylog.actors.broker.health import HealthListener, Standing, standing_of
 from raylog.actors.broker.identity import Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import on_this_node, read_listeners, release, reserve_all
@@ -45,7 +46,6 @@ from raylog.actors.controller.api import (
     AlterPartitions,
     BrokerHeartbeat,
     BrokerHeartbeatAnswer,
-    Follow,
     IsrChange,
     IsrOutcome,
     MetadataUpdate,
@@ -113,6 +113,7 @@ class BrokerActor:
         self._broker_ids = broker_ids
         self._initial_voters = tuple((one, name) for one, name in initial_voters)
         self._listeners = read_listeners(self._settings)
+        self._health = HealthListener(self._settings, self._standing)
         self._incarnation = f"{runtime.random.getrandbits(64):016x}"
         self._controller = ControllerPort(runtime, cluster_id, self._ensure_controller)
         self._succession = Succession(
@@ -181,6 +182,7 @@ class BrokerActor:
         survivors = await self._family.survivors()
         self._listeners = await on_this_node(self._runtime, self._listeners, self._settings)
         self._hold_ports(adopting=any(ref.role == GATEWAY for ref in survivors))
+        await self._health.open()
         return survivors
 
     def _make_family(self) -> None:
@@ -265,6 +267,15 @@ class BrokerActor:
                 f"broker {self._broker_id} is still {self._state}{': ' if why else ''}{why}"
             )
 
+    def _standing(self) -> Standing:
+        failure = "" if self._failure is None else str(self._failure)
+        return standing_of(self._state, failure, self._machine, self._family, self._succession)
+
+    async def health(self) -> BrokerHealth:
+        """Whether this broker serves."""
+        self._require_open()
+        return self._health.now()
+
     async def ping(self) -> dict[str, object]:
         """Who is here."""
         return {"pid": os.getpid(), "state": self._state, "build": BUILD}
@@ -301,6 +312,7 @@ class BrokerActor:
         if self._seat is not None:
             self._seat.close()
         release(self._reservations)
+        self._health.close()
         self._data.close()
 
     @property
@@ -368,17 +380,7 @@ class BrokerActor:
             self._family.carry_out(self._machine.registered())
 
     async def _follow(self) -> MetadataUpdate:
-        image = self._machine.image
-        known = image.followed if image.offset else self._followed.latest
-        asked = Follow(
-            self._broker_id,
-            image.offset,
-            FOLLOW_WAIT_MS,
-            known.epoch,
-            known.metadata_id,
-            known.nonce,
-            known.offset,
-        )
+        asked = self._followed.asking(self._machine.image, FOLLOW_WAIT_MS)
         update: MetadataUpdate = await self._controller.insist(
             "follow", asked, timeout_ms=FOLLOW_WAIT_MS + CALL_TIMEOUT_MS
         )

@@ -16,6 +16,7 @@
 | find_transaction_coordinator | broker id and link address of who coordinates an id        |
 | allocate_producer_ids | ProducerIdBlock, for this broker's transaction coordinator        |
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
+| health            | BrokerHealth                                                          |
 | ping              | dict                                                                  |
 """
 
@@ -88,3 +89,31 @@ class BrokerStatus:
     def bootstrap(self) -> str:
         """HOST:PORT of the inter-broker listener, for bootstrap.servers."""
         return Endpoint("", self.host, self.port).address
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerHealth:
+    """Whether a broker serves (`broker.health`)."""
+
+    broker_id: int
+    state: str
+    """As in BrokerStatus."""
+    reasons: tuple[str, ...]
+    """Why it does not serve; empty: it does."""
+    partitions: int
+    offline_partitions: int
+    """Of them: could not be opened, or their disk failed."""
+    listener: str
+    """host:port where this is told over HTTP; "" where it is not."""
+
+    def document(self) -> dict[str, object]:
+        """The same for JSON."""
+        return {
+            "broker": self.broker_id,
+            "ready": not self.reasons,
+            "state": self.state,
+            "reasons": list(self.reasons),
+            "partitions": self.partitions,
+            "offline_partitions": self.offline_partitions,
+            "listener": self.listener or None,
+        }

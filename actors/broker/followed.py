@@ -10,6 +10,7 @@ import asyncio  # noqa: TID251 - part of the broker's shell: one note is written
 import logging
 
 from raylog.actors.broker.identity import DataDirectory
+from raylog.actors.controller.api import Follow
 from raylog.actors.metadata.followed import Followed, MetadataRefused, require_agreement
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import BrokerWanted
@@ -40,6 +41,19 @@ class FollowedMetadata:
     def latest(self) -> Followed:
         """The most that was ever followed, noted or not yet."""
         return self._latest
+
+    def asking(self, image: MetadataImage, max_wait_ms: int) -> Follow:
+        """What to ask the controller for, given what is here."""
+        known = image.followed if image.offset else self._latest
+        return Follow(
+            self._data.identity.broker_id,
+            image.offset,
+            max_wait_ms,
+            known.epoch,
+            known.metadata_id,
+            known.nonce,
+            known.offset,
+        )
 
     def check(self, whole: MetadataImage) -> None:
         """Raise MetadataRefused if a snapshot's image lacks what was followed before.

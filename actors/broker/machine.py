@@ -23,12 +23,7 @@ from raylog.actors.backoff import Backoff
 from raylog.actors.broker.batch import Batch
 from raylog.actors.broker.behind import Behind
 from raylog.actors.broker.directories import directory_name, is_partition
-from raylog.actors.broker.effects import (
-    ConfigurePartitions,
-    Effect,
-    EndReplica,
-    RetryLater,
-)
+from raylog.actors.broker.effects import ConfigurePartitions, Effect, EndReplica, RetryLater
 from raylog.actors.broker.held import Leaving, LocalPartition
 from raylog.actors.broker.held import Phase as Phase
 from raylog.actors.broker.pool import ReplicaPool, ReplicaSlot
@@ -81,6 +76,8 @@ class BrokerMachine:
         self.is_caught_up = False
         """Whether the image is as new as what children of the last process were told."""
         self.partitions: dict[PartitionKey, LocalPartition] = {}
+        self.offline: set[PartitionKey] = set()
+        """Those that failed and are not open again."""
         self.pool = pool
         self.cluster_id = cluster_id
         self.broker_id = broker_id
@@ -204,6 +201,7 @@ class BrokerMachine:
             if outcome.error is None:
                 local.phase = Phase.OPEN
                 local.whole = outcome.whole
+                self.offline.discard(key)
             else:
                 self._fail(key, local, batch)
             self._reconcile(key, batch)
@@ -221,6 +219,7 @@ class BrokerMachine:
 
     def _fail(self, key: PartitionKey, local: LocalPartition, batch: Batch) -> None:
         local.phase = Phase.FAILED
+        self.offline.add(key)
         local.failures += 1
         batch.losses.append(key)
 
@@ -501,6 +500,7 @@ class BrokerMachine:
         local = self.partitions.pop(key, None)
         if local is None:
             return
+        self.offline.discard(key)
         directory = self._directory(local.topic, key)
         if local.routed_epoch >= 0:
             batch.routes.removed.append(key)

@@ -58,11 +58,23 @@ class Succession:
         self._started: set[str] = set()
         """Rivals that this process has started."""
         self._starts = Backoff()
+        self._heard_ms = runtime.monotonic_ms()
+        """When a controller answered last; before that, when this one began to wait for one."""
         self._due_ms = math.inf
         """When a controller that has not been heard until then is replaced."""
 
     def heard(self) -> None:
         """The controller has answered a heartbeat."""
+        self._heard_ms = self._runtime.monotonic_ms()
+        self._give_time()
+
+    @property
+    def silent_ms(self) -> float:
+        """For how long no controller has answered."""
+        return self._runtime.monotonic_ms() - self._heard_ms
+
+    def _give_time(self) -> None:
+        """Whoever is the controller has this long to answer before it is replaced."""
         delay_ms = self._runtime.random.uniform(0, RIVAL_DELAY_MAX_MS) if self.is_shared else 0
         self._due_ms = self._runtime.monotonic_ms() + self.lease_ms + delay_ms
 
@@ -74,7 +86,7 @@ class Succession:
     async def begin(self) -> None:
         """This voter's broker starts: find the controller, or start it."""
         await self._port.locate(self._voters())
-        self.heard()
+        self._give_time()
         if await self._is_gone(self._port.name):
             self._port.turn_to(controller_name(self._cluster_id))
             if await self._is_gone(self._port.name):
@@ -90,7 +102,7 @@ class Succession:
         self._asking = True
         try:
             if await self._port.locate(self._voters()):
-                self.heard()  # it has a lease's time to answer
+                self._give_time()
             elif not self.is_shared:
                 if may_start and self._may_start_now and await self._is_gone(self._port.name):
                     await self._start(self._port.name)
@@ -121,7 +133,7 @@ class Succession:
         self._started.add(name)
         await self._start(name)
         self._starting = False
-        self.heard()  # it has a lease's time to win
+        self._give_time()
 
     @property
     def is_shared(self) -> bool:

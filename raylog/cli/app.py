@@ -12,6 +12,7 @@ from raylog.cli import (
     consume,
     down,
     groups,
+    health,
     metadata,
     pipeline,
     plugins,
@@ -52,6 +53,7 @@ def _root(
 app.command(name="up")(up.up)
 app.command(name="down")(down.down)
 app.command(name="status")(status.status)
+app.command(name="health")(health.health)
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")

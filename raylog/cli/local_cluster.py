@@ -23,7 +23,7 @@ from raylog.cli.cluster_record import (
     run_directory,
     secret_path,
 )
-from raylog.cli.failures import CommandFailed, last_line, of_the_system
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, last_line, of_the_system
 from raylog.cli.output import counted
 from raylog.cli.shutting_down import shut_down
 from raylog.cli.start_checks import (
@@ -34,7 +34,7 @@ from raylog.cli.start_checks import (
 )
 
 if TYPE_CHECKING:
-    from raylog.actors.broker.api import BrokerStatus
+    from raylog.actors.broker.api import BrokerHealth, BrokerStatus
     from raylog.actors.broker.identity import Identity
     from raylog.actors.cluster import BrokerPlan, ClusterPlan
     from raylog.actors.endpoints import Endpoint
@@ -206,35 +206,42 @@ async def _ask(
     record: ClusterRecord, controllers: list[str]
 ) -> tuple[list[BrokerStatus], dict[str, Exception]]:
     """Every broker's own account; and why a broker or a controller does not answer, by name."""
-    from ray.exceptions import RayError
-
     from raylog.actors.cluster import CALL_TIMEOUT_MS, describe_cluster
     from raylog.actors.names import broker_name
-    from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
-    from raylog.wire.errors import KafkaError
 
     runtime = RayRuntime.of_driver(record.secret_path)
     brokers: list[BrokerStatus] = []
-    failures: dict[str, Exception] = {}
 
     async def describe(broker_id: int) -> None:
         brokers.extend(await describe_cluster(runtime, record.cluster_id, [broker_id]))
 
-    async def note(name: str, asking: Awaitable[object]) -> None:
+    asking: dict[str, Awaitable[object]] = {
+        broker_name(record.cluster_id, one): describe(one) for one in record.broker_ids
+    }
+    for name in controllers:
+        asking[name] = runtime.call(name, "ping", timeout_ms=CALL_TIMEOUT_MS)
+    failures = await _each(asking)
+    return sorted(brokers, key=lambda broker: broker.broker_id), failures
+
+
+async def _each(asking: dict[str, Awaitable[object]]) -> dict[str, Exception]:
+    """Ask all at the same time; returns why one did not answer, by its name."""
+    from ray.exceptions import RayError
+
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.wire.errors import KafkaError
+
+    failures: dict[str, Exception] = {}
+
+    async def ask(name: str) -> None:
         try:
-            await asking
+            await asking[name]
         except (PeerLost, PeerTimeout, KafkaError, RayError) as failure:
             failures[name] = failure
 
-    await asyncio.gather(
-        *(note(broker_name(record.cluster_id, one), describe(one)) for one in record.broker_ids),
-        *(
-            note(name, runtime.call(name, "ping", timeout_ms=CALL_TIMEOUT_MS))
-            for name in controllers
-        ),
-    )
-    return sorted(brokers, key=lambda broker: broker.broker_id), failures
+    await asyncio.gather(*map(ask, asking))
+    return failures
 
 
 def is_up(run: Path) -> bool:
@@ -245,6 +252,37 @@ def is_up(run: Path) -> bool:
     if not nodes:
         return read_record(run) is not None
     return all(node.is_running for node in nodes)
+
+
+def running_record(data: Path) -> ClusterRecord:
+    """The record of the cluster that runs on a data directory; CommandFailed where none does."""
+    run = data.absolute() / "run"
+    record = read_record(run)
+    if record is None or not is_up(run):
+        raise CommandFailed(
+            f"no cluster is running on {data}",
+            f"Start it with: raylog up --data {data}",
+            EXIT_UNREACHABLE,
+        )
+    return record
+
+
+def told_of_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int, str]]:
+    """What each broker says of its health; and why one says nothing, by id."""
+    from raylog.actors.cluster import CALL_TIMEOUT_MS
+    from raylog.actors.names import broker_name
+    from raylog.actors.runtime.ray import RayRuntime
+
+    with _connected(record):
+        runtime = RayRuntime.of_driver(record.secret_path)
+        names = {broker_name(record.cluster_id, one): one for one in record.broker_ids}
+        healths: list[BrokerHealth] = []
+
+        async def ask(name: str) -> None:
+            healths.append(await runtime.call(name, "health", timeout_ms=CALL_TIMEOUT_MS))
+
+        failures = _run(_each({name: ask(name) for name in names}))
+        return healths, {names[name]: last_line(failure) for name, failure in failures.items()}
 
 
 def check_free(wanted: Wanted, run: Path) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import print_done
 from raylog.cli.progress import Progress
 
 if TYPE_CHECKING:
-    from raylog.cli.cluster_record import ClusterRecord
     from raylog.client import BlockingClient
 
 _LOOK_S = 0.2
@@ -47,9 +45,10 @@ def restart(
 
     raylog brokers restart --all
     """
-    record = _running(data)
+    from raylog.cli.local_cluster import restarting, running_record
+
+    record = running_record(data)
     chosen = _chosen(brokers or [], record.broker_ids, every=every)
-    from raylog.cli.local_cluster import restarting
     from raylog.client import BlockingClient
 
     with (
@@ -76,22 +75,6 @@ def restart(
             )
             if unclean is not None:
                 print_done(f"broker {broker_id} did not shut down cleanly: {unclean}")
-
-
-def _running(data: Path) -> ClusterRecord:
-    """The record of the cluster; raises CommandFailed where none runs."""
-    from raylog.cli.cluster_record import read_record
-    from raylog.cli.local_cluster import is_up
-
-    run = data.absolute() / "run"
-    record = read_record(run)
-    if record is None or not is_up(run):
-        raise CommandFailed(
-            f"no cluster is running on {data}",
-            f"Start it with: raylog up --data {data}",
-            EXIT_UNREACHABLE,
-        )
-    return record
 
 
 def _chosen(asked: list[int], known: list[int], *, every: bool) -> list[int]:

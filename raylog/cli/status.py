@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed, Failure
+from raylog.cli.failures import EXIT_UNREACHABLE, Failure
 from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
 from raylog.cli.output import human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
@@ -123,7 +123,7 @@ def status(
             for row in (found.partitions if every else folded(found.partitions))
         ],
     )
-    for line in (*_health_lines(found.health, found.bootstrap), *disk_lines(found.disks, data)):
+    for line in (*health_lines(found.health, found.bootstrap), *disk_lines(found.disks, data)):
         typer.echo(line)
     _show_strays(found.strays)
 
@@ -171,7 +171,7 @@ def _show_strays(strays: list[Row]) -> None:
     )
 
 
-def _health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[str]:
+def health_lines(health: dict[str, int] | None, bootstrap: list[str]) -> list[str]:
     """What is wrong with partitions, and where to see it."""
     if health is None:
         return ["Nothing is known of the partitions: no broker answers"]
@@ -208,18 +208,9 @@ def ago(at_ms: object) -> str | None:
 
 def read_status(data: Path) -> ClusterStatus:
     """Ask Ray and the brokers that were started on a data directory."""
-    from raylog.cli.cluster_record import read_record
-    from raylog.cli.local_cluster import is_up
+    from raylog.cli.local_cluster import running_record
 
-    run = data.absolute() / "run"
-    record = read_record(run)
-    if record is None or not is_up(run):
-        raise CommandFailed(
-            f"no cluster is running on {data}",
-            f"Start it with: raylog up --data {data}",
-            EXIT_UNREACHABLE,
-        )
-    return _status_of(record, data)
+    return _status_of(running_record(data), data)
 
 
 def _status_on_ray(address: str, data: Path) -> ClusterStatus:
@@ -413,6 +404,12 @@ def _health(replicas: list[PartitionReplicas], brokers: int) -> dict[str, int]:
         "single_replica": sum(len(one.replicas) == 1 for one in replicas) if brokers > 1 else 0,
         "unavailable": sum(one.leader < 0 for one in replicas),
     }
+
+
+def partition_counts(record: ClusterRecord) -> dict[str, int] | None:
+    """How many partitions lack something; None if no broker tells."""
+    told = _told(record)
+    return None if told.failures else _health(told.replicas, len(record.broker_ids))
 
 
 def _partition_rows(brokers: list[BrokerStatus], replicas: list[PartitionReplicas]) -> list[Row]:

@@ -28,13 +28,13 @@ from raylog.cli.produce import read_lines
 from raylog.cli.status import (
     _actor_rows,
     _health,
-    _health_lines,
     _partition_rows,
     _role_of,
     _show_strays,
     _unanswered,
     ago,
     folded,
+    health_lines,
     quorum_rows,
     stray_rows,
 )
@@ -250,7 +250,7 @@ def test_the_health_of_partitions_names_what_shows_them() -> None:
         "single_replica": 2,
         "unavailable": 2,
     }
-    assert _health_lines(health, here) == [
+    assert health_lines(health, here) == [
         "Partitions without a leader, not available: 2 of 3. "
         "See them with: raylog topics describe --unavailable",
         "Partitions with a replica out of sync: 1 of 3. "
@@ -258,11 +258,11 @@ def test_the_health_of_partitions_names_what_shows_them() -> None:
         "Partitions with a single replica, not available while its broker is down: 2 of 3. "
         "Add replicas with: raylog topics reassign -t TOPIC -r 2",
     ]
-    assert "raylog topics describe -b 127.0.0.1:1 " in _health_lines(health, elsewhere)[0]
-    fine = _health_lines(_health(replicas[:1], 1), here)
+    assert "raylog topics describe -b 127.0.0.1:1 " in health_lines(health, elsewhere)[0]
+    fine = health_lines(_health(replicas[:1], 1), here)
     assert fine == ["Partitions: 1, all with a leader and with all replicas in sync"]
-    assert _health_lines(_health([], 1), here) == ["There are no partitions yet"]
-    (unknown,) = _health_lines(None, here)
+    assert health_lines(_health([], 1), here) == ["There are no partitions yet"]
+    (unknown,) = health_lines(None, here)
     assert "no broker answers" in unknown
 
 

@@ -26,6 +26,7 @@ _OURS = {
     "external.host.command",
     "gateway.actors",
     "gateway.in.replica.process",
+    "health.listener",
     "link.advertised.host",
     "link.bind.host",
     "link.port.range",

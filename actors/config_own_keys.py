@@ -1,0 +1,30 @@
+"""Broker keys that Apache Kafka does not have: health, interceptors."""
+
+from __future__ import annotations
+
+from raylog.actors.config_keys import ConfigKey, ConfigType
+
+_T = ConfigType
+
+OWN = (
+    ConfigKey(
+        "health.listener",
+        _T.STRING,
+        None,
+        "host:port where a broker answers GET /healthz and /readyz over HTTP, for probes; port 0 "
+        "is a free one. Unset: nowhere. Who reaches it may read, and change nothing.",
+    ),
+    ConfigKey(
+        "raylog.interceptors.timeout.ms",
+        _T.INT,
+        "5000",
+        "Time one call of an interceptor may take before the request that needs it fails.",
+        low=1,
+    ),
+    ConfigKey(
+        "raylog.interceptors.files.dir",
+        _T.STRING,
+        None,
+        "Directory of the files that options of interceptors may name; unset: none may.",
+    ),
+)

@@ -1,0 +1,152 @@
+"""`raylog health`: whether every broker serves, for people and for scripts."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import EXIT_FAILED, Failure
+from raylog.cli.options import DEFAULT_DATA, Data, Json
+from raylog.cli.output import print_json, print_table
+from raylog.cli.progress import within
+from raylog.cli.status import health_lines, partition_counts
+
+if TYPE_CHECKING:
+    from raylog.cli.cluster_record import ClusterRecord
+
+_HTTP_TIMEOUT_S = 5.0
+_RAY_TIMEOUT_S = 30
+_DOCUMENT_BYTES_MAX = 64 * 1024
+Row = dict[str, object]
+"""As `BrokerHealth.document` has it. Of one that does not answer only `reasons` tells."""
+
+
+def health(
+    address: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="A broker's health.listener, asked over HTTP; may be repeated.",
+        ),
+    ] = None,
+    data: Data = DEFAULT_DATA,
+    as_json: Json = False,
+) -> None:
+    """Say whether every broker serves; the exit code is 0 if all is well, else 1.
+
+    Without --address the brokers of the cluster on a data directory are asked,
+    and whether each partition has a leader.
+
+    raylog health --data DIR
+
+    raylog health --address 10.0.0.5:8080 --address 10.0.0.6:8080
+    """
+    counts: dict[str, int] | None = None
+    bootstrap: list[str] = []
+    if address:
+        rows = [_over_http(one) for one in address]
+    else:
+        from raylog.cli.local_cluster import running_record
+
+        record = running_record(data)
+        bootstrap = record.bootstrap
+        unanswered = Failure(f"Ray does not answer within {_RAY_TIMEOUT_S} s", None, EXIT_FAILED)
+        with within(_RAY_TIMEOUT_S, unanswered):
+            rows = _over_ray(record)
+            counts = partition_counts(record)
+    is_well = all(map(_is_well, rows)) and not (
+        not address and (counts is None or counts["unavailable"])
+    )
+    if as_json:
+        print_json({"healthy": is_well, "brokers": rows, "partitions": counts})
+    else:
+        _show(rows)
+        for line in () if address else health_lines(counts, bootstrap):
+            typer.echo(line)
+    if not is_well:
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _is_well(row: Row) -> bool:
+    return bool(row["ready"]) and not row["offline_partitions"]
+
+
+def _show(rows: list[Row]) -> None:
+    """A line for each broker, and each reason why one does not serve."""
+    print_table(
+        None,
+        ["broker#", "ready", "state", "partitions#", "offline#", "address"],
+        [
+            (
+                row["broker"],
+                "yes" if row["ready"] else "no",
+                row["state"],
+                row["partitions"],
+                row["offline_partitions"],
+                row["listener"],
+            )
+            for row in rows
+        ],
+    )
+    from raylog.actors.plain_logs import plain
+
+    for row in rows:
+        who = row["listener"] if row["broker"] is None else f"broker {row['broker']}"
+        reasons = row["reasons"]
+        for reason in reasons if isinstance(reasons, list) else []:
+            typer.echo(plain(f"{who}: {reason}"))
+
+
+def _unknown(broker: int | None, listener: str | None, why: str) -> Row:
+    """Of a broker that does not answer."""
+    return {
+        "broker": broker,
+        "ready": False,
+        "state": "unknown",
+        "reasons": [why],
+        "partitions": None,
+        "offline_partitions": None,
+        "listener": listener,
+    }
+
+
+def _over_http(address: str) -> Row:
+    """What a broker answers to a probe. Whatever listens there, it is a row."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise typer.BadParameter(f"expected HOST:PORT, found {address!r}", param_hint="--address")
+    asking = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=_HTTP_TIMEOUT_S)
+    try:
+        asking.request("GET", "/readyz")
+        return _read(asking.getresponse().read(_DOCUMENT_BYTES_MAX)) | {"listener": address}
+    except (OSError, http.client.HTTPException) as failure:
+        return _unknown(None, address, f"does not answer: {failure}")
+    except (ValueError, RecursionError) as failure:
+        return _unknown(None, address, f"what answers there is no broker's health: {failure}")
+    finally:
+        asking.close()
+
+
+def _read(answer: bytes) -> Row:
+    """A broker's answer; raises ValueError, or RecursionError, for anything else."""
+    document = json.loads(answer)
+    expected = [*_unknown(None, None, "")]
+    if not isinstance(document, dict) or not {*expected} <= {*document}:
+        raise ValueError(f"expected {', '.join(expected)}, found {str(document)[:200]}")
+    return {key: document[key] for key in expected}
+
+
+def _over_ray(record: ClusterRecord) -> list[Row]:
+    """What each broker that was started says, or why it says nothing."""
+    from raylog.cli.local_cluster import told_of_health
+
+    healths, failures = told_of_health(record)
+    rows = {one.broker_id: one.document() for one in healths}
+    return [
+        rows.get(broker_id) or _unknown(broker_id, None, f"does not answer: {failures[broker_id]}")
+        for broker_id in record.broker_ids
+    ]

@@ -1,0 +1,139 @@
+"""The server for probes: what it answers, and what hostile clients can do to it."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+
+import pytest
+import uvloop
+
+from raylog.actors.runtime import http
+from raylog.actors.runtime.http import CONNECTIONS_MAX, HEAD_BYTES_MAX, HttpServer
+
+Scenario = Callable[[int], Awaitable[None]]
+LOOPS = [asyncio.new_event_loop, uvloop.new_event_loop]
+
+
+def serving(scenario: Scenario, new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def run() -> None:
+        server = HttpServer(
+            {
+                "/good": lambda: (HTTPStatus.OK, {"ready": True}),
+                "/bad": lambda: (HTTPStatus.SERVICE_UNAVAILABLE, {"reasons": ["because"]}),
+            }
+        )
+        port = await server.listen("127.0.0.1", 0)
+        try:
+            await scenario(port)
+        finally:
+            server.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(run())
+
+
+async def ask(port: int, request: bytes) -> tuple[int, bytes]:
+    """Status and body of the answer to some bytes; the server closes the connection behind it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(request)
+        answer = await reader.read()
+    finally:
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+def get(path: str, method: str = "GET", version: str = "1.1") -> bytes:
+    return f"{method} {path} HTTP/{version}\r\nHost: there\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (get("/good"), 200),
+        (get("/good?verbose=1"), 200),
+        (get("/good", version="1.0"), 200),
+        (get("/good", method="HEAD"), 200),
+        (get("/good") * 3, 200),
+        (get("/bad"), 503),
+        (get("/"), 404),
+        (get("http://there/good"), 404),
+        (get("/good", method="POST"), 405),
+        (get("/good", method="CONNECT"), 405),
+        (
+            b"GET /good HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n",
+            200,
+        ),
+        (b"GET /good HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n", 200),
+        (b"GET /good HTTP/1.1\r\n\r\n", 400),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 404),
+        (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400),
+        (b"GET /good HTTP/1.1\r\n" + b"a" * (HEAD_BYTES_MAX + 1), 431),
+        (b"GET /" + b"a" * (HEAD_BYTES_MAX + 1), 431),
+    ],
+)
+def test_a_request_gets_one_answer(
+    request_: bytes, status: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    async def scenario(port: int) -> None:
+        found, body = await ask(port, request_)
+        assert found == status
+        assert (body == b"") if request_.startswith(b"HEAD") else isinstance(json.loads(body), dict)
+
+    serving(scenario, new_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_a_client_that_is_silent_or_slow_is_cut_off(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "HTTP_S", 0.05)
+
+    async def scenario(port: int) -> None:
+        for begun in (b"", b"GET /good HTTP/1.1\r\nHost:"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(begun)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(reader.read(), 10) == b""
+            writer.close()
+
+    serving(scenario, new_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_many_connections_keep_no_probe_out(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario(port: int) -> None:
+        hanging = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * CONNECTIONS_MAX)
+        ]
+        try:
+            assert (await ask(port, get("/good")))[0] == 200
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.wait_for(hanging[0][0].read(), 10) == b""  # the oldest one
+        finally:
+            for _, writer in hanging:
+                writer.close()
+
+    serving(scenario, new_loop)
+
+
+@pytest.mark.parametrize("new_loop", LOOPS)
+def test_bytes_behind_the_head_change_nothing(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scenario(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n")
+        writer.write(b"x" * 100_000)
+        with contextlib.suppress(ConnectionResetError):  # what it did not read it refuses so
+            assert b" 405 " in await reader.readline()
+        writer.close()
+        assert (await ask(port, get("/good")))[0] == 200
+
+    serving(scenario, new_loop)
