@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from raylog.actors.broker.actor import BrokerActor
 from raylog.actors.broker.api import BrokerHealth
 from raylog.actors.broker.health import Standing, address_of, reasons
 from raylog.actors.config import BrokerSettings
@@ -83,6 +84,7 @@ def test_a_probe_sees_a_broker_serve_fail_and_end(
         monkeypatch.setattr(NotingReplica, "broken", "the disk fails")
         await cluster.create(NewTopic("t", num_partitions=2))
         actor = cluster.world.resident("cluster/broker/0/0").actor
+        assert isinstance(actor, BrokerActor)
         await cluster.until(lambda: len(actor._machine.offline) == 2)
         status, document = await probe(health, "/readyz")
         assert (status, document["offline_partitions"], document["ready"]) == (503, 2, False)
@@ -95,7 +97,7 @@ def test_a_probe_sees_a_broker_serve_fail_and_end(
         await cluster.call(0, "shutdown")
         status, document = await probe(health, "/readyz")
         assert (status, document["state"]) == (503, "shut down")
-        assert "no gateway is running: clients cannot connect" in document["reasons"]
+        assert "no gateway is running: clients cannot connect" in str(document["reasons"])
         await cluster.world.stop()
         with pytest.raises(ConnectionRefusedError):
             await probe(health, "/healthz")
