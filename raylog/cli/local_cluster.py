@@ -271,9 +271,10 @@ def told_of_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int,
     """What each broker says of its health; and why one says nothing, by id."""
     from raylog.actors.cluster import CALL_TIMEOUT_MS
     from raylog.actors.names import broker_name
-    from raylog.actors.runtime.ray import RayRuntime
 
     with _connected(record):
+        from raylog.actors.runtime.ray import RayRuntime  # Ray only once its environment is set
+
         runtime = RayRuntime.of_driver(record.secret_path)
         names = {broker_name(record.cluster_id, one): one for one in record.broker_ids}
         healths: list[BrokerHealth] = []
