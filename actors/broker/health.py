@@ -19,6 +19,7 @@ from raylog.actors.broker.family import Family
 from raylog.actors.broker.machine import BrokerMachine
 from raylog.actors.broker.succession import Succession
 from raylog.actors.config import BrokerSettings
+from raylog.actors.endpoints import Endpoint
 from raylog.actors.names import GATEWAY
 from raylog.wire.errors import InvalidConfig
 
@@ -120,7 +121,7 @@ class HealthListener:
             raise InvalidConfig(
                 f"cannot listen on {SETTING} {host}:{port}: {taken.strerror}"
             ) from taken
-        self._told = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
+        self._told = Endpoint("", host, bound).address
 
     def close(self) -> None:
         """Listen no longer."""
