@@ -13,10 +13,10 @@ STAMP := $(VENV)/.installed
 CODE := actors wire storage assignors raydp_jobs loadtest
 PYTEST := $(PY) -m pytest
 BOTH_CORES := -n 2 --dist loadfile
-NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py
+NODES_TESTS := tests/cluster/test_nodes.py tests/cluster/test_lost_voter.py tests/cluster/test_in_turn.py
 GROUPS_TESTS := tests/cluster/test_groups_live.py tests/cluster/test_coordinator_kill.py
 
-.PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale conformance \
+.PHONY: help demo demo-clients test check fmt lint types layers unit property explore sim sim-planted sim-campaign mutants cluster groups nodes faults rolling damage scale scale-controller scale-connections conformance \
         differential peers malformed deploy spark spark-peers spark-copying loadtest checker bench replicated transactions-bench copying groups-load spark-bench cleaning micro golden lock clean install
 
 help: ## this list
@@ -95,8 +95,8 @@ differential: $(STAMP) ## scripted sessions of groups and about replicas, as Apa
 peers: $(STAMP) ## whether a live Apache Kafka still answers so (needs Java and Maven; on an idle machine)
 	$(PYTEST) tests/peers
 
-nodes: $(STAMP) ## the loss of a whole Ray node, of a voter's directory: waits for timeouts, so not in make test
-	$(PYTEST) $(NODES_TESTS)
+nodes: $(STAMP) ## the loss of a whole Ray node, of a voter's directory; brokers restarted in turn: waits for timeouts, so not in make test
+	for test in $(NODES_TESTS); do $(PYTEST) $$test || exit; done
 
 faults: $(STAMP) ## three Ray nodes under random faults for SECONDS=600, SEED=1, KINDS=kill-leader TIMES=40; the history checker judges
 	$(PY) -m tests.cluster.faults --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) $(if $(KINDS),--kinds $(KINDS)) $(if $(TIMES),--times $(TIMES))
@@ -108,7 +108,7 @@ copying: $(STAMP) ## exactly-once on three Ray nodes under kills: RECORDS=100000
 	$(PY) -m tests.cluster.copying --records $(or $(RECORDS),100000) --records-per-s $(or $(RATE),1000) \
 	  --kill-every $(or $(KILL_EVERY),10) --clients $(or $(CLIENTS),mixed) --seed $(or $(SEED),1)
 
-deploy: $(STAMP) ## five machines as namespaces, `ray up deploy/local.yaml` over ssh (root; says which packages are missing); STEPS=up,head-away
+deploy: $(STAMP) ## five machines as namespaces, `ray up deploy/local.yaml` over ssh (root; says which packages are missing); STEPS=all, or some as up,brokers,machine-away; HEAD_AWAY=30
 	$(PY) -m tests.machines $(if $(STEPS),--steps $(STEPS)) $(if $(MACHINES),--machines $(MACHINES)) $(if $(HOLD),--hold)
 
 damage: $(STAMP) ## ROUNDS=30 deaths of a broker whose replicas come back damaged, 40 kinds each; SEED=1
@@ -116,6 +116,12 @@ damage: $(STAMP) ## ROUNDS=30 deaths of a broker whose replicas come back damage
 
 scale: $(STAMP) ## 1,000 topics, and 1,000 partitions of one topic, on one broker; prints figures
 	RAYLOG_SCALE=1000 $(PYTEST) tests/cluster/test_scale.py
+
+scale-controller: $(STAMP) ## 100 brokers and 100,000 partitions in one process: what changes and a broker's loss cost; TOPICS=100
+	$(PY) -m bench.scale $(if $(TOPICS),--topics $(TOPICS))
+
+scale-connections: $(STAMP) ## 500 busy connections beside 10,000 idle ones, on one broker; 16,500 open files
+	$(PY) -m bench.connections
 
 conformance: $(STAMP) ## foreign clients against the embedded broker
 	$(PYTEST) $(BOTH_CORES) tests/conformance

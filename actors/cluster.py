@@ -46,6 +46,7 @@ CALL_TIMEOUT_MS = 5_000
 TELL_EVERY_MS = 5_000
 """How often it is told what a broker that starts waits for."""
 STOP_TIMEOUT_MS = 90_000
+LOOK_S = 0.1
 _PREFIX = "broker-"
 
 Tell = Callable[[str], None]
@@ -341,6 +342,41 @@ async def stop_broker(
         failure = await _told(runtime, name, "stop", timeout_ms)
     await runtime.end_for_good(name)
     return failure
+
+
+async def replace_controller(
+    runtime: Runtime,
+    cluster_id: str,
+    broker_ids: Sequence[int],
+    *,
+    timeout_ms: int = READY_TIMEOUT_MS,
+) -> str:
+    """Have another process be the controller, near the first of the brokers that can.
+
+    Returns its name once it serves. Raises BrokerNotAvailable where no broker starts one, or where
+    it does not serve within the timeout.
+    """
+    deadline_ms = runtime.monotonic_ms() + timeout_ms
+    why = "no broker was asked"
+    for broker_id in broker_ids:
+        asked = broker_name(cluster_id, broker_id)
+        try:
+            await runtime.call(asked, "replace_controller", timeout_ms=timeout_ms)
+            break
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            why = str(failure)
+    else:
+        raise BrokerNotAvailable(f"no broker starts a controller: {why}")
+    while True:
+        try:
+            name: str = await runtime.call(asked, "controller", timeout_ms=CALL_TIMEOUT_MS)
+            await runtime.call(name, "describe_quorum", timeout_ms=CALL_TIMEOUT_MS)
+        except (PeerLost, PeerTimeout, KafkaError) as not_yet:
+            if runtime.monotonic_ms() > deadline_ms:
+                raise BrokerNotAvailable(f"no controller serves: {not_yet}") from not_yet
+            await runtime.sleep(LOOK_S)
+        else:
+            return name
 
 
 async def _told(runtime: Runtime, name: str, method: str, timeout_ms: int) -> str | None:

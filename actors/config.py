@@ -25,6 +25,7 @@ from raylog.actors.config_values import Value as Value
 from raylog.actors.config_values import canonical as canonical
 from raylog.actors.config_values import parse as parse
 from raylog.actors.config_values import split_list as split_list
+from raylog.actors.plain import message
 from raylog.wire.errors import InvalidConfig
 
 Configs = Mapping[str, str]
@@ -73,6 +74,7 @@ _INSTEAD = {
 """Broker keys that stand for one that is not set, by precedence."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
     """One place that gives, or would give, a key its value."""
@@ -82,6 +84,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
     """A key's value and origin, as DescribeConfigs answers them."""

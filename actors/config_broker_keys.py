@@ -111,6 +111,23 @@ _CLUSTER = (
         "Whether a broker hands leadership over before it stops.",
     ),
     ConfigKey(
+        "broker.replacement.delay.ms",
+        _T.LONG,
+        "-1",
+        "How long a broker's data directory may be gone, on a Ray of several machines, until the "
+        "broker begins anew with an empty one; -1: only by command. Never where no other broker "
+        "is known to hold all of a partition.",
+        low=-1,
+    ),
+    ConfigKey(
+        "drain.timeout.ms",
+        _T.INT,
+        "25000",
+        "How long a broker that is told to end by SIGTERM may take to hand leadership over and to "
+        "close its logs.",
+        low=1,
+    ),
+    ConfigKey(
         "controller.quorum.auto.join.enable",
         _T.BOOLEAN,
         "true",
@@ -251,7 +268,17 @@ _CLUSTER = (
         low=0,
         high=16,
     ),
-    ConfigKey("gateway.actors", _T.INT, "1", "Processes that serve clients.", low=1, high=64),
+    ConfigKey(
+        "gateway.actors",
+        _T.INT,
+        "1",
+        "Processes that serve clients, which share the connections; auto: half as many as the "
+        "broker has cores, at least 1. Where several brokers share a machine, each counts all of "
+        "its cores: give a number there.",
+        low=1,
+        high=64,
+        also=("auto",),
+    ),
     ConfigKey(
         "gateway.in.replica.process",
         _T.STRING,

@@ -121,7 +121,9 @@ def _annotation(key: ConfigKey) -> Any:
     elif key.choices:
         kind = Literal[key.choices]
     elif key.also:
-        kind = Annotated[_PYTHON[key.type], AfterValidator(partial(_parsed, key))]
+        words = tuple([one for one in key.also if one.isalpha()])
+        plain = _PYTHON[key.type] | Literal[words] if words else _PYTHON[key.type]
+        kind = Annotated[plain, AfterValidator(partial(_parsed, key))]
     elif key.low is not None or key.high is not None:
         kind = Annotated[_PYTHON[key.type], Field(ge=key.low, le=key.high)]
     else:

@@ -53,7 +53,7 @@ _RANGES = {
 def parse(key: ConfigKey, text: str) -> Value:
     """A key's value from its text; InvalidConfig says what was expected."""
     trimmed = text.strip(_BLANKS)
-    if trimmed in key.also and not trimmed:
+    if trimmed in key.also and (not trimmed or trimmed.isalpha()):
         return trimmed
     value = _typed(key, trimmed)
     if isinstance(value, tuple):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from raylog.actors.plain import message
+
 DEFAULT_LISTENER = "PLAINTEXT"
 """The name of the only listener that older builds had."""
 
 
+@message
 class Endpoint(NamedTuple):
     """A listener's name, host and port; an empty host is every interface, port 0 a free one."""
 

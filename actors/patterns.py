@@ -16,6 +16,13 @@ UNICODE_CLASSES_MAX = 16
 limits it takes less than 50 ms, without them 24,000 bytes have taken 3 s."""
 COMPILED_BYTES_MAX = 1 << 20
 """Memory that one compiled pattern may take."""
+PROGRAM_MAX = 2_000
+"""Instructions of one compiled pattern: RE2 may look at all of them for each character, at 0.7 ns
+each. A Unicode class has up to 1,200."""
+STEPS_MAX = 20_000_000
+"""Instructions times characters that are looked at in one turn of the event loop."""
+_TEXT_STEPS = 3_500
+"""What one text takes besides, however short."""
 _KEPT = 128
 """Compiled patterns that are kept."""
 
@@ -25,6 +32,10 @@ class Pattern(Protocol):
 
     def fullmatch(self, text: str) -> object | None:
         """Not None if the whole text matches."""
+
+    @property
+    def programsize(self) -> int:
+        """How many instructions it has."""
 
     def search(self, text: str) -> object | None:
         """Not None if a part of the text matches."""
@@ -46,10 +57,18 @@ def compiled(pattern: str) -> Pattern:
     options.max_mem = COMPILED_BYTES_MAX
     options.never_capture = True
     try:
-        return cast(Pattern, re2.compile(pattern, options))
+        found = cast(Pattern, re2.compile(pattern, options))
     except re2.error as wrong:
         said = wrong.args[0]
         text = said.decode(errors="replace") if isinstance(said, bytes) else str(said)
         raise BadPattern(text) from wrong
     except UnicodeEncodeError as wrong:
         raise BadPattern(f"no Unicode text: {wrong}") from wrong
+    if found.programsize > PROGRAM_MAX:
+        raise BadPattern(f"it takes {found.programsize} instructions, more than {PROGRAM_MAX}")
+    return found
+
+
+def steps_of(pattern: Pattern, text: str) -> int:
+    """How long it takes at most to match a text."""
+    return _TEXT_STEPS + pattern.programsize * len(text)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NewType
 
+from raylog.actors.plain import message
 from raylog.storage.partition_file import TopicNote
 
 TopicId = NewType("TopicId", bytes)
@@ -15,6 +16,10 @@ PartitionKey = tuple[TopicId, int]
 """(topic id, partition index): how one partition is named on links and in tables."""
 
 
+message(TopicNote)
+
+
+@message
 @dataclass(frozen=True, slots=True)
 class OpenPartition:
     """Broker to Replica: open the log of one partition replica, as a new incarnation."""
@@ -36,6 +41,7 @@ class OpenPartition:
     """For the same file."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """Broker to Replica: what the partitions of a topic obey."""
@@ -48,6 +54,7 @@ class TopicConfig:
     noted: TopicNote = field(default_factory=TopicNote)
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class OpenedPartition:
     """Replica to Broker: the outcome of OpenPartition."""
@@ -62,6 +69,7 @@ class OpenedPartition:
     """False if it lacks records that it held before it was damaged, or lost."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class PartitionLeadership:
     """Broker to Replica: who leads a partition, as committed metadata says."""
@@ -79,6 +87,7 @@ class PartitionLeadership:
     """Broker id to the opening of its log that last counted (KIP-903)."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
     """Replica to Broker: one partition's figures, for status and DescribeLogDirs."""
@@ -101,6 +110,7 @@ class PartitionStatus:
     """Why its disk refused the newest write, or failed; empty: it took it."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Route:
     """Broker to Gateway: which Replica actor has a partition of this broker open."""
@@ -116,6 +126,7 @@ class Route:
     """Whether it leads; else consumers may read there what is committed (KIP-392)."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class RouteUpdate:
     """Broker to Gateway: routes that came or changed, and partitions no longer served here."""
@@ -124,6 +135,7 @@ class RouteUpdate:
     removed: list[PartitionKey] = field(default_factory=list)
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class LogDirStatus:
     """Broker to Gateway (`describe_log_dirs`): what one data directory holds."""

@@ -6,8 +6,11 @@ What raylog brings is registered exactly as a stranger's package registers its o
 from __future__ import annotations
 
 import difflib
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 
 _OWN_DISTRIBUTION = "raylog"
@@ -57,14 +60,14 @@ class Plugins:
 
     def load(self, name: str) -> object:
         """A new instance of the plug-in registered under `name`; PluginError says what failed."""
-        found = [entry for entry in entry_points(group=self.group) if entry.name == name]
+        found = [entry for entry in _entries(self.group) if entry.name == name]
         if not found:
             raise PluginError(self.unknown(name))
         return self._instance(self._chosen(found))
 
     def names(self) -> list[str]:
         """What is registered; nothing is imported."""
-        return sorted({entry.name for entry in entry_points(group=self.group)})
+        return sorted({entry.name for entry in _entries(self.group)})
 
     def unknown(self, name: str) -> str:
         """What to say of a name that is not registered."""
@@ -76,13 +79,15 @@ class Plugins:
 
     def is_own(self, name: str) -> bool:
         """Whether `name` is one of those that raylog brings."""
-        found = entry_points(group=self.group, name=name)
-        return any(_distribution(entry)[0] == _OWN_DISTRIBUTION for entry in found)
+        return any(
+            entry.name == name and _distribution(entry)[0] == _OWN_DISTRIBUTION
+            for entry in _entries(self.group)
+        )
 
     def available(self) -> list[PluginDescription]:
         """All that are registered, by name; every one is loaded to see whether it can be."""
         entries = sorted(
-            entry_points(group=self.group), key=lambda entry: (entry.name, *_distribution(entry))
+            _entries(self.group), key=lambda entry: (entry.name, *_distribution(entry))
         )
         return [
             self._described(entry, [other for other in entries if other.name == entry.name])
@@ -135,6 +140,24 @@ class Plugins:
                 f"{entry.name!r}"
             )
         return plugin
+
+
+def _entries(group: str) -> tuple[EntryPoint, ...]:
+    """What is registered now. To read it takes long, so it is kept until packages come or go."""
+    return _entries_in(group, tuple((path, _changed_ns(path)) for path in sys.path))
+
+
+@lru_cache(maxsize=8)
+def _entries_in(group: str, _places: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group))
+
+
+def _changed_ns(path: str) -> int:
+    """When a place of packages was changed; 0 where there is none."""
+    try:
+        return os.stat(path or os.curdir).st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _origin(entry: EntryPoint) -> str:

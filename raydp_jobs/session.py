@@ -6,6 +6,8 @@
 RayDP 1.6.5 and pyspark 3.5.7 work with Ray 2.60 as they are; what has to be said to them is here:
 - Python workers take the driver's interpreter, where raylog and the pinned packages are, and leave
   Spark's archives (`worker_daemon`).
+- RayDP's master, which asks for executors again when their machine is lost, runs on the node of the
+  driver: without it the driver would wait for ever for executors that nobody asks for.
 - Each session has a Ray namespace of its own: RayDP names its actors alike in all of them.
 - On loopback Spark listens on loopback too.
 - A program's handlers of signals stay as they were.
@@ -91,7 +93,7 @@ def spark_session(
     jars = connector_jars(settings.jars)
     host = _connect(place)
     try:
-        configs = spark_configs(jars, host, settings.configs)
+        configs = master_beside(host) | spark_configs(jars, host, settings.configs)
         import raydp
 
         with _same_signals():
@@ -148,6 +150,12 @@ def spark_configs(jars: list[Path], host: str, own: Mapping[str, str]) -> dict[s
     if host.startswith("127."):
         configs |= {"spark.driver.host": host, "spark.driver.bindAddress": host}
     return configs | dict(own)
+
+
+def master_beside(host: str) -> dict[str, str]:
+    """Settings that have RayDP's master run on the Ray node with this address."""
+    resource = "spark.ray.raydp_spark_master.actor.resource"
+    return {f"{resource}.CPU": "0", f"{resource}.node:{host}": "0.001"}
 
 
 @dataclass(frozen=True, slots=True)

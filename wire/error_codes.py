@@ -8,6 +8,10 @@ __all__ = ["ErrorCode"]
 class ErrorCode(IntEnum):
     """The code a response carries, an int16 on the wire; names and numbers are Kafka's."""
 
+    def __reduce_ex__(self, _protocol: object) -> tuple[object, ...]:
+        """Pickled so that a build which lacks the code reads it as UNKNOWN_SERVER_ERROR."""
+        return known_code, (int(self),)
+
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
     OFFSET_OUT_OF_RANGE = 1
@@ -186,3 +190,11 @@ _RETRIABLE = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
+
+
+def known_code(number: int) -> ErrorCode:
+    """The code of a number; UNKNOWN_SERVER_ERROR for one that this build does not know."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

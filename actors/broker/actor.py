@@ -30,7 +30,7 @@ from raylog.actors.broker.identity import Past
 from raylog.actors.broker.joining import keep_joining
 from raylog.actors.broker.listeners import on_this_node, read_listeners, release, reserve_all
 from raylog.actors.broker.machine import BrokerMachine
-from raylog.actors.broker.noting import note_start
+from raylog.actors.broker.noting import note_end, note_start
 from raylog.actors.broker.placed import open_directory
 from raylog.actors.broker.pool import pool_of
 from raylog.actors.broker.refused_settings import RefusedSettings
@@ -80,7 +80,6 @@ from raylog.wire.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
-    KafkaStorageError,
     NotController,
     StaleBrokerEpoch,
 )
@@ -125,6 +124,7 @@ class BrokerActor:
             settings=self._settings.given,
             heartbeat_interval_ms=self._settings.number("broker.heartbeat.interval.ms"),
             voters=self._voter_ids,
+            place=place,
         )
         self._refused_settings = RefusedSettings()
         self._broker_epoch = -1
@@ -135,10 +135,8 @@ class BrokerActor:
         self._reservations: dict[str, socket.socket] = {}
         self._throttle_shares = ThrottleShares()
         self._cleaning_turns = CleaningTurns()
-        self._serves = asyncio.Event()
-        self._beat = asyncio.Event()
-        self._is_open = False
-        """Whether `start` is over: others may ask before."""
+        self._serves, self._beat, self._ended = (asyncio.Event() for _ in range(3))
+        self._is_open = False  # until `start` is over: others may ask before
 
     # ---- life ----------------------------------------------------------------------------
 
@@ -288,29 +286,31 @@ class BrokerActor:
         """Nothing is kept for links."""
 
     async def shutdown(self) -> None:
-        """Hand leadership over, close everything cleanly, note that it was so."""
-        if self._state in ("shutting down", "shut down"):
+        """Hand leadership over, close everything, note that it was so; or wait for that."""
+        if self._is_ending:
+            await self._ended.wait()
             return
         self._state = "shutting down"
-        if self._broker_epoch >= 0 and self._settings.flag("controlled.shutdown.enable"):
-            ask = partial(self._heartbeat, -1, wants_shutdown=True)
-            await hand_over(self._runtime, ask, self._succession, self._ensure_controller)
-        await self._family.end()
-        await self._followed.note_now()
         try:
-            await self._runtime.run_blocking(self._data.note_end)
-        except OSError as failure:
-            raise KafkaStorageError(f"the end is not noted in {self._path}: {failure}") from failure
+            if self._broker_epoch >= 0 and self._settings.flag("controlled.shutdown.enable"):
+                ask = partial(self._heartbeat, -1, wants_shutdown=True)
+                await hand_over(self._runtime, ask, self._succession, self._ensure_controller)
+            await self._family.end()
+            await self._followed.note_now()
+            await note_end(self._runtime, self._data)
         finally:
             self._state = "shut down"
+            self._ended.set()
 
     async def stop(self) -> None:
         """Close the directory; what was not shut down counts as crashed."""
         self._state = "shut down"
+        self._ended.set()
         await self._succession.withdraw()
         self._controller.close()
-        if self._seat is not None:
-            self._seat.close()
+        seat, self._seat = self._seat, None  # somebody else may stop this broker, too
+        if seat is not None:
+            seat.close()
         release(self._reservations)
         self._health.close()
         self._data.close()
@@ -496,13 +496,19 @@ class BrokerActor:
         """The name of the controller that this broker follows."""
         return self._controller.name
 
+    async def controller_silent_ms(self) -> float:
+        """For how long no controller has answered this broker's heartbeats."""
+        return self._succession.silent_ms
+
+    async def replace_controller(self) -> None:
+        """Have another process be the controller, near this one; raises PeerLost, PeerTimeout."""
+        await self._succession.replace()
+
     # ---- for replicas --------------------------------------------------------------------
 
     async def locate_leaders(self, keys: list[PartitionKey]) -> list[str]:
         """Where followers fetch: link addresses of the processes that lead partitions here."""
-        if not self._is_open:
-            return [""] * len(keys)
-        return self._machine.leader_addresses(keys)
+        return self._machine.leader_addresses(keys) if self._is_open else [""] * len(keys)
 
     async def partitions_failed(self, name: str, keys: list[PartitionKey]) -> None:
         """A Replica process has given up partitions whose disk failed.
@@ -591,5 +597,4 @@ class BrokerActor:
     async def describe_log_dirs(self) -> list[LogDirStatus]:
         """The data directory and what it holds."""
         self._require_open()
-        partitions = await self._family.partitions()
-        return [await log_dir(self._runtime, str(self._path), partitions)]
+        return [await log_dir(self._runtime, str(self._path), await self._family.partitions())]

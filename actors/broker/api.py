@@ -16,6 +16,7 @@
 | find_transaction_coordinator | broker id and link address of who coordinates an id        |
 | allocate_producer_ids | ProducerIdBlock, for this broker's transaction coordinator        |
 | shutdown          | None once leadership is handed over and every log is closed cleanly   |
+| replace_controller | None once another process is started as the controller, near here    |
 | health            | BrokerHealth                                                          |
 | ping              | dict                                                                  |
 """
@@ -25,9 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from raylog.actors.endpoints import Endpoint
+from raylog.actors.plain import message
 from raylog.actors.ports import PartitionStatus
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class ChildStatus:
     """One actor that a broker owns."""
@@ -44,6 +47,7 @@ class ChildStatus:
     partitions: int = 0
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class StrayStatus:
     """A directory that was of no partition here, and is kept until somebody removes it."""
@@ -53,6 +57,7 @@ class StrayStatus:
     """What it takes on the disk."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """A broker as it stands."""
@@ -91,6 +96,7 @@ class BrokerStatus:
         return Endpoint("", self.host, self.port).address
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class BrokerHealth:
     """Whether a broker serves (`broker.health`)."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from raylog.actors.controller.api import HEARTBEAT, BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.voting import VoterState
 from raylog.actors.names import broker_name, controller_name
+from raylog.actors.plain import taken
 from raylog.actors.runtime.base import ActorGone, Link, PeerLost, PeerTimeout, Runtime
 from raylog.wire.errors import KafkaError, NotController, StaleBrokerEpoch
 
@@ -148,7 +149,7 @@ class ControllerPort:
             async with asyncio.timeout(timeout_ms / 1000):
                 link = await self._open_link()
                 if link is not None:
-                    return BrokerHeartbeatAnswer(*await link.ask(HEARTBEAT, list(asked)))
+                    return taken(BrokerHeartbeatAnswer, await link.ask(HEARTBEAT, list(asked)))
         except TimeoutError as late:
             raise PeerTimeout(f"the controller did not answer within {timeout_ms} ms") from late
         answer: BrokerHeartbeatAnswer = await self._runtime.call(

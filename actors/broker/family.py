@@ -178,7 +178,7 @@ class Family:
         if self._machine.pool.houses_gateway:
             self.carry_out(self._machine.house_gateway())
             return
-        for _ in range(self._settings.number("gateway.actors") - len(self._gateways)):
+        for _ in range(self._machine.pool.gateways - len(self._gateways)):
             self._start_gateway(restarts=0)
 
     # ---- telling -------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Family:
     @property
     def all_told(self) -> bool:
         """Whether every gateway is there and has taken in everything it was told."""
-        return len(self._gateways) >= self._settings.number("gateway.actors") and all(
+        return len(self._gateways) >= self._machine.pool.gateways and all(
             gateway.is_idle for gateway in self._gateways.values()
         )
 
@@ -447,7 +447,8 @@ class Family:
     @property
     def _facts(self) -> dict[str, str]:
         """Settings that clients are told as given at the start; nobody needs to give them."""
-        return {"broker.id": str(self._machine.broker_id), "log.dirs": str(self._data.path)}
+        facts = {"broker.id": str(self._machine.broker_id), "log.dirs": str(self._data.path)}
+        return facts | self._machine.pool.gateways_told(self._settings)
 
     async def _run_gateway(self, name: str, home: str | None, restarts: int) -> None:
         args = {

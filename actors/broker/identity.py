@@ -30,7 +30,12 @@ from raylog.actors.endpoints import DEFAULT_LISTENER
 from raylog.actors.metadata.followed import DirectoryHistory, Followed
 from raylog.storage.checkpoint import read_file, write_file
 from raylog.storage.disk import OsDisk, Volume, make_durably, sync_names_anew
-from raylog.wire.errors import InconsistentClusterId, InvalidConfig, KafkaStorageError
+from raylog.wire.errors import (
+    InconsistentClusterId,
+    InvalidConfig,
+    KafkaStorageError,
+    LogDirNotFound,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -116,7 +121,10 @@ class Past(NamedTuple):
 def _require_expected(
     found: Identity | None, expected: Expected, path: Path, broker_id: int
 ) -> None:
-    """Raise KafkaStorageError for another directory than the cluster knows as this broker's."""
+    """Raise KafkaStorageError for another directory than the cluster knows as this broker's.
+
+    Where there is none it is LogDirNotFound.
+    """
     has = "an empty directory" if found is None else f"the directory {found.directory_id}"
     if found is not None and found.directory_id in expected.replaced:
         raise KafkaStorageError(
@@ -124,7 +132,8 @@ def _require_expected(
             f"Move it out of the way"
         )
     if expected.directory_id and (found is None or found.directory_id != expected.directory_id):
-        raise KafkaStorageError(
+        refused = LogDirNotFound if found is None else KafkaStorageError
+        raise refused(
             f"{path} is {has}, expected is the directory {expected.directory_id} of broker "
             f"{broker_id}. Is its disk mounted? If it is lost: raylog brokers replace {broker_id}"
         )
@@ -358,8 +367,10 @@ class DataDirectory:
         self.remember(replace(self.last, next_child=following, children=children))
 
     def close(self) -> None:
-        """Let another process have the directory."""
-        self._disk.close(self._lock)
+        """Let another process have the directory; once more is fine."""
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            self._disk.close(lock)
 
     def _checked(self, wanted: Identity) -> Identity:
         found = read_identity(self.path, self._disk)

@@ -1,4 +1,4 @@
-"""Waits for a disk that cannot take even the note that a broker starts."""
+"""Notes that a broker starts, and that it ended in order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 
 from raylog.actors.broker.identity import DataDirectory
 from raylog.actors.runtime.base import Runtime
+from raylog.wire.errors import KafkaStorageError
 
 log = logging.getLogger(__name__)
 RETRY_MS = 1_000
@@ -30,3 +31,11 @@ async def note_start(runtime: Runtime, data: DataDirectory) -> None:
             return
         await runtime.sleep(delay_ms / 1000)
         delay_ms = min(2 * delay_ms, RETRY_MS_MAX)
+
+
+async def note_end(runtime: Runtime, data: DataDirectory) -> None:
+    """Note that a broker has shut down cleanly; raises KafkaStorageError if that cannot be."""
+    try:
+        await runtime.run_blocking(data.note_end)
+    except OSError as failure:
+        raise KafkaStorageError(f"the end is not noted in {data.path}: {failure}") from failure

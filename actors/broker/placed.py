@@ -15,7 +15,8 @@ from raylog.actors.metadata.records import Voters
 from raylog.actors.runtime.base import PeerLost, PeerTimeout, Runtime
 from raylog.actors.supervisor.actor import ensure_supervisor
 from raylog.actors.supervisor.desired import NOT_FOUNDED, DesiredCluster, cluster_key, read_desired
-from raylog.wire.errors import KafkaError
+from raylog.actors.supervisor.losses import forget_loss, note_loss
+from raylog.wire.errors import KafkaError, LogDirNotFound
 from raylog.wire.uuids import random_uuid, to_base64
 
 log = logging.getLogger(__name__)
@@ -38,15 +39,22 @@ async def open_directory(
     contents = await runtime.kv_get(key)
     desired = None if contents is None else read_desired(contents, key)
     if desired is not None:
-        runtime.start(_see_to_supervisor(runtime, cluster_id), "see to the supervisor")
+        runtime.start(_see_to_supervisor(runtime, desired), "see to the supervisor")
     own_id = dict(voters).get(broker_id)
     if own_id is None or (desired is not None and desired.offset != NOT_FOUNDED):
         own_id = to_base64(random_uuid(runtime.random))
     wanted = Identity(cluster_id, broker_id, own_id, voters)
     expected = _expected(desired, broker_id)
-    return await runtime.run_blocking(
-        lambda: DataDirectory(path, wanted, fsync=fsync, disk=runtime.disk, expected=expected)
-    )
+    try:
+        opened = await runtime.run_blocking(
+            lambda: DataDirectory(path, wanted, fsync=fsync, disk=runtime.disk, expected=expected)
+        )
+    except LogDirNotFound:
+        await note_loss(runtime, cluster_id, broker_id, expected.directory_id)
+        raise
+    if desired is not None:
+        runtime.start(_is_found(runtime, cluster_id, broker_id), "forget a loss")
+    return opened
 
 
 def _expected(desired: DesiredCluster | None, broker_id: int) -> Expected:
@@ -56,8 +64,15 @@ def _expected(desired: DesiredCluster | None, broker_id: int) -> Expected:
     return Expected(wanted.directory_id, wanted.replaced)
 
 
-async def _see_to_supervisor(runtime: Runtime, cluster_id: str) -> None:
+async def _is_found(runtime: Runtime, cluster_id: str, broker_id: int) -> None:
     try:
-        await ensure_supervisor(runtime, cluster_id)
+        await forget_loss(runtime, cluster_id, broker_id)
+    except (PeerLost, PeerTimeout) as failure:
+        log.warning("that broker %d has its directory cannot be noted: %s", broker_id, failure)
+
+
+async def _see_to_supervisor(runtime: Runtime, desired: DesiredCluster) -> None:
+    try:
+        await ensure_supervisor(runtime, desired.cluster_id, desired.brokers)
     except (PeerLost, PeerTimeout, KafkaError) as failure:
         log.warning("no supervisor could be created: %s", failure)

@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from raylog.actors.config import BrokerSettings
+from raylog.actors.config import BROKER_KEYS, BrokerSettings
 from raylog.actors.names import REPLICA, child_name
 from raylog.actors.ports import PartitionKey
 from raylog.wire.errors import InvalidConfig
@@ -23,6 +23,8 @@ from raylog.wire.errors import InvalidConfig
 FEW_CORES = 2
 """Up to as many, what a hop to another process costs is missing elsewhere."""
 _IN_PROCESS = "gateway.in.replica.process"
+_GATEWAYS = "gateway.actors"
+AUTO = "auto"
 
 
 @dataclass(slots=True)
@@ -45,13 +47,25 @@ class ReplicaSlot:
         return bool(self.instance)
 
 
+def gateways_of(settings: BrokerSettings, cores: int) -> int:
+    """How many gateways a broker with so many cores has.
+
+    Half of the cores at most: replicas and coordinators need as much again.
+    """
+    key = BROKER_KEYS[_GATEWAYS]
+    if settings.raw(_GATEWAYS) != AUTO:
+        return settings.number(_GATEWAYS)
+    assert key.high is not None, "gateways have a limit"
+    return int(max(1, min(cores // 2, key.high)))
+
+
 def houses_gateway(settings: BrokerSettings, cores: int) -> bool:
     """Whether the gateway lives in a Replica process; raises InvalidConfig."""
     wanted = settings.raw(_IN_PROCESS)
-    alone = settings.number("gateway.actors") == 1
+    alone = gateways_of(settings, cores) == 1
     if wanted == "true" and not alone:
         raise InvalidConfig(f"{_IN_PROCESS}=true is for one gateway: gateway.actors must be 1")
-    return wanted == "true" or (wanted == "auto" and alone and cores <= FEW_CORES)
+    return wanted == "true" or (wanted == AUTO and alone and cores <= FEW_CORES)
 
 
 def pool_of(
@@ -65,6 +79,7 @@ def pool_of(
         actors_max=settings.number("replica.actors.max") or (1 if housed else max(2, cores)),
         spares=settings.number("replica.actors.spare"),
         houses_gateway=housed,
+        gateways=gateways_of(settings, cores),
         numbers=numbers,
     )
 
@@ -80,10 +95,13 @@ class ReplicaPool:
         actors_max: int,
         spares: int,
         houses_gateway: bool = False,
+        gateways: int = 1,
         numbers: Iterator[int] | None = None,
     ) -> None:
         self.slots: dict[str, ReplicaSlot] = {}
         self.houses_gateway = houses_gateway
+        self.gateways = gateways
+        """How many there are to be."""
         self.home: str | None = None
         """The process in which the gateway lives or is being started."""
         self.gateway_runs = False
@@ -93,6 +111,10 @@ class ReplicaPool:
         self._actors_max = actors_max
         self._spares = spares
         self._numbers = itertools.count() if numbers is None else numbers
+
+    def gateways_told(self, settings: BrokerSettings) -> dict[str, str]:
+        """What the gateways, and their clients, are told of their number if that is given."""
+        return {_GATEWAYS: str(self.gateways)} if _GATEWAYS in settings.given else {}
 
     def place(self, key: PartitionKey, *, dedicated: bool, internal: bool) -> ReplicaSlot:
         """Give a partition its process; a new slot, if that is it, must be started."""

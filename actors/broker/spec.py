@@ -25,6 +25,7 @@ def broker_spec(
     `broker_ids` are those whose voters the controller may ask. `initial_voters`, (broker id,
     directory id), hold the metadata log of a cluster that is new; later the directories know.
     """
+    read = BrokerSettings(settings)
     return ActorSpec(
         name=broker_name(cluster_id, broker_id),
         role=BROKER,
@@ -39,5 +40,7 @@ def broker_spec(
         },
         place=place,
         restarts=True,
-        links=read_links(BrokerSettings(settings)),
+        links=read_links(read),
+        drain_ms=read.number("drain.timeout.ms"),
+        journal=str(data),
     )

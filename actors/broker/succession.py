@@ -20,7 +20,15 @@ from raylog.actors.backoff import Backoff
 from raylog.actors.broker.controller_port import ControllerPort
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import CONTROLLER, controller_name, rival_name
-from raylog.actors.runtime.base import ActorGone, ActorSpec, PeerLost, PeerTimeout, Runtime
+from raylog.actors.runtime.base import (
+    ActorGone,
+    ActorSpec,
+    PeerLost,
+    PeerTimeout,
+    Place,
+    Runtime,
+)
+from raylog.actors.runtime.ending import end_and_free
 from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -43,6 +51,7 @@ class Succession:
         settings: dict[str, str],
         heartbeat_interval_ms: int,
         voters: Callable[[], Iterable[int]],
+        place: Place | None = None,
     ) -> None:
         self._runtime = runtime
         self._port = port
@@ -50,6 +59,9 @@ class Succession:
         self._broker_id = broker_id
         self._broker_ids = broker_ids
         self._settings = settings
+        self._share = place if place is not None and place.share is not None else None
+        """Where a controller runs: in what is kept free for the broker that starts it. Without a
+        share it may run anywhere, for an actor held to a node is not started on another."""
         self._voters = voters
         """Broker ids of the voters as they are known now."""
         self.lease_ms = lease_ms(heartbeat_interval_ms)
@@ -112,6 +124,18 @@ class Succession:
         finally:
             self._asking = False
 
+    async def replace(self) -> None:
+        """End the controller and start another process under its name, near this one.
+
+        The name comes again, so voters take the new one without waiting for the lease. Raises
+        PeerLost, PeerTimeout.
+        """
+        await self._port.locate(self._voters())
+        name = self._port.name
+        await end_and_free(self._runtime, name)
+        await self._start(name)
+        self._give_time()
+
     async def withdraw(self) -> None:
         """This broker ends: so do controllers that it has started and that lead nothing."""
         for name in sorted(self._started - {self._port.name}):
@@ -160,7 +184,7 @@ class Succession:
             "name": name,
         }
         try:
-            await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, restarts=True))
+            await self._runtime.spawn(ActorSpec(name, CONTROLLER, args, self._share, restarts=True))
         except ValueError as taken:
             log.info("another broker has started the controller: %s", taken)
         except (PeerLost, PeerTimeout, KafkaError) as failure:

@@ -44,6 +44,9 @@ from raylog.wire.errors import (
 
 RunBlocking = Callable[..., Awaitable[Any]]
 FETCH_BYTES = 8 * 1024 * 1024
+EPOCHS_AHEAD_MAX = 1 << 24
+"""By so much a controller's epoch may exceed the one that is promised: half a year of elections,
+one each second."""
 
 
 class Voter:
@@ -143,6 +146,7 @@ class Voter:
         """
         async with self._writing:
             self._require_sound()
+            self._require_possible(asked.epoch)
             promised = self._log.promised_epoch
             if asked.epoch <= promised:
                 raise FencedLeaderEpoch(
@@ -199,7 +203,9 @@ class Voter:
             self._require_sound()
             self._require_own(asked.directory_id)
             await self._follow(asked.epoch, asked.controller)
-            if self._log.epoch_before(asked.previous_offset) != asked.previous_epoch:
+            _require_sequence(asked)
+            before = self._log.epoch_before(asked.previous_offset)
+            if before is None or before != asked.previous_epoch:
                 return VoterAppended(False, self._agreed_at_most(asked))
             fresh = self._unknown(asked.entries)
             if fresh:
@@ -277,7 +283,15 @@ class Voter:
                 f"not {directory_id}"
             )
 
+    def _require_possible(self, epoch: int) -> None:
+        """An epoch beyond all that can be there is not promised: no later one would be left."""
+        if type(epoch) is not int or epoch > self._log.promised_epoch + EPOCHS_AHEAD_MAX:
+            raise InvalidRequest(
+                f"controller epoch {epoch!r} cannot be: {self._log.promised_epoch} is promised"
+            )
+
     def _require_current(self, epoch: int) -> None:
+        self._require_possible(epoch)
         if epoch < self._log.promised_epoch:
             raise FencedLeaderEpoch(
                 f"controller epoch {self._log.promised_epoch} is promised, {epoch} is over"
@@ -298,3 +312,12 @@ class Voter:
     def _broken(self, failure: OSError) -> KafkaStorageError:
         self._failure = f"the metadata log cannot be written: {failure}"
         return KafkaStorageError(self._failure)
+
+
+def _require_sequence(asked: VoterAppend) -> None:
+    """Entries follow on one another, and on what both sides are to agree on."""
+    end = asked.previous_offset
+    for entry in asked.entries:
+        if entry.offset != end:
+            raise InvalidRequest(f"an entry at offset {entry.offset} behind offset {end}")
+        end = entry.next_offset

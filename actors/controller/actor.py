@@ -58,10 +58,10 @@ from raylog.actors.controller.quorum import (
     RivalLeads,
     VoterQuorum,
 )
+from raylog.actors.controller.telling import decisions_of
 from raylog.actors.controller.term import RECENT_RECORDS_MAX, Term, finish
-from raylog.actors.controller.unclean import unclean_elections
+from raylog.actors.interceptors.learning import have_learned
 from raylog.actors.metadata.followed import Followed, MetadataLost, require_agreement
-from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.metadata.records import (
     BrokerUnwanted,
@@ -74,6 +74,7 @@ from raylog.actors.metadata.records import (
 from raylog.actors.metadata.snapshots import EncodedSnapshot, SnapshotEncoder, sliced
 from raylog.actors.metadata.voting import lease_ms
 from raylog.actors.names import controller_name
+from raylog.actors.plain import taken
 from raylog.actors.runtime.base import LinkRequest, Runtime
 from raylog.wire.errors import InvalidRequest, KafkaError, NotController, RequestTimedOut
 
@@ -130,7 +131,7 @@ class ControllerActor:
 
     async def _heartbeat_over_link(self, request: LinkRequest) -> None:
         try:
-            answer = await self.heartbeat(BrokerHeartbeat(*request.header))
+            answer = await self.heartbeat(taken(BrokerHeartbeat, request.header))
         except KafkaError as refused:
             request.fail(refused)
         else:
@@ -194,6 +195,9 @@ class ControllerActor:
             quorum.epoch, quorum.voters, self._session_ms(), self._name, int(quorum.silent_ms)
         )
         self._append(term, first)
+        for settled in machine.settle():
+            self._append(term, settled)
+            await self._keep_lease(term)
         await self._write(term)
         self._term, self._lost = term, None
         log.info("controller epoch %d serves at offset %d", quorum.epoch, term.committed)
@@ -206,13 +210,11 @@ class ControllerActor:
         brokers would start one rival after the other, of which none would ever serve.
         """
         snapshot, entries = term.quorum.adopted
-        whole = MetadataImage()
         for number, slice_ in enumerate(sliced(snapshot.records), 1):
-            whole.apply_all(map(decode_record, slice_))
+            term.machine.replay(map(decode_record, slice_))
             stay(number)
             await self._keep_lease(term)
-        whole.ends_at(snapshot.offset)
-        term.machine.image.become(whole)
+        term.machine.image.ends_at(snapshot.offset)
         for slice_ in sliced(chain.from_iterable(entry.records for entry in entries)):
             records = list(map(decode_record, slice_))
             term.machine.replay(records)
@@ -296,9 +298,9 @@ class ControllerActor:
             return
         encoded = tuple(map(encode_record, records))
         entry = LogEntry(term.machine.image.offset, term.quorum.epoch, encoded)
-        for election in unclean_elections(term.machine.image, records):
-            log.warning("unclean election: %s", election)
+        decisions = decisions_of(term.machine.image, records)
         term.machine.replay(records)
+        term.tell_when_committed(decisions)
         term.unwritten.append(entry)
         term.bytes_since_snapshot += sum(map(len, encoded))
         term.keep(records)
@@ -339,11 +341,10 @@ class ControllerActor:
             self._check_lease()
             while self._term is not None:
                 now_ms, machine = self._session_ms(), self._term.machine
-                expired = machine.brokers.expire(now_ms).records
-                self._append(self._term, expired)
-                balanced = machine.leaders.balance(now_ms).records
-                self._append(self._term, balanced)
-                if not (expired or balanced):
+                records = machine.brokers.expire(now_ms).records
+                records = records or machine.leaders.balance(now_ms).records
+                self._append(self._term, records)
+                if not records:
                     break
                 await self._runtime.sleep(0)
             self._grow()
@@ -383,11 +384,12 @@ class ControllerActor:
             term.quorum.supported(*voter, asked.heard_ms)
         if asked.offset >= 0:
             term.saw(asked.broker_id, asked.offset, self._runtime.now_ms())
+        before = term.machine.image.offset
         decision = await self._last_step(
             term,
             lambda machine: machine.brokers.heartbeat(asked, self._session_ms(), term.committed),
         )
-        if decision.records:
+        if term.machine.image.offset > before:
             await term.until_committed(term.machine.image.offset)
         return decision.response._replace(
             controller_epoch=epoch, sent_ms=self._runtime.monotonic_ms()
@@ -417,6 +419,10 @@ class ControllerActor:
         """Change which brokers shall run where."""
         await self._decide(lambda machine: machine.brokers.wanted.want(changes))
 
+    async def replace_broker(self, broker_id: int, directory_id: str) -> None:
+        """Have a broker begin with an empty directory."""
+        await self._decide(lambda m: m.brokers.wanted.replace(broker_id, directory_id))
+
     async def wanted_brokers(self) -> WantedBrokers:
         """Which brokers shall run where; what is answered is committed."""
         return await self._decide(lambda m: Decision([], m.brokers.wanted.answer()))
@@ -429,10 +435,9 @@ class ControllerActor:
         """Begin or end reassignments."""
         return await self._decide(lambda machine: machine.alter_reassignments(asked))
 
-    # ---- administration ------------------------------------------------------------------
-
     async def create_topics(self, asked: CreateTopics) -> list[TopicOutcome]:
         """Create topics."""
+        await have_learned(self._runtime, chain.from_iterable(one.configs for one in asked.topics))
         return await self._decide(lambda machine: machine.topics.create(asked))
 
     async def delete_topics(self, asked: DeleteTopics) -> list[TopicOutcome]:
@@ -445,6 +450,7 @@ class ControllerActor:
 
     async def alter_configs(self, asked: AlterConfigs) -> list[ConfigOutcome]:
         """Change settings."""
+        await have_learned(self._runtime, (op.name for one in asked.alterations for op in one.ops))
         return await self._decide(lambda machine: machine.alter_configs(asked))
 
     async def update_features(self, asked: UpdateFeatures) -> list[FeatureOutcome]:

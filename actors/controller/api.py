@@ -21,6 +21,7 @@ serve (yet, or any more) raises NotController, which is retriable.
 | allocate_producer_ids  | AllocateProducerIds   | ProducerIdBlock              |
 | unregister_broker      | broker id (int)       | None                         |
 | want_brokers           | list of BrokerWanted, BrokerUnwanted | None          |
+| replace_broker         | broker id, id of the directory that is given up | None |
 | wanted_brokers         | nothing               | WantedBrokers                |
 | add_voter              | AddVoter              | None                         |
 | remove_voter           | RemoveVoter           | None                         |
@@ -44,7 +45,7 @@ from raylog.actors.config import DescribedConfig
 from raylog.actors.endpoints import Endpoints
 from raylog.actors.metadata.followed import Followed
 from raylog.actors.metadata.records import BrokerWanted, Record, Voters
-from raylog.actors.plain import distinct
+from raylog.actors.plain import distinct, message
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 from raylog.wire.uuids import ZERO_UUID
@@ -248,6 +249,7 @@ class CreateTopics(NamedTuple):
     """Partitions that may be made in all."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
     """Delete topics by name or by id."""
@@ -256,6 +258,7 @@ class DeleteTopics:
     topic_ids: list[TopicId] = field(default_factory=list)
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
     """A topic that is to have more partitions."""
@@ -430,6 +433,7 @@ class AllocateProducerIds(NamedTuple):
     broker_epoch: int
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
     """Producer ids for one broker to give out."""

@@ -28,7 +28,7 @@ from raylog.actors.controller.api import (
     RegisterBroker,
 )
 from raylog.actors.controller.decision import Decision
-from raylog.actors.controller.partitions import PartitionControl
+from raylog.actors.controller.partitions import PartitionControl, Steps
 from raylog.actors.controller.wanted import WantedControl
 from raylog.actors.metadata.followed import refusal, require_agreement
 from raylog.actors.metadata.image import BrokerRegistration, MetadataImage
@@ -48,8 +48,11 @@ from raylog.wire.errors import (
     StaleBrokerEpoch,
 )
 
-LEFT_AT_ONCE = 2_000
-"""Partitions that a broker leaves in one step: 50 ms."""
+LEFT_AT_ONCE = 200
+"""Partitions that a broker leaves in one step: 4 ms."""
+
+
+_NO_STEPS: Steps = iter(())
 
 
 class BrokerControl:
@@ -71,6 +74,9 @@ class BrokerControl:
         """Broker id to the metadata it is known to have applied (exclusive)."""
         self._handed_over: dict[int, int] = {}
         """Broker that shuts down to the offset behind which others lead instead."""
+        self._coming_back: dict[int, Steps] = {}
+        """Broker that has been unfenced to the elections that its return allows, as yet to be held.
+        A controller that takes over meanwhile begins with them."""
         self._live_since_ms: dict[tuple[int, str], int] = {}
         """Broker and its directory to when it was seen to be live, and has been ever since."""
 
@@ -187,8 +193,13 @@ class BrokerControl:
             fenced = fenced or leaves
         elif fenced and not broker.shutting_down and asked.offset > asked.broker_epoch:
             records.append(BrokerUnfenced(asked.broker_id, asked.broker_epoch))
-            records.extend(self._partitions.broker_back(asked.broker_id))
+            self._coming_back[asked.broker_id] = self._partitions.broker_back(asked.broker_id)
             fenced = False
+        if not (fenced or leaves or asked.wants_shutdown):
+            elected, more = next(self._coming_back.get(asked.broker_id, _NO_STEPS), ([], False))
+            records.extend(elected)
+            if not more:
+                self._coming_back.pop(asked.broker_id, None)
         return Decision(records, BrokerHeartbeatAnswer(fenced, leaves, committed), more)
 
     def _shut_down(self, broker: BrokerRegistration) -> Decision[bool]:

@@ -7,7 +7,7 @@ of its own over the same image; this one puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from random import Random  # noqa: TID251 - the type; chance is handed in
 
 from raylog.actors.config import BrokerSettings
@@ -29,6 +29,7 @@ from raylog.actors.controller.brokers import BrokerControl
 from raylog.actors.controller.configs import ConfigControl
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.features import FeatureControl
+from raylog.actors.controller.index import PartitionIndex
 from raylog.actors.controller.internal_topics import InternalTopicControl
 from raylog.actors.controller.leaders import LeaderControl
 from raylog.actors.controller.partitions import PartitionControl
@@ -59,11 +60,12 @@ class ControllerMachine:
         self._cluster_id = cluster_id
         self._rng = rng
         self.image = MetadataImage()
-        self.partitions = PartitionControl(self.image, settings)
+        self.index = PartitionIndex(self.image)
+        self.partitions = PartitionControl(self.image, self.index, settings)
         self.brokers = BrokerControl(self.image, settings, self.partitions)
-        self.leaders = LeaderControl(self.image, settings, self.partitions)
+        self.leaders = LeaderControl(self.image, self.index, settings, self.partitions)
         self.reassignments = ReassignmentControl(self.image, self.partitions)
-        self.topics = TopicControl(self.image, settings, rng)
+        self.topics = TopicControl(self.image, self.index, settings, rng)
         self.configs = ConfigControl(self.image, settings)
         self.features = FeatureControl(self.image)
         self.voters = VoterControl(self.image)
@@ -71,7 +73,8 @@ class ControllerMachine:
 
     def replay(self, records: Iterable[Record]) -> None:
         """Take records into the state: of the log when loading, or just appended."""
-        self.image.apply_all(records)
+        for record in records:
+            self.index.apply(record)
 
     def took_over(
         self,
@@ -95,8 +98,12 @@ class ControllerMachine:
         if not self.image.cluster_id:
             records.append(VotersChanged(voters))
             records.extend(self.features.bootstrap())
-        records.extend(self.partitions.took_over())
         return records
+
+    def settle(self) -> Iterator[list[Record]]:
+        """What else this controller begins with: elections, step by step, each to be replayed."""
+        for records, _ in self.partitions.took_over():
+            yield records
 
     def partitions_opened(self, asked: PartitionsOpened) -> Decision[None]:
         """Logs were opened on a broker."""

@@ -18,6 +18,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.changes import Election, PartitionChange, Rules, without
 from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.index import PartitionIndex, Why
 from raylog.actors.incarnations import is_earlier
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
@@ -38,6 +39,11 @@ from raylog.wire.errors import (
 
 _MIN_ISR = "min.insync.replicas"
 _UNCLEAN = "unclean.leader.election.enable"
+LOOKED_AT_ONCE = 200
+"""Partitions that are looked at in one step: up to 4 ms if all of them change."""
+Steps = Iterator[tuple[list[Record], bool]]
+"""Records of one step after the other, each decided on what the last one left, and whether there
+are more steps."""
 Settings = Mapping[tuple[int, str, str], str | None]
 """(resource type, resource name, key) to a value that is about to be set."""
 
@@ -51,7 +57,7 @@ class ElectionRules:
         self._image = image
         self._pending = pending or {}
         self._broker = _with_pending(broker_configs(image, settings), self._pending)
-        self._uses_elr = image.features.get(ELIGIBLE_LEADERS, 0) >= 1
+        self.uses_elr = image.features.get(ELIGIBLE_LEADERS, 0) >= 1
         self._known: dict[TopicId, Rules] = {}
 
     def of(self, topic_id: TopicId) -> Rules:
@@ -60,7 +66,7 @@ class ElectionRules:
         if rules is None:
             name = self._image.topics[topic_id].name
             min_isr, unclean = self._value(name, _MIN_ISR), self._value(name, _UNCLEAN)
-            rules = Rules(int(min_isr), self._uses_elr, unclean == "true")
+            rules = Rules(int(min_isr), self.uses_elr, unclean == "true")
             self._known[topic_id] = rules
         return rules
 
@@ -85,8 +91,11 @@ def _with_pending(broker: BrokerConfigs, pending: Settings) -> BrokerConfigs:
 class PartitionControl:
     """Decides leadership and in-sync replicas against the image."""
 
-    def __init__(self, image: MetadataImage, settings: BrokerSettings) -> None:
+    def __init__(
+        self, image: MetadataImage, index: PartitionIndex, settings: BrokerSettings
+    ) -> None:
         self._image = image
+        self._index = index
         self._settings = settings
 
     def rules(self) -> ElectionRules:
@@ -120,11 +129,11 @@ class PartitionControl:
         One that crashed may have lost what its page cache held: it is not eligible either.
         """
         rules = self.rules()
-        for topic_id, topic in self._image.topics.items():
-            for index, state in enumerate(topic.partitions):  # some steps see all of them again
-                if broker_id in state.isr or (crashed and broker_id in state.elr):
-                    key, own = (topic_id, index), rules.of(topic_id)
-                    yield from self._without(broker_id, key, state, own, crashed=crashed)
+        # Without eligible replicas the only one in sync stays so: nothing would change.
+        alone = [Why.ALONE] if rules.uses_elr else []
+        for why in (Why.IN_SYNC, *alone, *([Why.ELIGIBLE] if crashed else [])):
+            for key, state in self._index.find(why, broker_id):
+                yield from self._without(broker_id, key, state, rules.of(key[0]), crashed=crashed)
 
     def replicas_gone(self, broker_id: int, keys: list[PartitionKey]) -> Iterator[Record]:
         """Take a broker out of some partitions that others hold too."""
@@ -134,18 +143,19 @@ class PartitionControl:
             if state is not None and state.isr != (broker_id,):
                 yield from self._without(broker_id, key, state, rules.of(key[0]))
 
-    def broker_back(self, broker_id: int) -> Iterator[Record]:
+    def broker_back(self, broker_id: int) -> Steps:
         """Let a broker lead what has no leader and waits for it."""
-        rules = self.rules()
-        for topic_id, index, state in self._image.partitions_on(broker_id):
-            if state.leader == NO_LEADER:
-                change = self.change(
-                    (topic_id, index),
-                    state,
-                    rules.of(topic_id),
-                    may_lead=lambda one: one == broker_id or self.is_live(one),
-                )
-                yield from _made(change)
+        keys = [key for key, _ in self._index.find(Why.WAITING, broker_id)]
+        may_lead = self._with(broker_id)
+        for begin in range(0, len(keys), LOOKED_AT_ONCE):
+            rules, end = self.rules(), begin + LOOKED_AT_ONCE
+            found: list[Record] = []
+            for key in keys[begin:end]:
+                state = self._image.partition(*key)  # as it is by now
+                if state is not None and state.leader == NO_LEADER:
+                    change = self.change(key, state, rules.of(key[0]), may_lead=may_lead)
+                    found.extend(_made(change))
+            yield found, end < len(keys)
 
     def opened(self, broker_id: int, replicas: Iterable[OpenedReplica]) -> Iterator[Record]:
         """Logs were opened: every opening of a leader's but the first begins a new leader epoch.
@@ -179,6 +189,10 @@ class PartitionControl:
             change.incarnations = {broker_id: replica.incarnation}
             change.renews_epoch = known is not None and state.leader == broker_id
             yield from _made(change)
+
+    def _with(self, broker_id: int) -> Callable[[int], bool]:
+        """Who may lead, and one that is about to be live."""
+        return lambda one: one == broker_id or self.is_live(one)
 
     def _others(self, broker_id: int) -> Callable[[int], bool]:
         """Who may lead but one."""
@@ -216,37 +230,45 @@ class PartitionControl:
             for record in altered
             if isinstance(record, ConfigChanged) and record.key in (_MIN_ISR, _UNCLEAN)
         }
-        if pending:
-            yield from self._under(ElectionRules(self._image, self._settings, pending))
+        if not pending:
+            return
+        elections = ElectionRules(self._image, self._settings, pending)
+        names = {name for kind, name, _ in pending if kind == ResourceType.TOPIC}
+        everywhere = len(names) < len({(kind, name) for kind, name, _ in pending})
+        topics = {self._image.topic_ids.get(name) for name in names}
+        for key, state in self._index.find(Why.UNSETTLED):
+            if everywhere or key[0] in topics:
+                rules = elections.of(key[0])
+                if state.elr or (state.leader == NO_LEADER and rules.unclean):
+                    yield from _made(self.change(key, state, rules))
 
-    def took_over(self) -> Iterator[Record]:
-        """A controller begins: its settings may allow what those of the one before did not."""
-        yield from self._under(self.rules())
+    def took_over(self) -> Steps:
+        """A controller begins: its settings may allow what those of the one before did not.
 
-    def _under(self, elections: ElectionRules) -> Iterator[Record]:
-        """What rules change of partitions as they stand."""
-        for topic in self._image.topics.values():
-            for index, state in enumerate(topic.partitions):
-                if not (state.elr or state.leader == NO_LEADER):
-                    continue
-                rules = elections.of(topic.topic_id)
-                if state.elr or rules.unclean:
-                    yield from _made(self.change((topic.topic_id, index), state, rules))
+        That one may have ended before it had elected the leaders that a broker's return allows.
+        """
+        keys = [key for key, _ in self._index.find(Why.UNSETTLED)]
+        for begin in range(0, len(keys), LOOKED_AT_ONCE):
+            rules, end = self.rules(), begin + LOOKED_AT_ONCE
+            found: list[Record] = []
+            for key in keys[begin:end]:
+                state = self._image.partition(*key)
+                if state is not None:
+                    found.extend(_made(self.change(key, state, rules.of(key[0]))))
+            yield found, end < len(keys)
 
     def elr_ends(self) -> Iterator[Record]:
         """Eligible replicas are about to be no more: where nobody else is in sync they are."""
-        for topic in self._image.topics.values():
-            for index, state in enumerate(topic.partitions):
-                if state.elr or state.last_known_elr:
-                    waiting = state.isr or state.elr or state.last_known_elr
-                    isr = without(waiting, *state.lacking)
-                    yield PartitionChanged(
-                        topic.topic_id,
-                        index,
-                        isr=isr if isr != state.isr else None,
-                        elr=(),
-                        last_known_elr=(),
-                    )
+        for key, state in self._index.find(Why.UNSETTLED):
+            if state.elr or state.last_known_elr:
+                waiting = state.isr or state.elr or state.last_known_elr
+                isr = without(waiting, *state.lacking)
+                yield PartitionChanged(
+                    *key,
+                    isr=isr if isr != state.isr else None,
+                    elr=(),
+                    last_known_elr=(),
+                )
 
     # ---- what leaders ask for ------------------------------------------------------------
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the controller's shell: callers wait for commits
+import logging
 from bisect import insort
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.controller.quorum import VoterQuorum
+from raylog.actors.journal import UNCLEAN, Decided, decided
 from raylog.actors.metadata.log import LogEntry
 from raylog.actors.metadata.records import ConfigChanged, PartitionCreated, Record
 from raylog.actors.metadata.snapshots import SnapshotEncoder
 from raylog.wire.errors import NotController
 
+log = logging.getLogger(__name__)
 RECENT_RECORDS_MAX = 20_000
 """Records kept for followers; who lags further gets a snapshot."""
 FOLLOW_RECORDS_MAX = 500
@@ -41,6 +45,8 @@ class Term:
     more: asyncio.Event = field(default_factory=asyncio.Event)
     followers: dict[asyncio.Future[None], None] = field(default_factory=dict)
     """Done when anything is committed."""
+    untold: deque[tuple[int, Decided]] = field(default_factory=deque)
+    """(offset behind it, decision): told when it is committed."""
     seen: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Broker id to (metadata applied, when it said so, when that was all), in ms, -1 never."""
 
@@ -49,11 +55,19 @@ class Term:
     def wrote(self, offset: int) -> None:
         """Everything below an offset is committed."""
         self.committed = offset
+        while self.untold and self.untold[0][0] <= offset:
+            one = self.untold.popleft()[1]
+            decided(log, one, warn=one.kind == UNCLEAN)
         while self.commit_waiters and self.commit_waiters[0][0] <= offset:
             finish(self.commit_waiters.pop(0)[1])
         for follower in self.followers:
             finish(follower)
         self.followers.clear()
+
+    def tell_when_committed(self, decisions: Iterable[Decided]) -> None:
+        """Have what the image's last records decide told once they count."""
+        offset = self.machine.image.offset
+        self.untold.extend((offset, one) for one in decisions)
 
     async def until_committed(self, offset: int) -> None:
         """Wait until everything below an offset counts; raises NotController if it ends first."""

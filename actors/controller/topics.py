@@ -33,6 +33,7 @@ from raylog.actors.controller.api import (
     TopicOutcome,
 )
 from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.index import PartitionIndex, collapsed
 from raylog.actors.controller.placement import check_assigned, ring_of
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage, Topic
@@ -84,11 +85,6 @@ def check_name(name: str) -> None:
         )
 
 
-def _collapsed(name: str) -> str:
-    """Names that agree in this collide: metric names cannot tell '.' from '_'."""
-    return name.replace(".", "_")
-
-
 def _check_room(count: int, room: int) -> None:
     """Raise PolicyViolation before so many partitions are placed."""
     if count > room:
@@ -100,10 +96,10 @@ class _Creation:
     """What the topics of one CreateTopics request share."""
 
     broker: BrokerConfigs
-    collapsed: dict[str, str]
-    """Names that are taken, by what they collapse to."""
     room: int
     """Partitions that may still be made."""
+    collapsed: dict[str, str] = field(default_factory=dict)
+    """Names that the request has taken, by what they collapse to."""
     described: dict[tuple[tuple[str, str], ...], list[DescribedConfig]] = field(
         default_factory=dict
     )
@@ -121,8 +117,11 @@ class _Creation:
 class TopicControl:
     """Decides about topics against the image."""
 
-    def __init__(self, image: MetadataImage, settings: BrokerSettings, rng: Random) -> None:
+    def __init__(
+        self, image: MetadataImage, index: PartitionIndex, settings: BrokerSettings, rng: Random
+    ) -> None:
         self._image = image
+        self._index = index
         self._settings = settings
         self._rng = rng
 
@@ -133,7 +132,6 @@ class TopicControl:
         twice = {name for name, n in Counter(one.name for one in asked.topics).items() if n > 1}
         creation = _Creation(
             broker_configs(self._image, self._settings),
-            {_collapsed(name): name for name in self._image.topic_ids},
             asked.room,
         )
         records: list[Record] = []
@@ -150,7 +148,7 @@ class TopicControl:
                 outcomes.append(_refused(one.name, refused))
                 continue
             creation.room -= outcome.num_partitions
-            creation.collapsed[_collapsed(one.name)] = one.name
+            creation.collapsed[collapsed(one.name)] = one.name
             records.extend(made)
             outcomes.append(outcome)
         return Decision([] if asked.validate_only else records, outcomes)
@@ -161,7 +159,8 @@ class TopicControl:
             raise InvalidRequest(f"Creation of internal topic {METADATA_TOPIC} is prohibited.")
         if asked.name in self._image.topic_ids:
             raise TopicAlreadyExists(f"Topic '{asked.name}' already exists.")
-        collision = creation.collapsed.get(_collapsed(asked.name))
+        taken = creation.collapsed.get(collapsed(asked.name))
+        collision = self._index.named_like(asked.name) or taken
         if collision is not None:
             raise InvalidTopicException(
                 f"Topic '{asked.name}' collides with existing topic: {collision}"

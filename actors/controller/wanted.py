@@ -19,7 +19,10 @@ from raylog.actors.controller.api import RegisterBroker, WantedBrokers
 from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted, Record
-from raylog.wire.errors import InvalidRegistration
+from raylog.wire.errors import InvalidRegistration, InvalidRequest
+
+NAMED_MAX = 3
+"""Partitions that a refusal names."""
 
 
 class WantedControl:
@@ -45,6 +48,42 @@ class WantedControl:
         if broker is None or wanted.directory_id or broker.directory_id in wanted.replaced:
             return wanted
         return wanted._replace(directory_id=broker.directory_id)
+
+    def replace(self, broker_id: int, directory_id: str) -> Decision[None]:
+        """Give a broker's directory up: it begins anew with an empty one.
+
+        A repetition changes nothing. Raises InvalidRequest for a broker that nobody has placed, one
+        that is live, another directory than the one that is known, and where no other broker is
+        known to hold all of what is committed.
+        """
+        wanted = self._image.wanted.get(broker_id)
+        if wanted is None:
+            raise InvalidRequest(f"broker {broker_id} is not wanted anywhere")
+        if directory_id in wanted.replaced:
+            return Decision([], None)
+        if directory_id != wanted.directory_id:
+            raise InvalidRequest(
+                f"broker {broker_id} has the directory {wanted.directory_id}, not {directory_id}"
+            )
+        broker = self._image.brokers.get(broker_id)
+        if broker is not None and not broker.fenced:
+            raise InvalidRequest(f"broker {broker_id} is live: there is nothing to replace")
+        self._require_others(broker_id)
+        replaced = (*wanted.replaced, directory_id)
+        return Decision([wanted._replace(directory_id="", replaced=replaced)], None)
+
+    def _require_others(self, broker_id: int) -> None:
+        """Raise InvalidRequest where nobody else is known to hold all of a partition."""
+        only = [
+            f"{self._image.topics[topic_id].name}:{index}"
+            for topic_id, index, one in self._image.partitions_on(broker_id)
+            if not {*one.isr, *one.elr} - {broker_id}
+        ]
+        if only:
+            more = "" if len(only) <= NAMED_MAX else f" and {len(only) - NAMED_MAX} more"
+            raise InvalidRequest(
+                f"no other broker is known to hold all of {', '.join(only[:NAMED_MAX])}{more}"
+            )
 
     def answer(self) -> WantedBrokers:
         """All of them, and the voters they found one another by."""

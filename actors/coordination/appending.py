@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -127,8 +127,8 @@ class Owner(Protocol):
     def append_committed(self) -> None:
         """An append of records is in the log; its answers follow."""
 
-    def answer(self, answer: Answer) -> None:
-        """What an answer waited for is in the log."""
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """What these answers waited for is in the log."""
 
     def refuse(self, answer: Answer, failure: KafkaError) -> None:
         """What an answer waited for is refused, or takes too long."""
@@ -230,7 +230,7 @@ class Appender:
         """Have the owner answer once all that was added is below the high watermark."""
         last = self._queue[-1] if self._queue else self._in_flight
         if last is None:
-            self._owner.answer(answer)
+            self._owner.answer((answer,))
         elif last.is_late:
             self._owner.refuse(answer, self._overdue())
         else:
@@ -328,11 +328,15 @@ class Appender:
         _settle_deadline(append)
         if append.outcome is not None:
             append.outcome(refusal)
+        answers: list[Answer] = []
         for one in append.waiting:
             if isinstance(one, Answer):
-                self._owner.answer(one)
+                answers.append(one)
             elif one.committed is not None:
+                self._owner.answer(answers)
+                answers = []
                 one.committed()
+        self._owner.answer(answers)
         if self._queue:
             self._flush_soon()
 

@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from raylog.actors.coordination.appending import Appender
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.coordination.step import Answer, Asked, Change, LogRecord, Step
+from raylog.actors.journal import LOAD, Decided, Few, decided
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import Route
 from raylog.actors.runtime.base import BackgroundTask, Link, PeerLost, Runtime
@@ -40,6 +41,9 @@ RETRY_S = (0.1, 5.0)
 """First and longest wait before a load is tried again."""
 REPEAT_MS = (500, 5_000)
 """First and longest wait before an event is repeated whose records were refused."""
+ANSWERED_AT_ONCE = 500
+"""Answers of one step or append that are given in one turn: a group may have thousands of members
+that wait for the same."""
 Reply = Callable[[Any], None]
 StepT = TypeVar("StepT", bound=Step)
 StepT_contra = TypeVar("StepT_contra", bound=Step, contravariant=True)
@@ -89,6 +93,8 @@ class Host(ABC, Generic[ShardT, StepT]):
         self._state = "loading"
         self._failures = 0
         """Appends that failed, or were refused, in a row."""
+        self._few = Few()
+        """Of the decisions that clients cause."""
         self._is_undoing = False
         """Whether a step that cannot be written is being taken back."""
         self._tokens = itertools.count(1)
@@ -227,11 +233,15 @@ class Host(ABC, Generic[ShardT, StepT]):
         """Append a step's records and answer; False if the records cannot be written."""
         if step.records and not self._appended(step):
             return False
+        now = []
         for answer in step.answers:
             if answer.durable:
                 self._appends.answer_durably(answer)
             else:
-                self.answer(answer)
+                now.append(answer)
+        self.answer(now)
+        for one in self._few.passed(step.decided, step.monotonic_ms):
+            decided(log, one)
         self._stepped(step)
         return True
 
@@ -271,10 +281,21 @@ class Host(ABC, Generic[ShardT, StepT]):
         """The log takes records."""
         self._failures = 0
 
-    def answer(self, answer: Answer) -> None:
-        """Answer a request."""
-        _, reply = self._waiting.pop(answer.token)
-        reply(answer.response)
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Answer requests; where they are many, in later turns of the event loop."""
+        if len(answers) > ANSWERED_AT_ONCE:
+            self._runtime.call_later(0, lambda: self._answer_some(answers))
+            return
+        for answer in answers:
+            _, reply = self._waiting.pop(answer.token)
+            reply(answer.response)
+
+    def _answer_some(self, answers: Sequence[Answer]) -> None:
+        """Answer those of the next ones who have not failed meanwhile, with all that waited."""
+        now, later = answers[:ANSWERED_AT_ONCE], answers[ANSWERED_AT_ONCE:]
+        if later:
+            self._runtime.call_later(0, lambda: self._answer_some(later))
+        self.answer([one for one in now if one.token in self._waiting])
 
     def refuse(self, answer: Answer, failure: KafkaError) -> None:
         """Tell a client that the log has refused what it asked for, or is too slow."""
@@ -333,7 +354,8 @@ class Host(ABC, Generic[ShardT, StepT]):
             else:
                 break
         took_ms = self._runtime.monotonic_ms() - started_ms
-        log.info("%s is loaded to offset %d in %.0f ms", self, end, took_ms)
+        loaded = f"{self} is loaded to offset {end} in {took_ms:.0f} ms"
+        decided(log, Decided(LOAD, loaded, str(self)))
         self._shard = shard
         self._appends = self._appender()
         self._state = "active"

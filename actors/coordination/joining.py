@@ -16,12 +16,14 @@ _CUT = ("topics", "partitions")
 """What an answer's items have that may have been cut; groups that are described are not."""
 
 
-def light_parts(keys: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Keys in lists of `most` at most, fewer where they are long; at least one list."""
+def light_parts(
+    keys: Iterable[str], most: int, weight_of: Callable[[str], int] = key_weight
+) -> Iterator[list[str]]:
+    """Keys in lists that weigh `most` at most, unless one alone weighs more; at least one list."""
     part: list[str] = []
     left = most
     for key in keys:
-        weight = key_weight(key)
+        weight = weight_of(key)
         if weight > left and part:
             yield part
             part, left = [], most

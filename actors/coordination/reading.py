@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from raylog.actors.collecting import without_collector
+from raylog.actors.plain import taken
 from raylog.actors.ports import Route
 from raylog.actors.replica.api import (
     CLAIM,
@@ -39,7 +40,7 @@ async def read_claimed(runtime: Runtime, link: Link, route: Route, take: Take) -
     epoch = route.leader_epoch
     end: int = await link.ask(CLAIM, (*key, epoch))
     offset: int
-    offset, _, _ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
+    offset, *_ = await link.ask(OFFSET_FOR, (*key, epoch, EARLIEST_TIMESTAMP, 0))
     wait_s, longest_s = WAIT_S
     while offset < end:
         part = await _fetch(link, route, offset)
@@ -71,8 +72,8 @@ async def _fetch(link: Link, route: Route, offset: int) -> FetchedPartition:
         changes=[interest],
         forgotten=[],
     )
-    (found,) = await link.ask(FETCH, asked)
-    part = FetchedPartition(*found)
+    found, *_ = await link.ask(FETCH, asked)
+    part = taken(FetchedPartition, found)
     if part.error_code:
         raise error_of(part.error_code, f"partition {route.partition} from offset {offset}")
     return part

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from raylog.actors.coordination.step import Asked
+from raylog.actors.plain import message, taken
 from raylog.actors.runtime.base import (
     ActorGone,
     Buffer,
@@ -49,6 +50,7 @@ Reply = Callable[[Any], None]
 """Answers a client's request with a response."""
 
 
+@message
 class RequestHead(NamedTuple):
     """What a gateway tells of a client's request beside its body."""
 
@@ -72,15 +74,15 @@ def take_request(
     lets others have their turn. The gateway lets no later request of the same connection overtake
     it. Large answers are encoded beside the event loop, too.
     """
-    head = RequestHead(*request.header)
+    head = taken(RequestHead, request.header)
     try:
-        taken = _decoded(request, head, LIGHT_ELEMENTS_MAX)
+        asked = _decoded(request, head, LIGHT_ELEMENTS_MAX)
     except TooManyElements:
         runtime.start(_take_large(runtime, request, head, take_large), "a large request")
     except DecodeError as failure:
         request.fail(CorruptMessage(str(failure)))
     else:
-        take(taken, partial(_reply, runtime, request, head))
+        take(asked, partial(_reply, runtime, request, head))
 
 
 def _decoded(request: LinkRequest, head: RequestHead, elements_max: int) -> Asked[Any]:

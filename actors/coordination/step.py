@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from raylog.actors.journal import Decided
 from raylog.actors.metadata.image import MetadataImage
 
 R = TypeVar("R")
@@ -154,6 +155,8 @@ class Step:
     answers: list[Answer] = field(default_factory=list)
     timers: list[TimerChange] = field(default_factory=list)
     """In order."""
+    decided: list[Decided] = field(default_factory=list)
+    """For the journal, once the records are on their way."""
 
     def append(self, key: object, value: object | None, value_version: int | None = None) -> None:
         """Add a record and replay it at once: what follows in this step sees its effect."""

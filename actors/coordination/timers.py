@@ -43,10 +43,8 @@ class Timers:
 
     def set(self, name: Name, at_ms: float) -> None:
         """Fire at a monotonic time; replaces the timer of that name."""
-        self._due[name] = at_ms
-        if at_ms < self._queued.get(name, _NEVER):
-            self._push(name, at_ms)
-            self._arm()
+        self._put(name, at_ms)
+        self._arm()
 
     def ensure(self, name: Name, at_ms: float) -> None:
         """Fire at a monotonic time, unless there is a timer of that name."""
@@ -63,10 +61,9 @@ class Timers:
         for group_id, key, at_ms, replaces in changes:
             if at_ms is None:
                 self.cancel((group_id, key))
-            elif replaces:
-                self.set((group_id, key), at_ms)
-            else:
-                self.ensure((group_id, key), at_ms)
+            elif replaces or (group_id, key) not in self._due:
+                self._put((group_id, key), at_ms)
+        self._arm()
 
     def clear(self) -> None:
         """Forget all."""
@@ -77,6 +74,11 @@ class Timers:
             self._timer.cancel()
             self._timer = None
         self._timer_at = _NEVER
+
+    def _put(self, name: Name, at_ms: float) -> None:
+        self._due[name] = at_ms
+        if at_ms < self._queued.get(name, _NEVER):
+            self._push(name, at_ms)
 
     def _push(self, name: Name, at_ms: float) -> None:
         self._queued[name] = at_ms

@@ -12,6 +12,7 @@ from raylog.actors.gateway.memory import owned_bytes
 from raylog.actors.gateway.refused_sequences import RefusedSequences
 from raylog.actors.runtime.base import Buffer
 from raylog.actors.runtime.frames import ReceiveBuffer
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import DecodeError
 from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 CHUNK_BYTES = 256 << 10
 PIPELINED_MAX = 1000
+BEGUN_MAX = 5
+"""Requests of a connection that are handled at once, beside Produce and those that wait."""
+TURN_MS = 5
+"""For so long requests of one connection are handled before others have their turn."""
 PIPELINED_BYTES_MAX = 64 << 20
 SMALL_UNSENT_BYTES = 64 << 10
 """So much of its answers a client may leave unread without being noticed."""
@@ -29,6 +34,7 @@ UNSENT_BYTES_MAX = 4 << 20
 READ_BYTES_WHEN_FULL = 4 << 10
 """What a connection reads at once while there is no memory: it learns of that afterwards."""
 API_KEY_BYTES = 2
+PRODUCE_KEY = ApiKey.PRODUCE.to_bytes(API_KEY_BYTES, "big")
 WAITING_MAX = 8
 """Requests of a connection that wait for something to come; Apache Kafka takes one at a time."""
 
@@ -39,7 +45,7 @@ class Slot:
     It ends by `fill`, or by `drop` where there will be no answer.
     """
 
-    __slots__ = ("_connection", "_left", "answer", "counts", "on_settled", "size")
+    __slots__ = ("_connection", "_left", "answer", "counts", "is_begun", "on_settled", "size")
 
     def __init__(self, connection: ClientConnection, size: int) -> None:
         self._connection = connection
@@ -47,6 +53,8 @@ class Slot:
         """Bytes of memory that are held for it: the request, then the answer while it waits."""
         self.counts = True
         """Whether that counts for the process; for the connection it always does."""
+        self.is_begun = False
+        """Whether it counts for `BEGUN_MAX`."""
         self.answer: Sequence[Buffer] | None = None
         self.on_settled: Callable[[], None] | None = None
         """Called when the request is answered, dropped, or waits until something comes."""
@@ -108,6 +116,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._slots: deque[Slot] = deque()
         self._pending_bytes = 0
         """Of all slots."""
+        self._begun = 0
+        """Slots that count for `BEGUN_MAX`."""
         self._waiting = 0
         """Slots of requests that wait until something comes."""
         self._unsent = False
@@ -217,6 +227,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if self._taking:
             return
         buffer = self._buffer
+        now_ms = self._gateway.runtime.monotonic_ms
+        turn_ends_ms = now_ms() + TURN_MS
+        is_first = True
         self._taking = True
         try:
             while (length := buffer.peek_length()) >= 0 and not self._must_wait():
@@ -224,12 +237,27 @@ class ClientConnection(asyncio.BufferedProtocol):
                     break
                 if buffer.unread < 4 + length:
                     break
+                if not is_first and now_ms() >= turn_ends_ms:
+                    self._go_on_later()
+                    break
+                is_first = False
                 self._take(buffer.take(4 + length))
         except DecodeError as failure:
             self.give_up(str(failure))
         finally:
             self._taking = False
         self._regulate()
+
+    def _go_on_later(self) -> None:
+        """Let others have their turn. As with large requests one connection goes on at a time."""
+        self.hold()
+        self._gateway.runtime.start(self._next_turn(), "the next turn of a connection")
+
+    async def _next_turn(self) -> None:
+        gateway = self._gateway
+        async with gateway.turn:
+            await gateway.runtime.sleep(0)
+            self.release()
 
     def _is_too_large(self, length: int) -> bool:
         """Whether a request of that length is refused, which its first bytes tell."""
@@ -251,6 +279,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take(self, frame: memoryview) -> None:
         slot = Slot(self, len(frame))
+        if frame[4 : 4 + API_KEY_BYTES] != PRODUCE_KEY:
+            slot.is_begun = True
+            self._begun += 1
         self._slots.append(slot)
         self._pending_bytes += slot.size
         self.requests += 1
@@ -268,8 +299,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         if slot.counts:
             self._memory.free(less)
 
+    def _settled(self, slot: Slot) -> None:
+        if slot.is_begun:
+            slot.is_begun = False
+            self._begun -= 1
+
     def waits(self, slot: Slot) -> None:
         """Note that a request waits until something comes."""
+        self._settled(slot)
         self._waiting += 1
         slot.counts = False
         self._memory.free(slot.size)
@@ -277,6 +314,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def filled(self, slot: Slot) -> None:
         """Send this answer and those behind it, as far as they are whole."""
         slots = self._slots
+        self._settled(slot)
         if not slot.counts:
             self._waiting -= 1
             slot.counts = True
@@ -356,6 +394,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return (
             self._held > 0
             or self._too_much_unsent
+            or self._begun >= BEGUN_MAX
             or len(self._slots) > PIPELINED_MAX
             or self._waiting >= WAITING_MAX
             or self._pending_bytes > PIPELINED_BYTES_MAX

@@ -36,6 +36,8 @@ FINISHING_BYTES_A_MS = 64
 """The same for the one connection that may read though there is no memory: all others wait."""
 SELDOM_READS = 64
 """Who has sent no more often since the last look keeps no memory for what may come."""
+LOOKED_AT_ONCE = 500
+"""Connections: some ms, after which requests come first."""
 CUT_OFF_AT_ONCE = 250
 """Connections that are cut off in one turn: thousands may have fallen silent together."""
 ENDING_MS = 60_000
@@ -219,16 +221,27 @@ class Connections:
         self._timer = self._runtime.call_later(pause_ms, self._look)
 
     def _look(self) -> None:
+        self._look_at(list(self._seen)[::-1])
+
+    def _look_at(self, ahead: list[ClientConnection]) -> None:
+        """Look at some of these connections, from the end on; at the others in later turns."""
         now_ms = self._runtime.monotonic_ms()
         left = CUT_OFF_AT_ONCE
-        for connection, seen in tuple(self._seen.items()):
+        for _ in range(min(LOOKED_AT_ONCE, len(ahead))):
+            connection = ahead.pop()
+            seen = self._seen.get(connection)
+            if seen is None:
+                continue  # it was closed meanwhile
             why = self._rests(connection, seen, now_ms) or self._is_silent(connection, seen, now_ms)
             if why is not None:
                 connection.cut_off(why)
                 left -= 1
                 if not left:
                     break
-        self._look_later(soon=not left)
+        if ahead and left:
+            self._timer = self._runtime.call_later(0, lambda: self._look_at(ahead))
+        else:
+            self._look_later(soon=not left)
 
     def _is_silent(self, connection: ClientConnection, seen: _Seen, now_ms: float) -> str | None:
         activity = connection.activity

@@ -24,6 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from raylog.actors.controller.topics import NAME_LENGTH_MAX
 from raylog.actors.gateway.cluster import OpenRoute
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import PartitionKey, TopicId
@@ -70,6 +71,8 @@ class ClientFetchSession:
     """(high watermark, log start offset) the client was last told."""
     left_out: tuple[PartitionKey, ...] = ()
     """Partitions whose records the last answer had no room for: they come first in the next."""
+    is_misnamed: bool = False
+    """Whether it has a name that no topic can have: such a name may take 32 KiB."""
     created_ms: float = 0.0
     used_ms: float = 0.0
     counted: int = 0
@@ -127,6 +130,11 @@ class ClientFetchSession:
             self.told[key] = figures
             news = True
         return news
+
+
+def is_misnamed(name: str) -> bool:
+    """Whether a name is too long for any topic."""
+    return len(name) > NAME_LENGTH_MAX
 
 
 def topic_id_of(name: str, image: MetadataImage) -> TopicId:
@@ -226,8 +234,8 @@ class FetchSessionCache:
     def used(self, session: ClientFetchSession, now_ms: float) -> None:
         """Note that a request has gone on with a session, and that its changes are taken in.
 
-        One without partitions ends, and so does one with too many: the client is answered without
-        a session.
+        One without partitions ends, and so does one with too many, or with impossible names: the
+        client is answered without a session.
         """
         session_id = session.session_id
         if self._sessions.get(session_id) is not session:
@@ -236,7 +244,7 @@ class FetchSessionCache:
         more = size - session.counted
         self._count(session, size)
         too_many = size > SESSION_PARTITIONS_MAX or (more > 0 and self._partitions > PARTITIONS_MAX)
-        if not size or too_many:
+        if not size or too_many or session.is_misnamed:
             self._forget(session)
             session.session_id = 0
             return

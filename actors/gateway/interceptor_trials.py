@@ -19,6 +19,7 @@ from raylog.actors.controller.api import (
 )
 from raylog.actors.controller.configs import ConfigControl
 from raylog.actors.gateway.interception import wanted_by
+from raylog.actors.interceptors.learning import have_learned
 from raylog.actors.runtime.base import PeerTimeout
 from raylog.wire.errors import InvalidConfig, KafkaError
 
@@ -64,6 +65,7 @@ async def refused_alterations(
 async def _try_alteration(gateway: GatewayActor, asked: ConfigAlteration) -> None:
     if not any(op.name.startswith(INTERCEPTOR_KEYS_PREFIX) for op in asked.ops):
         return
+    await have_learned(gateway.runtime, (INTERCEPTOR_KEYS_PREFIX,))
     try:
         configs = ConfigControl(gateway.cluster.image, gateway.settings).after(asked)
     except KafkaError:
@@ -75,6 +77,7 @@ async def _try(gateway: GatewayActor, topic: str, configs: Mapping[str, str]) ->
     wanted = wanted_by(topic, configs)
     if wanted is None:
         return
+    await have_learned(gateway.runtime, (INTERCEPTOR_KEYS_PREFIX,))
     from raylog.actors.interceptors.loading import load_chain
 
     settings = gateway.settings

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,14 +20,16 @@ from raylog.actors.coordination.led import LedShards
 from raylog.actors.coordination.placement import group_partition, key_weight
 from raylog.actors.coordination.requests import take_request
 from raylog.actors.coordination.step import Asked
-from raylog.actors.group.api import GROUP_REQUEST, ListGroupsPart, failed
+from raylog.actors.group.all_offsets import has_too_much_metadata, without_offsets
+from raylog.actors.group.api import GROUP_REQUEST, DeleteGroupPart, ListGroupsPart, failed
 from raylog.actors.group.assigning import Assigning, AssignTask
 from raylog.actors.group.assignor_processes import AssignorProcesses
-from raylog.actors.group.gathering import KINDS, Gathering, Kind, names_several, weight_of
+from raylog.actors.group.gathering import KINDS, Gathering, Kind, names_several, stored, weight_of
 from raylog.actors.group.hosting import ShardHost
 from raylog.actors.group.marking import take_markers
 from raylog.actors.group.settings import group_settings
 from raylog.actors.group.splitting import split
+from raylog.actors.group.telling import InTurns, Telling
 from raylog.actors.metadata.configs import broker_configs
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.records import PartitionCreated, Record, TopicDeleted
@@ -43,7 +45,9 @@ from raylog.wire.errors import (
     KafkaError,
     NotCoordinator,
 )
+from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 
 log = logging.getLogger(__name__)
 TOLD = 1_000
@@ -182,18 +186,20 @@ class GroupCoordinatorActor:
         request = asked.request
         if isinstance(request, ListGroupsRequest):
             self._runtime.start(self._list(asked, reply), "a list of groups")
-        elif names_several(request, asked.version) and self._tells_much(request):
-            self._runtime.start(self._dispatch_large(asked, reply), "a large answer")
+        elif self._tells_much(request, asked.version):
+            is_of_one = _items_of(request, asked.version) == 1
+            answering = self._tell if is_of_one else self._dispatch_large
+            self._runtime.start(answering(asked, reply), "a large answer")
         else:
             self._dispatch_part(asked, reply)
 
-    def _tells_much(self, request: Any) -> bool:
-        """Whether what several groups are asked takes more than one turn."""
+    def _tells_much(self, request: Any, version: int) -> bool:
+        """Whether an answer takes more than one turn."""
+        if not names_several(request, version):
+            return self._fetches_much(request)
         kind = KINDS[type(request)]
         items = kind.items(request)
-        if len(items) <= 1:
-            return False
-        if sum(key_weight(kind.group_of(item)) for item in items) > TOLD:
+        if len(items) > 1 and sum(key_weight(kind.group_of(item)) for item in items) > TOLD:
             return True
         left = TOLD
         for item in items:
@@ -201,6 +207,13 @@ class GroupCoordinatorActor:
             if left < 0:
                 return True
         return False
+
+    def _fetches_much(self, request: Any) -> bool:
+        """Whether it is for all offsets of one group, in the older form, and there are many."""
+        if not isinstance(request, OffsetFetchRequest) or request.topics is not None:
+            return False
+        host = self._shards.get(self._partition_of(request.group_id))
+        return host is not None and stored(host.shard, request.group_id) > TOLD
 
     def _weight(self, kind: Kind, item: Any) -> int:
         host = self._shards.get(self._partition_of(kind.group_of(item)))
@@ -240,6 +253,8 @@ class GroupCoordinatorActor:
             await self._list(asked, reply)
             return
         parts = deque(await self._runtime.run_blocking(split, asked.request))
+        if isinstance(asked.request, OffsetFetchRequest):
+            reply = partial(_fetched, reply)
         asked = replace(asked, request=None)
         joined = Joined(reply)
         is_split = len(parts) > 1
@@ -249,10 +264,59 @@ class GroupCoordinatorActor:
                 if is_split:
                     await self._room.acquire()
                     answered = partial(_answer_part, self._room, answered)
+                if self._tells_much(light.request, light.version):
+                    await self._tell(light, answered)
+                    continue
                 async with self._turn:
                     self._dispatch_part(light, answered)
                     await self._runtime.sleep(0)
         joined.all_asked()
+
+    async def _tell(self, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
+        """Answer a request about one group that has to do with much."""
+        request = asked.request
+        if not names_several(request, asked.version):
+            group_id = request.group_id
+        else:
+            kind = KINDS[type(request)]
+            (item,) = kind.items(request)
+            group_id = kind.group_of(item)
+        if isinstance(request, DeleteGroupsRequest):
+            reply(await self._delete(group_id, asked))
+            return
+        found = await self._answer_of(group_id, replace(asked, request=InTurns(request)))
+        if isinstance(found, Telling):
+            try:
+                await self._take_turns(found)
+            except KafkaError as failure:
+                reply(failed(request, asked.version, failure))
+                return
+            found = found.response
+        reply(found)
+
+    async def _take_turns(self, telling: Telling[Any]) -> None:
+        is_told = False
+        while not is_told:
+            async with self._turn:
+                is_told = telling.take_turn(TOLD)
+                await self._runtime.sleep(0)
+
+    async def _delete(self, group_id: str, asked: Asked[Any]) -> Any:
+        """Delete a group with many offsets, these first. A member that joins meanwhile ends it."""
+        host = self._shards.get(self._partition_of(group_id))
+        offsets = [] if host is None else list(host.shard.offsets_of(group_id))
+        for start in range(0, len(offsets), TOLD):
+            part = DeleteGroupPart(group_id, offsets[start : start + TOLD])
+            answer = await self._answer_of(group_id, replace(asked, request=part))
+            if answer.results[0].error_code:
+                return answer
+        return await self._answer_of(group_id, asked)
+
+    def _answer_of(self, group_id: str, asked: Asked[Any]) -> Awaitable[Any]:
+        """What the shard that holds a group answers."""
+        answer = asyncio.get_running_loop().create_future()
+        self._ask(group_id, asked, answer.set_result)
+        return answer
 
     def _ask(self, group_id: str, asked: Asked[Any], reply: Callable[[Any], None]) -> None:
         """Ask the shard that holds a group."""
@@ -310,6 +374,11 @@ class GroupCoordinatorActor:
         joined.all_asked()
 
 
+def _items_of(request: Any, version: int) -> int:
+    """About how many groups a request is."""
+    return len(KINDS[type(request)].items(request)) if names_several(request, version) else 1
+
+
 def _listed_here(answered: Callable[[Any], None], response: ListGroupsResponse) -> None:
     """Who lists everything asks the next coordinator of a shard as well."""
     moved = response.error_code == ErrorCode.NOT_COORDINATOR
@@ -318,6 +387,10 @@ def _listed_here(answered: Callable[[Any], None], response: ListGroupsResponse) 
 
 def _listed(reply: Callable[[Any], None], whole: ListGroupsResponse) -> None:
     reply(ListGroupsResponse(error_code=whole.error_code) if whole.error_code else whole)
+
+
+def _fetched(reply: Callable[[Any], None], whole: OffsetFetchResponse) -> None:
+    reply(without_offsets(whole) if has_too_much_metadata(whole) else whole)
 
 
 def _answer_part(room: asyncio.Semaphore, answered: Callable[[Any], None], response: Any) -> None:

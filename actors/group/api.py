@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from raylog.actors.group.telling import InTurns
 from raylog.wire.errors import (
     CoordinatorLoadInProgress,
     ErrorCode,
@@ -85,6 +86,19 @@ class ListGroupsPart:
 
     request: ListGroupsRequest
     group_ids: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupPart:
+    """What DeleteGroups does to a group with many offsets: some of them are forgotten first."""
+
+    group_id: str
+    partitions: list[tuple[str, int]]
+
+    @property
+    def groups_names(self) -> list[str]:
+        """As the whole request has them."""
+        return [self.group_id]
 
 
 def failed(request: Any, version: int, failure: KafkaError) -> Any:
@@ -237,7 +251,7 @@ def _describe(
 
 
 def _delete(
-    request: DeleteGroupsRequest, _version: int, failure: KafkaError
+    request: DeleteGroupsRequest | DeleteGroupPart, _version: int, failure: KafkaError
 ) -> DeleteGroupsResponse:
     code = int(failure.code)
     return DeleteGroupsResponse(
@@ -284,6 +298,8 @@ _FAILED: dict[type, Callable[[Any, int, KafkaError], Any]] = {
     ListGroupsPart: _list,
     DescribeGroupsRequest: _describe,
     DeleteGroupsRequest: _delete,
+    DeleteGroupPart: _delete,
+    InTurns: lambda asked, version, failure: failed(asked.request, version, failure),
     ConsumerGroupHeartbeatRequest: _consumer_heartbeat,
     ConsumerGroupDescribeRequest: _consumer_describe,
 }

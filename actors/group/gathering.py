@@ -66,12 +66,14 @@ def _described(shard: Shard, group_id: str) -> int:
     return 0 if group is None else group.weight()
 
 
-def _stored(shard: Shard, group_id: str) -> int:
-    return sum(map(len, shard.offsets.of(group_id).values()))
+def stored(shard: Shard, group_id: str) -> int:
+    """How many offsets a group has, pending ones included."""
+    offsets = shard.offsets
+    return sum(map(len, offsets.of(group_id).values())) + len(offsets.pending.of(group_id))
 
 
 def _fetched(shard: Shard, item: OffsetFetchRequestGroup) -> int:
-    return _stored(shard, item.group_id) if item.topics is None else 0
+    return stored(shard, item.group_id) if item.topics is None else 0
 
 
 KINDS: dict[type, Kind] = {
@@ -98,7 +100,7 @@ KINDS: dict[type, Kind] = {
     DeleteGroupsRequest: Kind(
         lambda request: list(dict.fromkeys(request.groups_names)),
         _itself,
-        _stored,
+        stored,
         lambda _request, items: DeleteGroupsRequest(groups_names=items),
         lambda response: response.results,
         lambda results: DeleteGroupsResponse(results=results),

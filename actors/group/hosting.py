@@ -342,7 +342,7 @@ class ShardHost(Host[Shard, Step]):
             if answer.token not in self._waiting:
                 return  # it has waited for too long
             if refusal is None:
-                self.answer(answer)
+                self.answer((answer,))
             else:
                 self.refuse(answer, refusal)
 

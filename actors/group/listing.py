@@ -7,11 +7,13 @@ no object of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from raylog.actors.group.api import ListGroupsPart, consumer_describe_failed, describe_failed
 from raylog.actors.group.classic import ClassicGroup
 from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.offset_store import OffsetStore
+from raylog.actors.group.telling import Telling
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.errors import ErrorCode, GroupIdNotFound, InvalidGroupId
 from raylog.wire.messages.consumer_group_describe import (
@@ -73,28 +75,36 @@ def _listed(groups: Groups, offsets: OffsetStore, group_id: str) -> ListedGroup 
     )
 
 
-def described(
+def describing(
     groups: Groups,
     offsets: OffsetStore,
     image: MetadataImage,
     request: DescribeGroupsRequest,
     version: int,
-) -> DescribeGroupsResponse:
+) -> Telling[DescribeGroupsResponse]:
     """Classic groups by id; each succeeds or fails on its own."""
-    found = [_described(groups, offsets, image, one, version) for one in request.groups]
+    found = [_describing(groups, offsets, image, one, version) for one in request.groups]
+    answers = [one.response for one in found]
     if request.include_authorized_operations:
-        for one in found:
+        for one in answers:
             if not one.error_code:
                 one.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=found)
+    rest = chain.from_iterable(one.rest for one in found)
+    return Telling(DescribeGroupsResponse(groups=answers), rest)
 
 
-def _described(
+def _describing(
     groups: Groups, offsets: OffsetStore, image: MetadataImage, group_id: str, version: int
-) -> DescribedGroup:
+) -> Telling[DescribedGroup]:
     group = groups.get(group_id)
     if isinstance(group, ClassicGroup):
-        return group.describe(image)
+        return group.describing()
+    return Telling(_without_members(group, offsets, group_id, version), iter(()))
+
+
+def _without_members(
+    group: Group | None, offsets: OffsetStore, group_id: str, version: int
+) -> DescribedGroup:
     if group is None and group_id in offsets.groups:
         return DescribedGroup(error_code=int(ErrorCode.NONE), group_id=group_id, group_state=EMPTY)
     if version < NOT_FOUND_SINCE:
@@ -105,29 +115,32 @@ def _described(
     return missing
 
 
-def consumer_described(
+def consumer_describing(
     groups: Groups,
     offsets: OffsetStore,
     image: MetadataImage,
     request: ConsumerGroupDescribeRequest,
-) -> ConsumerGroupDescribeResponse:
+) -> Telling[ConsumerGroupDescribeResponse]:
     """KIP-848 groups by id; each succeeds or fails on its own."""
-    found = [_consumer_described(groups, offsets, image, one) for one in request.group_ids]
+    found = [_consumer_describing(groups, offsets, image, one) for one in request.group_ids]
+    answers = [one.response for one in found]
     if request.include_authorized_operations:
-        for one in found:
+        for one in answers:
             if not one.error_code:
                 one.authorized_operations = GROUP_OPERATIONS
-    return ConsumerGroupDescribeResponse(groups=found)
+    rest = chain.from_iterable(one.rest for one in found)
+    return Telling(ConsumerGroupDescribeResponse(groups=answers), rest)
 
 
-def _consumer_described(
+def _consumer_describing(
     groups: Groups, offsets: OffsetStore, image: MetadataImage, group_id: str
-) -> DescribedConsumerGroup:
+) -> Telling[DescribedConsumerGroup]:
     group = groups.get(group_id)
     if isinstance(group, ConsumerGroup):
-        return group.consumer_describe(image)
+        return group.consumer_describing(image)
     if not group_id:
-        return consumer_describe_failed(group_id, InvalidGroupId())
+        return Telling(consumer_describe_failed(group_id, InvalidGroupId()), iter(()))
     exists = group is not None or group_id in offsets.groups
     why = "is not a consumer group." if exists else "not found."
-    return consumer_describe_failed(group_id, GroupIdNotFound(f"Group {group_id} {why}"))
+    missing = GroupIdNotFound(f"Group {group_id} {why}")
+    return Telling(consumer_describe_failed(group_id, missing), iter(()))

@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from raylog.actors.config_keys import LONG_MAX
 from raylog.actors.coordination.step import Asked, Step
+from raylog.actors.group.all_offsets import TOPIC_IDS_SINCE, all_offsets, fetched, refused
 from raylog.actors.group.existing import ExistingTopics
 from raylog.actors.group.offset_store import NO_EXPIRY, Topics
 from raylog.actors.group.pending import StoredOffset
+from raylog.actors.group.telling import Telling
 from raylog.actors.metadata.image import MetadataImage, Topic
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode, InvalidCommitOffsetSize, KafkaError
@@ -38,17 +40,11 @@ from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
-    OffsetFetchResponse,
     OffsetFetchResponseGroup,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponsePartitions,
-    OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
 from raylog.wire.uuids import ZERO_UUID
 
-TOPIC_IDS_SINCE = 10
-NO_OFFSET = -1
 COMMIT_BYTES_MAX = 1_048_588
 """Names and metadata of a commit's records together. Apache Kafka answers UNKNOWN_SERVER_ERROR
 where they exceed `max.message.bytes`, of which this is the default."""
@@ -215,19 +211,19 @@ def fetch(
     unstable: Collection[tuple[str, int]],
     asked: OffsetFetchRequestGroup,
     version: int,
-) -> OffsetFetchResponseGroup:
+) -> Telling[OffsetFetchResponseGroup]:
     """The offsets of one group; where nothing is stored the offset is -1.
 
     As is what was committed to another topic of the same name: in every version, in Kafka in
     version 10. Those of `unstable` partitions are refused with UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
     if asked.topics is None:
-        return _fetch_all(existing, stored, unstable, asked.group_id, version)
+        return all_offsets(existing, stored, unstable, asked.group_id, version)
     topics = [_fetch_topic(existing, stored, unstable, topic, version) for topic in asked.topics]
     if version >= TOPIC_IDS_SINCE:
         known = existing.image.topics
         topics.sort(key=lambda topic: topic.topic_id not in known)  # as Kafka orders them
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+    return Telling(OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics), iter(()))
 
 
 def _fetch_topic(
@@ -252,60 +248,11 @@ def _fetch_topic(
         name=asked.name,
         topic_id=asked.topic_id,
         partitions=[
-            _unstable(i)
+            refused(i)
             if (name, i) in unstable and code is ErrorCode.NONE
-            else _fetched(i, current(i), code)
+            else fetched(i, current(i), code)
             for i in asked.partition_indexes
         ],
-    )
-
-
-def _fetch_all(
-    existing: ExistingTopics,
-    stored: Topics,
-    unstable: Collection[tuple[str, int]],
-    group_id: str,
-    version: int,
-) -> OffsetFetchResponseGroup:
-    """Of every partition with a committed offset, as in Kafka: a pending one alone is not told."""
-    answer = OffsetFetchResponseGroup(group_id=group_id)
-    for name, found in stored.items():
-        partitions = {i: one for i, one in found.items() if existing.have(name, one)}
-        if not partitions:
-            continue
-        topic_id = existing.image.topic_ids[name]
-        answer.topics.append(
-            OffsetFetchResponseTopics(
-                name=name if version < TOPIC_IDS_SINCE else "",
-                topic_id=topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID,
-                partitions=[
-                    _unstable(i) if (name, i) in unstable else _fetched(i, one, ErrorCode.NONE)
-                    for i, one in partitions.items()
-                ],
-            )
-        )
-    return answer
-
-
-def _unstable(index: int) -> OffsetFetchResponsePartitions:
-    return _fetched(index, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-
-
-def _fetched(
-    index: int, stored: StoredOffset | None, code: ErrorCode
-) -> OffsetFetchResponsePartitions:
-    if stored is None:
-        return OffsetFetchResponsePartitions(
-            partition_index=index,
-            committed_offset=NO_OFFSET,
-            metadata="",
-            error_code=int(code),
-        )
-    return OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=stored.offset,
-        committed_leader_epoch=stored.leader_epoch,
-        metadata=stored.metadata,
     )
 
 
@@ -320,28 +267,6 @@ def as_group(request: OffsetFetchRequest) -> OffsetFetchRequestGroup:
             OffsetFetchRequestTopics(name=one.name, partition_indexes=one.partition_indexes)
             for one in topics
         ],
-    )
-
-
-def as_single(found: OffsetFetchResponseGroup) -> OffsetFetchResponse:
-    """The answer about one group up to version 7."""
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetFetchResponsePartition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in found.topics
-        ]
     )
 
 

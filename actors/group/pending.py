@@ -75,14 +75,6 @@ class PendingOffsets:
         """A group's pending offsets by topic and number of the partition; there is one at least."""
         return self._groups.get(group_id, {})
 
-    def has(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an offset of this partition is pending."""
-        return (topic, partition) in self._groups.get(group_id, ())
-
-    def groups(self) -> list[str]:
-        """Every group with pending offsets."""
-        return list(self._groups)
-
     def epoch_of(self, producer_id: int) -> int:
         """The newest epoch in which a producer wrote pending offsets; NO_EPOCH: there are none."""
         found = self._producers.get(producer_id, {}).values()

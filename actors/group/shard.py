@@ -26,7 +26,7 @@ from raylog.actors.coordination.step import (
     Undo,
 )
 from raylog.actors.group import listing, offsets, transactions
-from raylog.actors.group.api import SEVERAL_GROUPS_SINCE, ListGroupsPart, failed
+from raylog.actors.group.api import DeleteGroupPart, ListGroupsPart, failed
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.classic import ClassicGroup, check_join, check_sync, create
 from raylog.actors.group.classic.metadata import delete as delete_classic
@@ -36,11 +36,12 @@ from raylog.actors.group.consumer.migration import settle as settle_migration
 from raylog.actors.group.consumer.migration import upgrade
 from raylog.actors.group.consumer.requests import check_fields
 from raylog.actors.group.existing import NOTHING_DELETED, ExistingTopics
+from raylog.actors.group.fetching import fetching
 from raylog.actors.group.listing import Group
 from raylog.actors.group.offset_store import OffsetStore, Partitions
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.sweeping import Part, parts
-from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.group.telling import InTurns, Telling
 from raylog.actors.transaction.api import Marker
 from raylog.wire.errors import (
     ErrorCode,
@@ -50,7 +51,6 @@ from raylog.wire.errors import (
     KafkaError,
     NonEmptyGroup,
     UnknownMemberId,
-    error_of,
 )
 from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.offsets import (
@@ -74,9 +74,7 @@ from raylog.wire.messages.offset_commit import OffsetCommitRequest
 from raylog.wire.messages.offset_delete import OffsetDeleteRequest
 from raylog.wire.messages.offset_fetch import (
     OffsetFetchRequest,
-    OffsetFetchRequestGroup,
     OffsetFetchResponse,
-    OffsetFetchResponseGroup,
 )
 from raylog.wire.messages.sync_group import SyncGroupRequest
 from raylog.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
@@ -467,34 +465,32 @@ class Shard:
         As in Kafka, what is stable is told once the log has all that was asked before, and
         otherwise what is committed now, whatever becomes of the log.
         """
-        request, version = asked.request, asked.version
+        request = asked.request
         answer = step.answer if request.require_stable else step.answer_now
-        if version >= SEVERAL_GROUPS_SINCE:
-            groups = [
-                self._fetch_group(step.image, one, version, request.require_stable)
-                for one in request.groups
-            ]
-            answer(asked, OffsetFetchResponse(groups=groups))
-            return
-        group = offsets.as_group(request)
-        found = self._fetch_group(step.image, group, version, request.require_stable)
-        if found.error_code:
-            raise error_of(found.error_code)
-        answer(asked, offsets.as_single(found))
+        answer(asked, self._fetching(step, request, asked.version).whole())
 
-    def _fetch_group(
-        self, image: MetadataImage, asked: OffsetFetchRequestGroup, version: int, stable: bool
-    ) -> OffsetFetchResponseGroup:
-        group = self.groups.get(asked.group_id)
-        try:
-            if group is not None:
-                group.check_fetch(asked.member_id, asked.member_epoch)
-        except KafkaError as failure:
-            return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=int(failure.code))
-        unstable = self.offsets.pending.of(asked.group_id) if stable else ()
-        look = self.offsets.of if stable else self.offsets.committed
-        existing = ExistingTopics(image, self._deleted)
-        return offsets.fetch(existing, look(asked.group_id), unstable, asked, version)
+    def _tell(self, step: Step, asked: Asked[InTurns]) -> None:
+        """Answer with a Telling."""
+        request, version, image = asked.request.request, asked.version, step.image
+        match request:
+            case DescribeGroupsRequest():
+                told: Telling[Any] = listing.describing(
+                    self.groups, self.offsets, image, request, version
+                )
+            case ConsumerGroupDescribeRequest():
+                told = listing.consumer_describing(self.groups, self.offsets, image, request)
+            case _:
+                told = self._fetching(step, request, version)
+                if not request.require_stable:
+                    step.answer_now(asked, told)
+                    return
+        step.answer(asked, told)
+
+    def _fetching(
+        self, step: Step, request: OffsetFetchRequest, version: int
+    ) -> Telling[OffsetFetchResponse]:
+        existing = ExistingTopics(step.image, self._deleted)
+        return fetching(self.groups, self.offsets, existing, request, version)
 
     def _delete_offsets(self, step: Step, asked: Asked[OffsetDeleteRequest]) -> None:
         group_id = _required(asked.request.group_id)
@@ -504,7 +500,7 @@ class Shard:
         elif not group.is_empty() and group.protocol_type != "consumer":
             raise NonEmptyGroup(f"group {group_id} has members")
         subscribes = _nothing if group is None or group.is_empty() else group.subscribes
-        offsets.delete(step, asked, self._offsets_of(group_id), subscribes)
+        offsets.delete(step, asked, self.offsets_of(group_id), subscribes)
 
     # ---- groups as a whole ---------------------------------------------------------------
 
@@ -516,14 +512,14 @@ class Shard:
         step.answer(asked, listing.listed(self.groups, self.offsets, asked.request))
 
     def _describe(self, step: Step, asked: Asked[DescribeGroupsRequest]) -> None:
-        found = listing.described(
+        found = listing.describing(
             self.groups, self.offsets, step.image, asked.request, asked.version
         )
-        step.answer(asked, found)
+        step.answer(asked, found.whole())
 
     def _describe_consumers(self, step: Step, asked: Asked[ConsumerGroupDescribeRequest]) -> None:
-        found = listing.consumer_described(self.groups, self.offsets, step.image, asked.request)
-        step.answer(asked, found)
+        found = listing.consumer_describing(self.groups, self.offsets, step.image, asked.request)
+        step.answer(asked, found.whole())
 
     def _delete(self, step: Step, asked: Asked[DeleteGroupsRequest]) -> None:
         results = []
@@ -537,14 +533,24 @@ class Shard:
         step.answer(asked, DeleteGroupsResponse(results=results))
 
     def _delete_group(self, step: Step, group_id: str) -> None:
+        self._check_deletable(group_id)
+        offsets.forget(step, group_id, self.offsets_of(group_id))
+        self._bury(step, group_id)
+
+    def _delete_part(self, step: Step, asked: Asked[DeleteGroupPart]) -> None:
+        group_id = asked.request.group_id
+        self._check_deletable(group_id)
+        found = self.offsets_of(group_id)
+        offsets.forget(step, group_id, [one for one in asked.request.partitions if one in found])
+        step.answer(asked, DeleteGroupsResponse(results=[DeletableGroupResult(group_id=group_id)]))
+
+    def _check_deletable(self, group_id: str) -> None:
         self._require(group_id)
         group = self.groups.get(group_id)
         if group is not None and not group.is_empty():
             raise NonEmptyGroup(f"group {group_id} has members")
-        offsets.forget(step, group_id, self._offsets_of(group_id))
-        self._bury(step, group_id)
 
-    def _offsets_of(self, group_id: str) -> Collection[tuple[str, int]]:
+    def offsets_of(self, group_id: str) -> Collection[tuple[str, int]]:
         """Every partition of which the group has a committed or a pending offset."""
         pending = self.offsets.pending.of(group_id)
         return offsets.all_partitions(self.offsets.of(group_id), pending)
@@ -575,8 +581,10 @@ _HANDLERS: dict[type, Callable[[Shard, Step, Asked[Any]], None]] = {
     TxnOffsetCommitRequest: Shard._commit_in_transaction,
     OffsetFetchRequest: Shard._fetch,
     OffsetDeleteRequest: Shard._delete_offsets,
+    InTurns: Shard._tell,
     ListGroupsPart: Shard._list,
     DescribeGroupsRequest: Shard._describe,
     ConsumerGroupDescribeRequest: Shard._describe_consumers,
     DeleteGroupsRequest: Shard._delete,
+    DeleteGroupPart: Shard._delete_part,
 }

@@ -34,6 +34,7 @@ from raylog.actors.metadata.records import (
     newest_version,
     voters_in,
 )
+from raylog.actors.plain import message
 from raylog.storage.disk import Disk, remove, sync_names_anew
 from raylog.storage.layout import UNFLUSHED_FILE
 from raylog.storage.rewriting import note_if_possible
@@ -46,6 +47,7 @@ _CUT = 2
 _READ_BYTES = 1024 * 1024
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """Encoded records that were appended together."""
@@ -62,6 +64,7 @@ class LogEntry:
         return self.offset + len(self.records)
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class LogSnapshot:
     """Encoded records that stand for everything below `offset`."""

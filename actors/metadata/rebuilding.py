@@ -13,6 +13,7 @@ metadata, if one is left; it reads nothing.
 | in-sync replicas | the leader alone: the others catch up with it, cut to its epochs first |
 | logs that were open | every copy: a broker that comes back without one lacks records |
 | leader epochs, broker epochs, metadata offsets, producer ids | go on above the highest found |
+| where brokers shall run | what the newest copy of it in a directory says |
 | settings | those in force last; where that is not known nothing is ever removed or compacted |
 |  | (`rebuilt_settings.py`) |
 | features | the highest levels of this build, as in a new cluster |
@@ -47,6 +48,7 @@ from raylog.actors.metadata.rebuilt_settings import (
 from raylog.actors.metadata.records import (
     NO_LEADER,
     BrokerRegistered,
+    BrokerWanted,
     ClusterNamed,
     ConfigChanged,
     FeatureChanged,
@@ -136,6 +138,8 @@ class RebuildPlan:
     """What an operator should know before it is carried out."""
     other_settings: tuple[ConfigChanged, ...] = ()
     """Of the cluster, of brokers and of groups."""
+    wanted: tuple[BrokerWanted, ...] = ()
+    """Where brokers shall run, on a Ray of several machines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +238,7 @@ def records_of(plan: RebuildPlan) -> list[Record]:
         for level, (name, feature) in enumerate(SUPPORTED.items())
     ]
     records.append(ProducerIdsAllocated(-1, -1, plan.next_producer_id))
+    records += plan.wanted
     return records
 
 

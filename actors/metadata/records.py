@@ -1,8 +1,9 @@
 """Records of the metadata log: typed, versioned, msgpack on disk.
 
 A record is written as `[type, version, field, ...]`. Fields are only ever added at the end, with a
-default, so that an older record reads as a newer one; the version says which fields its writer
-knew. Broker, leader and partition epochs only grow.
+default: an older record reads as a newer one, and of a newer one the fields that this build does
+not know are ignored. The version says which fields its writer knew. Broker, leader and partition
+epochs only grow.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 import msgpack
 
 from raylog.actors.endpoints import Endpoints
-from raylog.actors.plain import distinct
+from raylog.actors.plain import distinct, taken
 from raylog.actors.ports import TopicId
+from raylog.wire.errors import KafkaError
 
 NO_LEADER = -1
 Voters = tuple[tuple[int, str], ...]
@@ -303,7 +305,7 @@ def decode_record(data: bytes) -> Record:
     """The record of its bytes; raises MetadataCorrupt for what is none."""
     try:
         return _record_of(msgpack.unpackb(data, use_list=False, strict_map_key=False))
-    except (ValueError, KeyError, TypeError) as broken:
+    except (ValueError, TypeError) as broken:
         raise MetadataCorrupt(f"no metadata record: {data[:32]!r}") from broken
 
 
@@ -318,10 +320,24 @@ def decode_records(joined: bytes) -> list[Record]:
     try:
         values = msgpack.unpackb(joined, use_list=False, strict_map_key=False)
         return list(map(_record_of, values))
-    except (ValueError, KeyError, TypeError) as broken:
+    except (ValueError, TypeError) as broken:
         raise MetadataCorrupt(f"no metadata records: {joined[:32]!r}") from broken
 
 
 def _record_of(values: tuple[Any, ...]) -> Record:
-    number, _version, *rest = values
-    return _KINDS[number](*rest)
+    number, version, *fields = values
+    kind = _KINDS.get(number)
+    if kind is None:
+        raise MetadataCorrupt(
+            f"a metadata record of type {number!a:.20} and version {version!a:.20}, this build "
+            f"knows types up to {max(_KINDS)} and version {VERSION}"
+        )
+    if len(fields) > len(kind._fields) and version <= VERSION:
+        raise MetadataCorrupt(
+            f"a metadata record of version {version} with {len(fields)} fields: expected at most "
+            f"{len(kind._fields)} for {kind.__name__}"
+        )
+    try:
+        return taken(kind, fields)
+    except KafkaError as broken:
+        raise MetadataCorrupt(f"a metadata record of version {version!a:.20}: {broken}") from broken

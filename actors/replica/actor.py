@@ -10,6 +10,7 @@ from itertools import count
 from typing import Any
 
 from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
+from raylog.actors.plain import cut, taken
 from raylog.actors.ports import (
     OpenedPartition,
     OpenPartition,
@@ -28,6 +29,7 @@ from raylog.actors.replica.config import CleanerSettings, ReplicationSettings, p
 from raylog.actors.replica.deletions import Deletions
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.following import Following
+from raylog.actors.replica.isolation import Isolation
 from raylog.actors.replica.leading import Proposal
 from raylog.actors.replica.lookups import Lookup, Lookups
 from raylog.actors.replica.machine import PartitionMachine
@@ -110,7 +112,12 @@ class ReplicaActor:
         self._throttler = Throttler(
             runtime, self._replication, cluster_id=cluster_id, broker_id=broker_id, name=name
         )
-        self._serving = Serving(runtime, self._deadlines, self._partitions, self._throttler)
+        self._isolation = Isolation(
+            runtime, self._partitions, self._broker, self._replication.session_ms
+        )
+        self._serving = Serving(
+            runtime, self._deadlines, self._partitions, self._throttler, self._isolation.heard
+        )
         self._following = Following(
             runtime, self._replication, cluster_id, broker_id, self._throttler, self._upkeep
         )
@@ -282,12 +289,12 @@ class ReplicaActor:
         return partition
 
     def _produce(self, request: LinkRequest) -> None:
-        acks, timeout_ms, parts = request.header
+        acks, timeout_ms, parts = cut(request.header, 3)
         writes = Writes(request, len(parts))
         payload = request.payload
         now_ms = self._runtime.now_ms()
         begin = 0
-        for number, (topic_id, index, epoch, length, refused) in enumerate(parts):
+        for number, (topic_id, index, epoch, length, refused, *_) in enumerate(parts):
             write = Write(writes, number, payload[begin : begin + length], refused)
             begin += length
             try:
@@ -305,11 +312,11 @@ class ReplicaActor:
             writes.limit(self._deadlines, timeout_ms)
 
     def _produce_in_transaction(self, request: LinkRequest) -> None:
-        acks, timeout_ms, parts, plain = request.header
-        transaction = api.TransactionalWrite(*plain)
+        acks, timeout_ms, parts, plain = cut(request.header, 4)
+        transaction = taken(api.TransactionalWrite, plain)
         writes = Writes(request, len(parts))
         begin = 0
-        for number, (topic_id, index, epoch, length, refused) in enumerate(parts):
+        for number, (topic_id, index, epoch, length, refused, *_) in enumerate(parts):
             batch = request.payload[begin : begin + length]
             begin += length
             held = Held(Write(writes, number, batch, refused), epoch, acks, transaction)
@@ -365,7 +372,7 @@ class ReplicaActor:
             self.has_appended(partition)
 
     def _offset_for(self, request: LinkRequest) -> None:
-        topic_id, index, epoch, timestamp, isolation = request.header
+        topic_id, index, epoch, timestamp, isolation = cut(request.header, 5)
         partition = self.partition(topic_id, index)
         known = partition.offset_for(epoch, timestamp, isolation)
         if known is not None:
@@ -374,25 +381,25 @@ class ReplicaActor:
             self._lookups.add(Lookup(partition, epoch, timestamp, isolation, request))
 
     def _epoch_end(self, request: LinkRequest) -> None:
-        topic_id, index, epoch, asked = request.header
+        topic_id, index, epoch, asked = cut(request.header, 4)
         partition = self.partition(topic_id, index)
         partition.machine.require_leader(epoch)
         request.reply(partition.log.epochs.end_offset_for(asked, partition.log.log_end_offset))
 
     def _delete_records(self, request: LinkRequest) -> None:
-        topic_id, index, offset = request.header
+        topic_id, index, offset = cut(request.header, 3)
         partition = self.partition(topic_id, index)
         self._deletions.delete(request, partition, offset)
 
     def _claim(self, request: LinkRequest) -> None:
-        topic_id, index, epoch = request.header
+        topic_id, index, epoch = cut(request.header, 3)
         partition = self.partition(topic_id, index)
         partition.machine.require_leader(epoch)
         self._claims.take(partition.key, request.peer)
         request.reply(partition.log.log_end_offset)
 
     def _producers(self, request: LinkRequest) -> None:
-        topic_id, index = request.header
+        topic_id, index = cut(request.header, 2)
         partition = self.partition(topic_id, index)
         found = partition.log.producers.snapshot()
         if len(found) <= DESCRIBED_AT_ONCE:
@@ -407,7 +414,7 @@ class ReplicaActor:
     # ---- fetch ---------------------------------------------------------------------------
 
     def _fetch(self, request: LinkRequest) -> None:
-        ask = FetchAsk(*request.header)
+        ask = taken(FetchAsk, request.header)
         session_key = (request.peer, ask.session_id)
         session = self._sessions.get(session_key)
         if session is None:
@@ -462,6 +469,8 @@ class ReplicaActor:
     def has_news(self, partition: Partition) -> None:
         """Answer who waits for more of a partition."""
         for session, session_key in tuple(partition.sessions.items()):
+            if partition.key not in session.interests:
+                continue  # it was forgotten after the partition was given up
             session.news[partition.key] = None
             if session.parked is None:
                 continue
@@ -476,7 +485,7 @@ class ReplicaActor:
             self._end_session(session_key)
 
     def _fetch_end(self, request: LinkRequest) -> None:
-        session_id, forget = request.header
+        session_id, forget = cut(request.header, 2)
         session_key = (request.peer, session_id)
         session = self._sessions.get(session_key)
         if session is not None:

@@ -1,6 +1,7 @@
 """Link requests that a Replica answers, and their shapes.
 
-Every header is a msgpack list; a partition is named by its topic id and index.
+Every header is a msgpack list, and grows at its end (`actors.plain`); a partition is named by its
+topic id and index.
 
 | kind           | header                                          | answer's header          |
 |----------------|-------------------------------------------------|--------------------------|
@@ -39,9 +40,10 @@ from typing import Any, NamedTuple
 
 import msgpack
 
+from raylog.actors.plain import message, taken
 from raylog.actors.ports import TopicId
 from raylog.storage.producers import ProducerInfo
-from raylog.wire.errors import ErrorCode, error_of
+from raylog.wire.errors import error_of
 from raylog.wire.records import NO_SEQUENCE
 
 PRODUCE = "produce"
@@ -66,6 +68,7 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 READ_COMMITTED = 1
 
 
+@message
 class ProducePart(NamedTuple):
     """One partition's part of a produce request."""
 
@@ -79,6 +82,7 @@ class ProducePart(NamedTuple):
     """First sequence that the sender knows to have been refused of the same producer and epoch."""
 
 
+@message
 class TransactionalWrite(NamedTuple):
     """Whose transaction the transactional batches of one request belong to (KIP-98, KIP-890)."""
 
@@ -89,6 +93,7 @@ class TransactionalWrite(NamedTuple):
     """Whether the client understands TRANSACTION_ABORTABLE."""
 
 
+@message
 class ProduceAnswer(NamedTuple):
     """Where a batch went."""
 
@@ -105,10 +110,13 @@ def produced(outcome: Sequence[Any]) -> ProduceAnswer:
     """
     if len(outcome) == len(ProduceAnswer._fields):
         return ProduceAnswer._make(outcome)
-    code, message = outcome
-    raise error_of(ErrorCode(code), message)
+    if not isinstance(outcome[1], str):
+        return taken(ProduceAnswer, outcome)
+    code, message, *_ = outcome
+    raise error_of(code, message)
 
 
+@message
 class Interest(NamedTuple):
     """One partition a fetcher wants, from `offset` on."""
 
@@ -124,6 +132,7 @@ class Interest(NamedTuple):
     """Whether a follower may answer too (KIP-392)."""
 
 
+@message
 class FetchAsk(NamedTuple):
     """What a gateway asks for one fetch.
 
@@ -147,6 +156,7 @@ class FetchAsk(NamedTuple):
     """(topic id, partition) pairs no longer wanted."""
 
 
+@message
 class FetchedPartition(NamedTuple):
     """What is known of one partition of a fetch: figures, and a slice of a segment file."""
 
@@ -166,6 +176,7 @@ class FetchedPartition(NamedTuple):
     """(epoch, end offset) where the fetcher's history leaves the leader's."""
 
 
+@message
 class ReplicateAsk(NamedTuple):
     """What a follower's process asks of one that leads, for all partitions it follows there.
 
@@ -185,6 +196,7 @@ class ReplicateAsk(NamedTuple):
     """(topic id, partition) pairs no longer followed there."""
 
 
+@message
 class ReplicaInterest(NamedTuple):
     """One partition a follower wants, from its log end on: what is below it, it holds."""
 
@@ -200,6 +212,7 @@ class ReplicaInterest(NamedTuple):
     max_bytes: int
 
 
+@message
 class ReplicatedPart(NamedTuple):
     """What a follower is told of one partition."""
 
@@ -229,4 +242,4 @@ def unpack_producers(packed: bytes) -> Iterator[ProducerInfo]:
     unpacker = msgpack.Unpacker(max_buffer_size=len(packed))
     unpacker.feed(packed)
     for one in unpacker:
-        yield ProducerInfo(*one)
+        yield taken(ProducerInfo, one)

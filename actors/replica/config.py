@@ -51,6 +51,8 @@ class ReplicationSettings:
 
     lag_ms_max: int = 30_000
     """After which a follower that has not caught up leaves the in-sync replicas."""
+    session_ms: int = 6_000
+    """Without a word from any follower or the controller for so long, a leader serves no client."""
     wait_ms_max: int = 500
     """For how long a leader may keep a follower's request when there is nothing new."""
     min_bytes: int = 1
@@ -69,6 +71,7 @@ def replication_settings(broker: BrokerSettings) -> ReplicationSettings:
     """What a broker's settings say about replication."""
     return ReplicationSettings(
         lag_ms_max=broker.number("replica.lag.time.max.ms"),
+        session_ms=broker.number("broker.session.timeout.ms"),
         wait_ms_max=broker.number("replica.fetch.wait.max.ms"),
         min_bytes=broker.number("replica.fetch.min.bytes"),
         partition_bytes_max=broker.number("replica.fetch.max.bytes"),

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterable
 from functools import partial
 
+from raylog.actors.journal import TRUNCATION, Decided, decided
 from raylog.actors.names import broker_name
 from raylog.actors.replica.config import ReplicationSettings
 from raylog.actors.replica.divergence import Cut
@@ -181,8 +182,10 @@ class Following:
         self._runtime.start(self._cut(partition, cut, stream), f"truncate {partition.name}")
 
     async def _cut(self, partition: Partition, cut: Cut, stream: LeaderStream) -> None:
-        log.info("%s is cut from %d to %s", partition.name, partition.log.log_end_offset, cut)
         epoch = partition.machine.leader_epoch
+        end = partition.log.log_end_offset
+        text = f"{partition.name} is cut from {end} to {cut} in leader epoch {epoch}"
+        decided(log, Decided(TRUNCATION, text, partition.name))
         while partition.log.busy:
             await self._runtime.sleep(BUSY_WAIT_S)
         now_ms = self._runtime.now_ms()

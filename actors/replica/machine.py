@@ -10,6 +10,8 @@ States of a replica and what moves it on:
 | any       | LeadershipChanged of lower epochs         | as it was |
 | leading   | Appended, FollowerFetched, TimePassed,    | leading   |
 |           | IsrAltered, IsrRefused                    |           |
+| leading   | CutOff, where others are in sync: no      | leading   |
+|           | client is served until HeardAgain         |           |
 | following | Followed, Truncated                       | following |
 
 `leading.py` has what a leader knows of its followers.
@@ -111,6 +113,16 @@ class Truncated:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff:
+    """Event: this process hears neither followers nor, through its broker, the controller."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeardAgain:
+    """Event: it hears one of them again."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartLeading:
     """Effect: note the epoch's start in the log, then serve."""
 
@@ -168,6 +180,8 @@ Event = (
     | MinIsrChanged
     | Followed
     | Truncated
+    | CutOff
+    | HeardAgain
 )
 Effect = StartLeading | StopLeading | Follow | StopFollowing | ReleaseUpTo | Propose | FailUnsafe
 
@@ -193,6 +207,8 @@ class PartitionMachine:
     """This opening of the log, as the leader knows it."""
     progress: LeaderProgress | None = None
     """While this replica leads."""
+    is_cut_off: bool = False
+    """Whether it leads, but another may do so by now: it serves followers only."""
 
     @property
     def is_leader(self) -> bool:
@@ -218,6 +234,11 @@ class PartitionMachine:
             case MinIsrChanged(min_isr):
                 self.min_isr = min_isr
                 return self._isr_changed() if self.progress is not None else []
+            case CutOff():
+                return self._cut_off()
+            case HeardAgain():
+                self.is_cut_off = False
+                return []
             case _:
                 return [] if self.progress is None else self._led(event, self.progress)
 
@@ -272,6 +293,7 @@ class PartitionMachine:
         elif self.leader != NO_LEADER:
             effects.append(StopFollowing())
         self.progress = None
+        self.is_cut_off = False
         self.leader, self.leader_epoch = told.leader, told.leader_epoch
         if told.leader == self.broker_id:
             effects += self._start_leading(event)
@@ -293,6 +315,18 @@ class PartitionMachine:
         )
         start: list[Effect] = [StartLeading(self.leader_epoch, self.log_end_offset)]
         return start + self._advanced(self.progress)
+
+    @property
+    def needs_others(self) -> bool:
+        """Whether it leads and others in sync may become leader in its stead."""
+        return self.progress is not None and len(self.progress.maximal_isr) > 1
+
+    def _cut_off(self) -> list[Effect]:
+        """Nothing can be committed here now: who waits is told to look for another leader."""
+        if self.is_cut_off or not self.needs_others:
+            return []
+        self.is_cut_off = True
+        return [StopLeading()]
 
     # ---- leading -------------------------------------------------------------------------
 
@@ -331,6 +365,14 @@ class PartitionMachine:
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Check that this replica leads, in the epoch the client knows (KIP-320; -1: any)."""
+        self.require_leader_for_follower(current_leader_epoch)
+        if self.is_cut_off:
+            raise NotLeaderOrFollower(
+                f"broker {self.broker_id} is cut off: another may lead this partition by now"
+            )
+
+    def require_leader_for_follower(self, current_leader_epoch: int) -> None:
+        """As `require_leader`, but of a leader that is cut off, too: it waits for followers."""
         if self.progress is None:
             raise NotLeaderOrFollower(
                 f"broker {self.broker_id} does not lead this partition, {self.leader} does"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from raylog.actors.plain import each_taken, taken
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import ReplicaInterest, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.machine import FollowerFetched
@@ -101,11 +102,14 @@ class Serving:
         deadlines: Deadlines,
         partitions: Mapping[PartitionKey, Partition],
         throttler: Throttler,
+        heard: Callable[[], None],
     ) -> None:
+        """`heard` is told of each request."""
         self._runtime = runtime
         self._deadlines = deadlines
         self._partitions = partitions
         self._throttler = throttler
+        self._heard = heard
         self._sessions: dict[int, FollowerSession] = {}
         self._ready: dict[FollowerSession, None] = {}
         """Sessions to be looked at in the next turn."""
@@ -117,7 +121,8 @@ class Serving:
 
     def replicate(self, request: LinkRequest) -> None:
         """Take in where a follower stands; answer when there is something for it."""
-        ask = ReplicateAsk(*request.header)
+        self._heard()
+        ask = taken(ReplicateAsk, request.header)
         session = self._sessions.get(request.peer)
         if session is None:
             session = FollowerSession(ask.broker_id, self._deadlines, self._answer_late)
@@ -128,8 +133,7 @@ class Serving:
         session.park(request, ask.max_wait_ms)
         for topic_id, index in ask.forgotten:
             self._forget(session, (topic_id, index))
-        for change in ask.changes:
-            interest = ReplicaInterest(*change)
+        for interest in each_taken(ReplicaInterest, ask.changes):
             self._take(session, interest)
         if session.news:
             self._look_at(session)
@@ -185,16 +189,20 @@ class Serving:
     # ---- news ----------------------------------------------------------------------------
 
     def has_grown(self, partition: Partition) -> None:
-        """A log grew, or there is another reason to look at it again."""
+        """A log grew, or there is another reason to look at it again.
+
+        A partition that was given up may still have sessions that have forgotten it since.
+        """
         for session in partition.followers:
-            if partition.key not in session.answered:
+            if partition.key in session.interests and partition.key not in session.answered:
                 session.news[partition.key] = None
                 self._look_at(session)
 
     def has_figures(self, partition: Partition) -> None:
         """A high watermark or log start moved: it goes along with the next records, or soon."""
         for session in partition.followers:
-            session.figures[partition.key] = None
+            if partition.key in session.interests:
+                session.figures[partition.key] = None
         self._tell_figures_soon()
 
     def _tell_figures_soon(self) -> None:
@@ -418,7 +426,7 @@ def _standing(partition: Partition, interest: ReplicaInterest) -> ReplicatedPart
     if interest.leader_epoch > machine.leader_epoch:
         return WAIT
     try:
-        machine.require_leader(interest.leader_epoch)
+        machine.require_leader_for_follower(interest.leader_epoch)
     except (NotLeaderOrFollower, FencedLeaderEpoch) as failure:
         return _refusal(interest, failure)
     offset, last_epoch = interest.offset, interest.last_fetched_epoch

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from raylog.actors.plain import each_taken
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.api import READ_COMMITTED, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import LinkRequest
@@ -62,8 +63,7 @@ class FetchSession:
         for topic_id, partition in ask.forgotten:
             self.interests.pop((topic_id, partition), None)
             self.news.pop((topic_id, partition), None)
-        for change in ask.changes:
-            interest = Interest(*change)
+        for interest in each_taken(Interest, ask.changes):
             key = (interest.topic_id, interest.partition)
             self.interests[key] = interest
             self.news.pop(key, None)

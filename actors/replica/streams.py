@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import Any, Protocol
 
+from raylog.actors.plain import each_taken
 from raylog.actors.ports import PartitionKey
 from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.config import ReplicationSettings
@@ -151,8 +152,7 @@ class LeaderStream:
         self._asked -= 1
         now_ms = self._runtime.now_ms()
         begin = 0
-        for one in header:
-            part = ReplicatedPart(*one)
+        for part in each_taken(ReplicatedPart, header):
             records = payload[begin : begin + part.length]
             begin += part.length
             partition = self._partitions.get((part.topic_id, part.partition))

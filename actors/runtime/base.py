@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from raylog.actors.plain import message
 from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.storage.disk import Volume
 from raylog.wire.errors import KafkaError
@@ -34,6 +35,7 @@ class ActorGone(Exception):
     """A name that no live actor carries."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class ActorRef:
     """A live actor: where it is and which process start of it is meant."""
@@ -54,6 +56,7 @@ NODE_ID_LABEL = "ray.io/node-id"
 """The label by which Ray names every node."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Share:
     """What is kept free on one node for all actors that share it, whether or not they run."""
@@ -66,6 +69,7 @@ class Share:
     """Custom ones."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where an actor may run: on nodes that carry all these labels, and nowhere else."""
@@ -80,6 +84,7 @@ def on_node(node_id: str) -> Place:
     return Place({NODE_ID_LABEL: node_id})
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class ActorSpec:
     """An actor to be started: detached, and unique by its name.
@@ -98,8 +103,15 @@ class ActorSpec:
     """Roles of lodgers that may come: their code is loaded before they do."""
     links: LinkSettings | None = None
     """Where it accepts links; None: as who starts it."""
+    drain_ms: int = 0
+    """How long it may take to end in order (`runtime.termination`); 0: as who starts it."""
+    journal: str = ""
+    """The broker's data directory that its decisions are kept in; "": as who starts it."""
+    hosts: tuple[dict[str, str], ...] = ()
+    """Labels of nodes, any of which will do for an actor without a place; () for any node."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class NodeEntry:
     """A live node."""
@@ -277,6 +289,12 @@ class Runtime(Protocol):
 
     async def kv_put(self, key: str, value: bytes) -> None:
         """Set such a value."""
+
+    async def kv_keys(self, prefix: str) -> list[str]:
+        """The keys that begin so and have a value, sorted."""
+
+    async def kv_delete(self, key: str) -> None:
+        """Take such a value away; none there is fine."""
 
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor's process is gone; cancel() ends the watch."""

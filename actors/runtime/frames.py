@@ -24,7 +24,11 @@ import msgpack
 
 from raylog.wire.errors import DecodeError, EncodeError
 
-LINK_VERSION = 2
+LINK_VERSION = 3
+"""The newest that this build speaks. Fields that requests and answers gain at their end, with a
+default, do not raise it (`actors.plain`)."""
+LINK_VERSION_MIN = 3
+"""The oldest. Two ends speak the newest that both know."""
 FRAME_BYTES_MAX = 256 << 20
 CHUNK_BYTES = 512 << 10
 FIRST_CHUNK_BYTES = 8 << 10

@@ -1,6 +1,8 @@
 """How the two ends of a link come to trust one another; the secret itself never travels.
 
-Each end first says `["raylog", version, nonce, instance]`, then proves that it knows the cluster
+Each end first says `["raylog", newest link version, nonce, instance, build, oldest link version]`;
+what comes behind is of newer builds and ignored. They speak the newest version that both know, and
+end the link where there is none. Then each proves that it knows the cluster
 secret: `["raylog", "proof", HMAC-SHA-256(secret, side, own nonce, peer's nonce)]`. The side keeps
 a proof from being played back to its author. Nothing else is read before. What follows is neither
 encrypted nor authenticated: links between hosts belong on a private network.
@@ -9,10 +11,12 @@ encrypted nor authenticated: links between hosts belong on a private network.
 from __future__ import annotations
 
 import hmac
-import secrets
+from secrets import token_bytes
 from typing import Any
 
-from raylog.actors.runtime.frames import LINK_VERSION
+from raylog.actors.build import BUILD
+from raylog.actors.runtime.frames import LINK_VERSION, LINK_VERSION_MIN
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.wire.errors import DecodeError
 
 GREETING = "raylog"
@@ -21,24 +25,30 @@ GREETING_BYTES_MAX = 1024
 CONNECTING, SERVING = b"connecting", b"serving"
 _PROOF = "proof"
 _NONCE_BYTES = 16
+_GREETING_FIELDS = 6
+_GREETING_FIELDS_OLD = 4
+"""Of link versions before 3."""
 
 
 class Handshake:
     """One end's part; `side` is CONNECTING or SERVING."""
 
-    def __init__(self, secret: bytes, side: bytes, instance: str) -> None:
+    def __init__(self, secrets: LinkSecrets, side: bytes, instance: str) -> None:
         self.done = False
         self.peer_instance = ""
         """What the peer calls itself; only to be believed when `done`."""
-        self._secret = secret
+        self.version = 0
+        """Of the link protocol that both speak, once the peer has greeted."""
+        self._current = secrets.current
+        self._accepted = secrets.accepted
         self._side = side
         self._instance = instance
-        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._nonce = token_bytes(_NONCE_BYTES)
         self._peer_nonce = b""
 
     def greeting(self) -> list[Any]:
         """Head of the first frame to send."""
-        return [GREETING, LINK_VERSION, self._nonce, self._instance]
+        return [GREETING, LINK_VERSION, self._nonce, self._instance, BUILD, LINK_VERSION_MIN]
 
     def took(self, head: list[Any]) -> list[Any] | None:
         """Take a frame's head; returns that of the frame to send now, if there is one.
@@ -47,13 +57,18 @@ class Handshake:
         """
         if not self._peer_nonce:
             self._greeted(head)
-            return [GREETING, _PROOF, self._proof(self._side, self._nonce, self._peer_nonce)]
+            own = _proof(self._current, self._side, self._nonce, self._peer_nonce)
+            return [GREETING, _PROOF, own]
         peer_side = SERVING if self._side == CONNECTING else CONNECTING
-        expected = self._proof(peer_side, self._peer_nonce, self._nonce)
         proved = (
             head[:2] == [GREETING, _PROOF]
             and isinstance(head[2], bytes)
-            and hmac.compare_digest(head[2], expected)
+            and any(
+                hmac.compare_digest(
+                    head[2], _proof(secret, peer_side, self._peer_nonce, self._nonce)
+                )
+                for secret in self._accepted
+            )
         )
         if not proved:
             raise DecodeError("a peer without the cluster's secret")
@@ -61,14 +76,29 @@ class Handshake:
         return None
 
     def _greeted(self, head: list[Any]) -> None:
-        if len(head) != 4 or head[0] != GREETING:
+        if len(head) < _GREETING_FIELDS_OLD or head[0] != GREETING:
             raise DecodeError("a peer that does not speak the link protocol")
-        if head[1] != LINK_VERSION:
-            raise DecodeError(f"a peer of link version {head[1]}, this is {LINK_VERSION}")
+        self.version = _agreed(head)
         if not isinstance(head[2], bytes) or len(head[2]) != _NONCE_BYTES:
             raise DecodeError(f"a greeting without a nonce of {_NONCE_BYTES} bytes")
         self._peer_nonce = head[2]
         self.peer_instance = str(head[3])
 
-    def _proof(self, side: bytes, nonce: bytes, peer_nonce: bytes) -> bytes:
-        return hmac.digest(self._secret, side + nonce + peer_nonce, "sha256")
+
+def _proof(secret: bytes, side: bytes, nonce: bytes, peer_nonce: bytes) -> bytes:
+    return hmac.digest(secret, side + nonce + peer_nonce, "sha256")
+
+
+def _agreed(greeting: list[Any]) -> int:
+    """The newest version that a peer and this build speak; raises DecodeError if there is none."""
+    newest = greeting[1]
+    build, oldest = greeting[4:6] if len(greeting) >= _GREETING_FIELDS else ("before 3", newest)
+    if not isinstance(newest, int) or not isinstance(oldest, int) or oldest > newest:
+        raise DecodeError(f"expected link versions, found {oldest!a:.40} to {newest!a:.40}")
+    agreed = min(newest, LINK_VERSION)
+    if agreed < max(oldest, LINK_VERSION_MIN):
+        raise DecodeError(
+            f"a peer of build {build!a:.80} speaks link versions {oldest} to {newest}, this build "
+            f"{BUILD} speaks {LINK_VERSION_MIN} to {LINK_VERSION}"
+        )
+    return agreed

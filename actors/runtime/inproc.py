@@ -257,6 +257,14 @@ class InprocRuntime(LoopRuntime):
         """Set it."""
         self._world.values[key] = value
 
+    async def kv_keys(self, prefix: str) -> list[str]:
+        """The keys that begin so."""
+        return sorted(key for key in self._world.values if key.startswith(prefix))
+
+    async def kv_delete(self, key: str) -> None:
+        """Take a value away."""
+        self._world.values.pop(key, None)
+
     def watch(self, peer: ActorRef, on_lost: Callable[[ActorRef], None]) -> Timer:
         """Run `on_lost(peer)` once when the actor is gone."""
         watch = _Watch(lambda: on_lost(peer))

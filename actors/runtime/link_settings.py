@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from raylog.actors.plain import message
+
 ANY_PORT = range(1)
 """Only port 0: the system chooses one."""
 
 
+@message
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
     """What settings say about links, for all processes of a broker.

@@ -11,25 +11,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from raylog.actors import names, plain_logs
 from raylog.actors.collecting import leave_out_code
+from raylog.actors.journal import JournalAsked, JournalTold
 from raylog.actors.names import host_of
-from raylog.actors.node_hosts import fill
 from raylog.actors.roles import role_class
 from raylog.actors.runtime import ray_kv, ray_node
 from raylog.actors.runtime.base import (
@@ -45,11 +43,13 @@ from raylog.actors.runtime.base import (
     Work,
 )
 from raylog.actors.runtime.calls import FORESEEN, answer, start_failure
+from raylog.actors.runtime.evidence import ENDING, ProcessJournal
 from raylog.actors.runtime.helpers import Helpers
-from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT, FROM_RAY, read_secret
-from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
+from raylog.actors.runtime.link_secret import LinkSecrets, reread, secrets_of
+from raylog.actors.runtime.link_settings import LinkSettings
 from raylog.actors.runtime.link_watch import LinkWatch
 from raylog.actors.runtime.loop import LoopRuntime
+from raylog.actors.runtime.messages import Outcome, outcome_of, pack, unpack, value_of
 from raylog.actors.runtime.processes import (
     ProcessRecord,
     be_as_urgent_as_parent,
@@ -57,17 +57,25 @@ from raylog.actors.runtime.processes import (
     record_of,
     was_started_here,
 )
-from raylog.actors.runtime.ray_actors import Creation, Handles, actor_names, end_named
+from raylog.actors.runtime.ray_actors import (
+    Creation,
+    Handles,
+    actor_names,
+    begin_unasked,
+    end_named,
+)
 from raylog.actors.runtime.ray_node import NAMESPACE, raise_descriptor_limit
-from raylog.actors.runtime.ray_places import options_of
+from raylog.actors.runtime.ray_places import options_of, outside, starts_directory, this_node
+from raylog.actors.runtime.ray_sigterm import on_sigterm
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.restarts import Restarts
 from raylog.actors.runtime.stream import connect_link
-from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.actors.runtime.termination import Termination, end_in_order
+from raylog.actors.runtime.waiting import in_time
+from raylog.wire.errors import KafkaError
 
 log = logging.getLogger(__name__)
 START_TIMEOUT_S = 60.0
-BEGIN_RETRY_S = 0.02
 LINK_TIMEOUT_S = 5.0
 LEAVE_TIMEOUT_S = 5.0
 END_TIMEOUT_S = 30.0
@@ -76,8 +84,6 @@ FAREWELL_S = 1.0
 """For who waits to hear that a start has failed, before the process ends."""
 CONCURRENT_CALLS = 1000
 BROKEN_EXIT_CODE = 70
-_OK, _REFUSED, _LOST, _LATE = 0, 1, 2, 3
-Outcome = tuple[int, Any]
 T = TypeVar("T")
 
 
@@ -98,19 +104,21 @@ class Host:
             )
         self._spec = spec
         self._secret_source = secret_source
-        self._restarts = Restarts(_starts_directory(secret_source), spec.name, spawned)
+        self._journal = ProcessJournal.begun(spec) if spec.journal else None
+        self._restarts = Restarts(starts_directory(secret_source), spec.name, spawned)
         self._waits = ""
         """Why the shell does not start yet."""
         self._starts: dict[str, asyncio.Task[ActorRef]] = {}
         """Of all who live here or are about to, by name."""
         self._residences: dict[str, Residence] = {}
+        self._runtime: RayRuntime | None = None  # of the shell, once it has started
         self._loading: asyncio.Task[None] | None = None
         itself = ray.get_runtime_context().current_actor
-        threading.Thread(target=_begin_unasked, args=(itself,), daemon=True).start()
+        threading.Thread(target=begin_unasked, args=(itself, START_TIMEOUT_S), daemon=True).start()
 
     async def begin(self) -> Outcome:
         """Start the shell once; every caller gets its ref, or why it did not start."""
-        return await _outcome(self._begun())
+        return await outcome_of(self._begun())
 
     async def _begun(self) -> ActorRef:
         try:
@@ -123,6 +131,7 @@ class Host:
         if start is None:
             loop = asyncio.get_running_loop()
             loop.set_exception_handler(_end_on_broken_invariant)
+            on_sigterm(Termination(loop, lambda: loop.create_task(self._end_in_order())).told)
             start = self._starts[self._spec.name] = loop.create_task(self._start_in_time())
             start.add_done_callback(self._started_or_not)
             self._loading = loop.create_task(self._load(start, self._spec.houses))
@@ -148,9 +157,18 @@ class Host:
             asyncio.get_running_loop().call_later(FAREWELL_S, self._end, failure)
 
     def _end(self, failure: BaseException) -> None:
+        if self._journal is not None:
+            self._journal.crashed(failure)
         if self._spec.restarts:
             self._restarts.ends(f"{type(failure).__name__}: {failure}")
         _end_broken(failure)
+
+    async def _end_in_order(self) -> None:
+        """End the process once its actor is done."""
+        here = self._residences.get(self._spec.name)
+        if here is not None and self._runtime is not None:
+            await end_in_order(self._spec, here.actor, self._runtime)
+        self._end(InterruptedError("it was told to end by SIGTERM"))
 
     @staticmethod
     async def _load(start: asyncio.Task[ActorRef], roles: tuple[str, ...]) -> None:
@@ -162,20 +180,28 @@ class Host:
 
     async def _start(self, spec: ActorSpec) -> ActorRef:
         actor_class = await asyncio.to_thread(role_class, spec.role)
-        secret = await asyncio.to_thread(read_secret, self._secret_source)
+        secrets = await asyncio.to_thread(secrets_of, self._secret_source)
         instance = uuid.uuid4().hex
         runtime = RayRuntime(
-            instance, self._secret_source, secret, links=spec.links, on_broken=self._end
+            instance,
+            self._secret_source,
+            secrets,
+            links=spec.links,
+            drain_ms=spec.drain_ms,
+            journal=self._spec.journal,
+            on_broken=self._end,
         )
         actor = actor_class(runtime, **spec.args)
         residence = Residence(actor, runtime)
         try:
             await actor.start()
-            await residence.open(secret, await asyncio.to_thread(_outside, spec.links))
+            await residence.open(secrets, await asyncio.to_thread(outside, spec.links))
         except BaseException:
             runtime.end(wait=False)
             raise
         self._residences[spec.name] = residence
+        if spec is self._spec:
+            self._runtime = runtime
         itself = record_of(spec.name, os.getpid())
         assert itself is not None, "this process runs"
         return ActorRef(
@@ -190,7 +216,7 @@ class Host:
 
     async def take_in(self, spec: ActorSpec) -> Outcome:
         """Start a lodger; answers its ref, or what went wrong."""
-        return await _outcome(self._take_in(spec))
+        return await outcome_of(self._take_in(spec))
 
     async def _take_in(self, spec: ActorSpec) -> ActorRef:
         await self._started(self._spec.name)
@@ -203,7 +229,7 @@ class Host:
 
     async def ref(self, name: str) -> Outcome:
         """The ref of who lives here by that name."""
-        return await _outcome(self._started(name))
+        return await outcome_of(self._started(name))
 
     async def _started(self, name: str) -> ActorRef:
         """Wait until who is about to live here by that name does; raises as `spawn` does."""
@@ -222,32 +248,57 @@ class Host:
             raise start_failure(name, failure) from failure
         return start.result()
 
-    async def call(self, name: str, method: str, args: tuple[Any, ...]) -> Outcome:
-        """Call a method of the shell of that name once it has started."""
-        return await _outcome(self._call(name, method, args))
+    async def call(self, name: str, method: str, packed: bytes) -> Outcome:
+        """Call a method of the shell of that name once it has started; the answer is packed."""
+        return await outcome_of(self._call(name, method, packed))
 
-    async def _call(self, name: str, method: str, args: tuple[Any, ...]) -> Any:
+    async def _call(self, name: str, method: str, packed: bytes) -> bytes:
+        args = unpack(packed)
         if name not in self._residences:
             await self._started(name)
         residence = self._residences.get(name)
         if residence is None:
             raise PeerLost(f"{name} has left")
-        return await self._answer(residence, method, args)
+        return pack(await self._answer(residence, method, args))
 
     async def _answer(self, residence: Residence, method: str, args: tuple[Any, ...]) -> Any:
         """Call a method of a shell; a mistake in it ends the process (`runtime.calls`)."""
         try:
-            return await answer(residence.actor, method, args)
+            answered = await answer(residence.actor, method, args)
         except FORESEEN:
             raise
         except Exception as failure:
             log.critical("%s failed", method, exc_info=failure)
             self._end(failure)
             raise
+        if method in ENDING and residence is self._residences.get(self._spec.name):
+            await asyncio.to_thread(self._ended_as_asked)
+        return answered
+
+    async def reread_secrets(self) -> Outcome:
+        """Prove and accept what the source of secrets has now; answers their fingerprints."""
+        return await outcome_of(asyncio.to_thread(reread, self._secret_source))
+
+    async def ends(self) -> Outcome:
+        """Take it that this process is ended on purpose."""
+        return await outcome_of(asyncio.to_thread(self._ended_as_asked))
+
+    def _ended_as_asked(self) -> None:
+        if self._journal is not None:
+            self._journal.ended_as_asked()
+
+    async def journal(self, packed: bytes) -> Outcome:
+        """What the journal of its broker's directory tells, even while the shell does not start."""
+        return await outcome_of(self._told(packed))
+
+    async def _told(self, packed: bytes) -> bytes:
+        if self._journal is None:
+            raise PeerLost(f"{self._spec.name} keeps no journal")
+        return pack(await asyncio.to_thread(self._journal.told, unpack(packed)))
 
     async def dismiss(self, name: str, stop: bool) -> Outcome:
         """Have a lodger leave, stopped before that where it has not been; gone is fine."""
-        return await _outcome(self._dismiss(name, stop=stop))
+        return await outcome_of(self._dismiss(name, stop=stop))
 
     async def _dismiss(self, name: str, *, stop: bool) -> None:
         start = self._starts.pop(name, None)
@@ -258,30 +309,6 @@ class Host:
             if stop:
                 await self._answer(residence, "stop", ())
             residence.leave()
-
-
-async def _outcome(answering: Awaitable[Any]) -> Outcome:
-    """An answer as it crosses Ray: refusals keep their code, not their class."""
-    try:
-        return _OK, await answering
-    except KafkaError as refused:
-        return _REFUSED, (int(refused.code), str(refused))
-    except PeerLost as lost:
-        return _LOST, str(lost)
-    except PeerTimeout as late:
-        return _LATE, str(late)
-
-
-def _value_of(outcome: int, value: Any) -> Any:
-    """An outcome as it is seen by who asked."""
-    if outcome == _REFUSED:
-        code, message = value
-        raise error_of(ErrorCode(code), message)
-    if outcome == _LOST:
-        raise PeerLost(str(value))
-    if outcome == _LATE:
-        raise PeerTimeout(str(value))
-    return value
 
 
 class Controller(Host):
@@ -332,31 +359,38 @@ class RayRuntime(LoopRuntime):
         self,
         instance: str,
         secret_source: str,
-        secret: bytes,
+        secrets: LinkSecrets,
         *,
         links: LinkSettings | None = None,
+        drain_ms: int = 0,
+        journal: str = "",
         on_broken: Callable[[BaseException], None] | None = None,
     ) -> None:
         super().__init__(instance, on_broken or _end_broken)
         self._secret_source = secret_source
-        self._secret = secret
+        self._secrets = secrets
         self._links = links
+        self._drain_ms = drain_ms
+        self._journal = journal
         self._handles = Handles(self.run_foreign)
         self._helpers = Helpers(self)
 
     @classmethod
     def of_driver(cls, secret_source: str) -> RayRuntime:
         """The runtime of the process that starts or asks a cluster; Ray is connected already."""
-        return cls(uuid.uuid4().hex, secret_source, read_secret(secret_source))
+        return cls(uuid.uuid4().hex, secret_source, secrets_of(secret_source))
 
     async def spawn(self, spec: ActorSpec) -> ActorRef:
         """Start an actor and wait until its `start()` returned; where it raises, nobody is left."""
-        spec = replace(spec, links=spec.links or self._links)
+        spec = replace(
+            spec, links=spec.links or self._links, drain_ms=spec.drain_ms or self._drain_ms
+        )
+        spec = replace(spec, links=spec.links or self._links, journal=spec.journal or self._journal)
         if host_of(spec.name) != spec.name:
             return await self._spawn_lodger(spec)
         creation = Creation(lambda: self._create(spec))
         try:
-            async with _deadline(spec.name, START_TIMEOUT_S):
+            async with in_time(spec.name, START_TIMEOUT_S):
                 timeout_ms = int(2_000 * START_TIMEOUT_S)
                 handle = await self.run_foreign(creation.run, timeout_ms=timeout_ms)
                 self._handles.know(spec.name, handle)
@@ -369,7 +403,7 @@ class RayRuntime(LoopRuntime):
 
     async def _spawn_lodger(self, spec: ActorSpec) -> ActorRef:
         try:
-            async with _deadline(spec.name, START_TIMEOUT_S):
+            async with in_time(spec.name, START_TIMEOUT_S):
                 ref: ActorRef = await self._answer(
                     spec.name, lambda host: host.take_in.remote(spec)
                 )
@@ -388,12 +422,14 @@ class RayRuntime(LoopRuntime):
             "max_restarts": -1 if spec.restarts else 0,
             "max_task_retries": 0,
         }
-        host = ray.remote(_CLASSES[spec.role]).options(**options, **options_of(spec.place))
+        host = ray.remote(_CLASSES[spec.role]).options(
+            **options, **options_of(spec.place, spec.hosts)
+        )
         return host.remote(spec, self._secret_source, uuid.uuid4().hex)
 
     async def this_node(self) -> NodeEntry:
         """The Ray node that this runs on."""
-        return await self.run_blocking(_this_node)
+        return await self.run_blocking(this_node)
 
     async def apart(self, work: Work) -> Apart:
         """Have a process do `work`; raises PeerLost if none can be started."""
@@ -407,7 +443,7 @@ class RayRuntime(LoopRuntime):
     async def find(self, name: str) -> ActorRef:
         """The live actor of that name; raises ActorGone."""
         try:
-            async with _deadline(name, START_TIMEOUT_S):
+            async with in_time(name, START_TIMEOUT_S):
                 ref: ActorRef = await self._answer(name, lambda host: host.ref.remote(name))
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             raise ActorGone(f"no actor {name} answers: {failure}") from failure
@@ -416,8 +452,10 @@ class RayRuntime(LoopRuntime):
     async def call(self, peer: ActorRef | str, method: str, *args: Any, timeout_ms: int) -> Any:
         """Call a method of an actor by ref or name."""
         name = peer if isinstance(peer, str) else peer.name
-        async with _deadline(name, timeout_ms / 1000):
-            return await self._answer(name, lambda host: host.call.remote(name, method, args))
+        packed = pack(args)
+        async with in_time(name, timeout_ms / 1000):
+            answer = await self._answer(name, lambda host: host.call.remote(name, method, packed))
+        return unpack(answer)
 
     async def _answer(self, name: str, ask: Callable[[Any], Any]) -> Any:
         """What is answered in the process of an actor, which is looked for first.
@@ -426,7 +464,7 @@ class RayRuntime(LoopRuntime):
         """
         host = host_of(name)
         try:
-            outcome, value = await ask(await self._handles.of(host))
+            outcome: Outcome = await ask(await self._handles.of(host))
         except RayTaskError as failure:
             # The call itself does not get through Ray: its arguments are of another build.
             log.error("%s cannot be asked", name, exc_info=failure)
@@ -434,7 +472,21 @@ class RayRuntime(LoopRuntime):
         except (RayActorError, RayError) as lost:
             self._handles.forget(host)
             raise PeerLost(f"{name} is gone: {lost}") from lost
-        return _value_of(outcome, value)
+        return value_of(outcome)
+
+    async def reread_secrets(self, name: str, timeout_ms: int) -> tuple[str, ...]:
+        """Have a process read its secrets anew; returns their fingerprints. Raises as `call`."""
+        async with in_time(name, timeout_ms / 1000):
+            prints = await self._answer(name, lambda host: host.reread_secrets.remote())
+        return tuple(prints)
+
+    async def journal(self, name: str, asked: JournalAsked, timeout_ms: int) -> JournalTold:
+        """What a broker's journal tells; raises as `call` does."""
+        packed = pack(asked)
+        async with in_time(name, timeout_ms / 1000):
+            told = await self._answer(name, lambda host: host.journal.remote(packed))
+        found: JournalTold = unpack(told)
+        return found
 
     async def kill(self, peer: ActorRef) -> None:
         """End the actor's process hard and wait until it is gone."""
@@ -459,6 +511,9 @@ class RayRuntime(LoopRuntime):
         host = host_of(name)
         if host != name and await self._leaves(name, stop=True):
             return
+        with contextlib.suppress(PeerLost, PeerTimeout):  # who hangs, or is gone, leaves a crash
+            async with in_time(host, FAREWELL_S):
+                await self._answer(host, lambda found: found.ends.remote())
         await self._in_a_thread(partial(end_named, host), f"the end of {name}")
         self._handles.forget(host)
 
@@ -472,7 +527,7 @@ class RayRuntime(LoopRuntime):
     async def _leaves(self, name: str, *, stop: bool) -> bool:
         """Whether a lodger is gone from its host; that of a host which hangs is not."""
         try:
-            async with _deadline(name, LEAVE_TIMEOUT_S):
+            async with in_time(name, LEAVE_TIMEOUT_S):
                 await self._answer(name, lambda host: host.dismiss.remote(name, stop))
         except PeerLost:
             return True
@@ -497,6 +552,14 @@ class RayRuntime(LoopRuntime):
         """Set a value of Ray's key-value store."""
         await self._asked(ray_kv.put, key, value)
 
+    async def kv_keys(self, prefix: str) -> list[str]:
+        """The keys of Ray's key-value store that begin so."""
+        return await self._asked(ray_kv.keys, prefix)
+
+    async def kv_delete(self, key: str) -> None:
+        """Take a value of Ray's key-value store away."""
+        await self._asked(ray_kv.delete, key)
+
     async def _asked(self, ask: Callable[..., T], *args: Any) -> T:
         """What Ray's head says; raises PeerLost, PeerTimeout."""
         try:
@@ -516,61 +579,7 @@ class RayRuntime(LoopRuntime):
         here = neighbour(address)
         if here is not None:
             return here.link()
-        return await connect_link(address, self._secret, self.instance, LINK_TIMEOUT_S)
-
-
-def _this_node() -> NodeEntry:
-    context = ray.get_runtime_context()
-    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
-    labels: Any = context.get_node_labels()  # values are strings, whatever Ray declares
-    return NodeEntry(context.get_node_id(), address, dict(labels))
-
-
-def _outside(links: LinkSettings | None) -> LinkPlace | None:
-    """Where links from other machines are accepted; None where Ray is local."""
-    node = _this_node()
-    if ipaddress.ip_address(node.address).is_loopback:
-        return None
-    links = links or LinkSettings()
-    return links.on_node(node.address, lambda host: fill(host, node, links.external_host_command))
-
-
-def _begin_unasked(host: Any) -> None:
-    """Have a host begin though nobody calls it, as after a restart by Ray.
-
-    Until Ray counts the new process as alive a call to it fails.
-    """
-    while True:
-        try:
-            ray.get(host.begin.remote(), timeout=START_TIMEOUT_S)
-        except ActorUnavailableError:
-            time.sleep(BEGIN_RETRY_S)
-        except RayError:
-            log.exception("the actor could not begin")
-            return
-        else:
-            return
-
-
-@contextlib.asynccontextmanager
-async def _deadline(name: str, timeout_s: float) -> AsyncIterator[None]:
-    """Give an actor a time to be found and to answer in; raises PeerTimeout."""
-    timeout = asyncio.timeout(timeout_s)
-    try:
-        async with timeout:
-            yield
-    except TimeoutError as late:
-        if not timeout.expired():
-            raise
-        raise PeerTimeout(f"{name} did not answer within {timeout_s:g} s") from late
-
-
-def _starts_directory(secret_source: str) -> Path:
-    """Where starts are noted on this machine: beside the secret, or among what Ray has here."""
-    if secret_source.startswith((FROM_ENVIRONMENT, FROM_RAY)):
-        node: Any = ray._private.worker._global_node  # Ray declares it None
-        return Path(node.get_session_dir_path()) / "raylog-starts"
-    return Path(secret_source).parent / "starts"
+        return await connect_link(address, self._secrets, self.instance, LINK_TIMEOUT_S)
 
 
 def _configure_logging() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from raylog.actors.runtime.base import PeerLost, PeerTimeout
 from raylog.actors.runtime.ray_node import NAMESPACE
@@ -22,6 +22,7 @@ from raylog.actors.runtime.ray_node import NAMESPACE
 log = logging.getLogger(__name__)
 LOOK_UP_TIMEOUT_MS = 90_000
 """Ray gives a look-up 60 s itself."""
+BEGIN_RETRY_S = 0.02
 END_RETRY_S = 1.0
 END_TRIES = 600
 
@@ -147,5 +148,22 @@ def end_actor(handle: Any) -> None:
         except RayError as failure:
             log.warning("Ray does not end an actor yet: %s", failure)
             time.sleep(END_RETRY_S)
+        else:
+            return
+
+
+def begin_unasked(host: Any, timeout_s: float) -> None:
+    """Have a host begin though nobody calls it, as after a restart by Ray.
+
+    Until Ray counts the new process as alive a call to it fails.
+    """
+    while True:
+        try:
+            ray.get(host.begin.remote(), timeout=timeout_s)
+        except ActorUnavailableError:
+            time.sleep(BEGIN_RETRY_S)
+        except RayError:
+            log.exception("the actor could not begin")
+            return
         else:
             return

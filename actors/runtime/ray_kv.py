@@ -21,6 +21,11 @@ def put(key: str, value: bytes, *, overwrite: bool = True) -> None:
     internal_kv._internal_kv_put(key, value, overwrite=overwrite, namespace=_NAMESPACE)
 
 
+def delete(key: str) -> None:
+    """Take the value of a key away; none there is fine."""
+    internal_kv._internal_kv_del(key, namespace=_NAMESPACE)
+
+
 def keys(prefix: str) -> list[str]:
     """The keys that begin so, sorted."""
     found = internal_kv._internal_kv_list(prefix, namespace=_NAMESPACE)

@@ -7,10 +7,12 @@ own is gone. Actors in it ask for nothing more.
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError
 from ray.util import get_placement_group, placement_group, remove_placement_group
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import (
@@ -18,13 +20,22 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from raylog.actors.runtime.base import PeerTimeout, Place, Share
+from raylog.actors.node_hosts import fill
+from raylog.actors.runtime.base import NodeEntry, PeerTimeout, Place, Share
+from raylog.actors.runtime.link_secret import FROM_ENVIRONMENT, FROM_RAY
+from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 
 SHARE_TIMEOUT_S = 20.0
 
 
-def options_of(place: Place | None) -> dict[str, Any]:
-    """Ray's options for an actor in a place. Blocking; raises PeerTimeout where it has no room."""
+def options_of(place: Place | None, hosts: Sequence[dict[str, str]] = ()) -> dict[str, Any]:
+    """Ray's options for an actor in a place, or else on one of the hosts, the first one first.
+
+    Blocking; raises PeerTimeout where a place has no room.
+    """
+    if place is None and hosts:
+        others = [{"label_selector": labels} for labels in hosts[1:]]
+        return {"label_selector": hosts[0], "fallback_strategy": others}
     if place is None:
         # Near who starts it: one node less whose end it suffers from.
         near = ray.get_runtime_context().get_node_id()
@@ -47,14 +58,12 @@ def _group(share: Share, labels: dict[str, str]) -> PlacementGroup:
             lifetime="detached",
             bundle_label_selector=[labels],
         )
-    try:
-        ray.get(group.ready(), timeout=SHARE_TIMEOUT_S)
-    except GetTimeoutError as late:
+    if not group.wait(SHARE_TIMEOUT_S):
         wanted = ", ".join(f"{name}={value}" for name, value in labels.items())
         raise PeerTimeout(
             f"no node with {wanted} has {share.cpus:g} CPUs, {share.memory_bytes:,} bytes of memory"
             f"{''.join(f', {one}' for one in share.resources)} free within {SHARE_TIMEOUT_S:g} s"
-        ) from late
+        )
     return group
 
 
@@ -65,3 +74,28 @@ def release(share: str) -> None:
     except ValueError:
         return
     remove_placement_group(group)
+
+
+def this_node() -> NodeEntry:
+    """The Ray node that this process runs on. Blocking."""
+    context = ray.get_runtime_context()
+    address: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
+    labels: Any = context.get_node_labels()  # values are strings, whatever Ray declares
+    return NodeEntry(context.get_node_id(), address, dict(labels))
+
+
+def outside(links: LinkSettings | None) -> LinkPlace | None:
+    """Where links from other machines are accepted; None where Ray is local. Blocking."""
+    node = this_node()
+    if ipaddress.ip_address(node.address).is_loopback:
+        return None
+    links = links or LinkSettings()
+    return links.on_node(node.address, lambda host: fill(host, node, links.external_host_command))
+
+
+def starts_directory(secret_source: str) -> Path:
+    """Where starts are noted on this machine: beside the secret, or among what Ray has here."""
+    if secret_source.startswith((FROM_ENVIRONMENT, FROM_RAY)):
+        node: Any = ray._private.worker._global_node  # Ray declares it None
+        return Path(node.get_session_dir_path()) / "raylog-starts"
+    return Path(secret_source).parent / "starts"

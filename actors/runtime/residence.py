@@ -14,6 +14,7 @@ from typing import Any
 
 from raylog.actors.runtime.addresses import tcp_address, unix_address
 from raylog.actors.runtime.base import Actor, Buffer, FailureHandler, ReplyHandler
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.link_settings import LinkPlace
 from raylog.actors.runtime.links import LINK_NUMBERS, InprocLink
 from raylog.actors.runtime.loop import LoopRuntime
@@ -35,12 +36,12 @@ class Residence:
         self._serving: set[ServingLink] = set()
         self._neighbours: set[NeighbourLink] = set()
 
-    async def open(self, secret: bytes, outside: LinkPlace | None = None) -> None:
+    async def open(self, secrets: LinkSecrets, outside: LinkPlace | None = None) -> None:
         """Let others connect; with `outside` from other machines, too."""
-        await self._serve(self.address, secret)
+        await self._serve(self.address, secrets)
         if outside is not None:
             try:
-                server = await self._serve_outside(outside, secret)
+                server = await self._serve_outside(outside, secrets)
             except OSError:
                 self._servers.pop().close()
                 raise
@@ -49,11 +50,11 @@ class Residence:
             self.address = f"{self.address},{reached}"
         _HERE[self.address] = self
 
-    async def _serve_outside(self, outside: LinkPlace, secret: bytes) -> asyncio.Server:
+    async def _serve_outside(self, outside: LinkPlace, secrets: LinkSecrets) -> asyncio.Server:
         """Serve the first port of the range that is free; raises OSError if none is."""
         for port in outside.ports:
             try:
-                return await self._serve(tcp_address(outside.bind_host, port), secret)
+                return await self._serve(tcp_address(outside.bind_host, port), secrets)
             except OSError as failure:
                 if failure.errno != errno.EADDRINUSE:
                     raise OSError(
@@ -68,9 +69,9 @@ class Residence:
             "link.port.range must be larger",
         )
 
-    async def _serve(self, address: str, secret: bytes) -> asyncio.Server:
+    async def _serve(self, address: str, secrets: LinkSecrets) -> asyncio.Server:
         server = await serve_links(
-            address, secret, self._runtime.instance, self.actor, self._serving
+            address, secrets, self._runtime.instance, self.actor, self._serving
         )
         self._servers.append(server)
         return server

@@ -30,11 +30,11 @@ from raylog.actors.runtime.handshake import (
     SERVING,
     Handshake,
 )
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.links import LINK_NUMBERS, ask_over, hand_over, tell
 from raylog.wire.errors import (
     DecodeError,
     EncodeError,
-    ErrorCode,
     KafkaError,
     UnknownServerError,
     error_of,
@@ -55,6 +55,8 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
         self._handshake = handshake
         self._buffer = ReceiveBuffer()
         self._timeout: asyncio.TimerHandle | None = None
+        self._broken = ""
+        """How the peer broke the protocol; empty: it did not."""
         self._held: list[Buffer] | None = None
         """Frames that wait until all that came in together is taken."""
         self.transport: asyncio.Transport | None = None
@@ -81,6 +83,7 @@ class _FrameProtocol(asyncio.BufferedProtocol, ABC):
             self._take_frames()
         except DecodeError as broken:
             log.error("a link broke the protocol and is closed: %s", broken)
+            self._broken = str(broken)
             self.abort()
         finally:
             self._held = None
@@ -174,8 +177,10 @@ class StreamRequest:
 class ServingLink(_FrameProtocol):
     """The accepting end: hands requests to the actor in the order they came."""
 
-    def __init__(self, secret: bytes, instance: str, actor: Actor, links: set[ServingLink]) -> None:
-        super().__init__(Handshake(secret, SERVING, instance))
+    def __init__(
+        self, secrets: LinkSecrets, instance: str, actor: Actor, links: set[ServingLink]
+    ) -> None:
+        super().__init__(Handshake(secrets, SERVING, instance))
         self._actor = actor
         self._links = links
         self._number = next(LINK_NUMBERS)
@@ -200,8 +205,8 @@ class ServingLink(_FrameProtocol):
 class StreamLink(_FrameProtocol):
     """The requesting end of a link."""
 
-    def __init__(self, secret: bytes, instance: str) -> None:
-        super().__init__(Handshake(secret, CONNECTING, instance))
+    def __init__(self, secrets: LinkSecrets, instance: str) -> None:
+        super().__init__(Handshake(secrets, CONNECTING, instance))
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._ids = itertools.count(1)
         self._waiting: dict[int, tuple[ReplyHandler, FailureHandler]] = {}
@@ -270,14 +275,15 @@ class StreamLink(_FrameProtocol):
         if head[1] == _ANSWER:
             tell(answered, head[2], payload)
         else:
-            tell(failed, error_of(ErrorCode(head[1]), str(head[2])))
+            tell(failed, error_of(head[1], str(head[2])))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits, tell who wants to know."""
         self._end_timeout()
         self._lost = True
         if not self.ready.done():
-            self.ready.set_exception(PeerLost("the peer closed the link before greeting"))
+            why = self._broken or "the peer closed the link before greeting"
+            self.ready.set_exception(PeerLost(why))
         waiting, self._waiting = self._waiting, {}
         for _, failed in waiting.values():
             tell(failed, PeerLost("the peer is gone"))
@@ -298,7 +304,7 @@ class StreamLink(_FrameProtocol):
 
 
 async def serve_links(
-    address: str, secret: bytes, instance: str, actor: Actor, links: set[ServingLink]
+    address: str, secrets: LinkSecrets, instance: str, actor: Actor, links: set[ServingLink]
 ) -> asyncio.Server:
     """Accept links at an address of one kind; port 0 takes a free one."""
     endpoint = endpoint_of(address)
@@ -309,7 +315,7 @@ async def serve_links(
         listener = socket.create_server(endpoint, family=_family(endpoint[0]))
 
     def link() -> ServingLink:
-        return ServingLink(secret, instance, actor, links)
+        return ServingLink(secrets, instance, actor, links)
 
     loop = asyncio.get_running_loop()
     if isinstance(endpoint, str):
@@ -317,7 +323,9 @@ async def serve_links(
     return await loop.create_server(link, sock=listener)
 
 
-async def connect_link(address: str, secret: bytes, instance: str, timeout_s: float) -> StreamLink:
+async def connect_link(
+    address: str, secrets: LinkSecrets, instance: str, timeout_s: float
+) -> StreamLink:
     """Open a link; raises PeerLost when nobody who knows the secret is there."""
     try:
         endpoint = endpoint_of(address)
@@ -331,7 +339,7 @@ async def connect_link(address: str, secret: bytes, instance: str, timeout_s: fl
     try:
         async with asyncio.timeout(timeout_s):
             await loop.sock_connect(connection, endpoint)  # uvloop dials no abstract name itself
-            _, link = await create(lambda: StreamLink(secret, instance), sock=connection)
+            _, link = await create(lambda: StreamLink(secrets, instance), sock=connection)
             await link.ready
             link.require(instance_of(address))
     except (OSError, TimeoutError) as failure:

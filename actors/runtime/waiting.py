@@ -1,11 +1,12 @@
-"""Waiting for a condition that changes are announced for."""
+"""Waiting for a condition that changes are announced for, and for answers in time."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 
-from raylog.actors.runtime.base import Runtime
+from raylog.actors.runtime.base import PeerTimeout, Runtime
 
 Unsubscribe = Callable[[], None]
 Subscribe = Callable[[Callable[[], None]], Unsubscribe]
@@ -35,3 +36,16 @@ async def until(
     finally:
         timer.cancel()
         unsubscribe()
+
+
+@contextlib.asynccontextmanager
+async def in_time(name: str, timeout_s: float) -> AsyncIterator[None]:
+    """Give an actor a time to be found and to answer in; raises PeerTimeout."""
+    timeout = asyncio.timeout(timeout_s)
+    try:
+        async with timeout:
+            yield
+    except TimeoutError as late:
+        if not timeout.expired():
+            raise
+        raise PeerTimeout(f"{name} did not answer within {timeout_s:g} s") from late

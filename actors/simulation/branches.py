@@ -112,6 +112,12 @@ REPLICATION = (
         "_carry_out",
         lambda _, args: isinstance(args[1], FailUnsafe),
     ),
+    Branch(
+        "a leader that hears nobody serves no client",
+        PartitionMachine,
+        "_cut_off",
+        lambda effects, _: effects != [],
+    ),
 )
 ELECTIONS = (
     Branch(

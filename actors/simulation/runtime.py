@@ -200,6 +200,16 @@ class SimRuntime:
         await self._ask_head()
         self._world.values[key] = value
 
+    async def kv_keys(self, prefix: str) -> list[str]:
+        """The keys that begin so."""
+        await self._ask_head()
+        return sorted(key for key in self._world.values if key.startswith(prefix))
+
+    async def kv_delete(self, key: str) -> None:
+        """Take a value away."""
+        await self._ask_head()
+        self._world.values.pop(key, None)
+
     async def _ask_head(self) -> None:
         if self._world.values:  # else there is nothing that could be told late
             await asyncio.sleep(self._world.head_random.uniform(0.0005, 0.005))

@@ -18,14 +18,16 @@ from unittest.mock import patch
 
 from raylog.actors.broker import batch, behind, voter
 from raylog.actors.controller import actor as controller
-from raylog.actors.controller import brokers, internal_topics, leaders, term
+from raylog.actors.controller import brokers, internal_topics, leaders, partitions, term
 from raylog.actors.coordination import appending, reading, requests, timers
+from raylog.actors.coordination import hosting as coordination_hosting
 from raylog.actors.group import actor as groups
 from raylog.actors.group import hosting, loading, splitting, sweeping
 from raylog.actors.group.classic import subscriptions
 from raylog.actors.metadata import log, snapshots
 from raylog.actors.replica import (
     cleaner,
+    isolation,
     lookups,
     partition_files,
     sessions,
@@ -95,6 +97,9 @@ LIMITS = (
     Limit("_SKIPPING_WINDOW", (scan,), (64, 300)),
     Limit("_BUFFER_BYTES", (segment_work,), (1, 300)),
     Limit("_RECORDS_BETWEEN_PAUSES", (segment_work,), (1, 5)),
+    Limit("LOOKED_AT_ONCE", (partitions,), (1, 2)),
+    Limit("ANSWERED_AT_ONCE", (coordination_hosting,), (1, 2)),
+    Limit("TOLD_AT_ONCE", (isolation,), (1, 2)),
 )
 """Not among them: limits of what is remembered (`REFUSED_MAX`, `TERMS_MAX`, `BATCHES_KEPT`), since
 guarantees end there, and those of gateways' handlers, which simulations do without."""

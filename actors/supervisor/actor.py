@@ -8,6 +8,7 @@ Ray restarts them; it is needed where an actor is gone for good, and for changes
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from raylog.actors.supervisor.desired import (
     place_of,
     read_desired,
 )
+from raylog.actors.supervisor.holds import holds_of, release
+from raylog.actors.supervisor.losses import losses_of
 from raylog.actors.supervisor.machine import SupervisorMachine
 from raylog.wire.errors import InvalidRequest, KafkaError
 
@@ -38,15 +41,18 @@ LOOK_S = 2.0
 CALL_TIMEOUT_MS = 5_000
 
 
-def supervisor_spec(cluster_id: str) -> ActorSpec:
-    """The supervisor of a cluster."""
+def supervisor_spec(cluster_id: str, brokers: Iterable[BrokerWanted] = ()) -> ActorSpec:
+    """The supervisor of a cluster, on a node of one of the brokers: there Raylog is installed."""
     args = {"cluster_id": cluster_id}
-    return ActorSpec(supervisor_name(cluster_id), SUPERVISOR, args, restarts=True)
+    hosts = tuple(dict(one.labels) for one in brokers)
+    return ActorSpec(supervisor_name(cluster_id), SUPERVISOR, args, hosts=hosts, restarts=True)
 
 
-async def ensure_supervisor(runtime: Runtime, cluster_id: str) -> None:
+async def ensure_supervisor(
+    runtime: Runtime, cluster_id: str, brokers: Iterable[BrokerWanted] = ()
+) -> None:
     """Create the supervisor where there is none; raises PeerLost, PeerTimeout, KafkaError."""
-    spec = supervisor_spec(cluster_id)
+    spec = supervisor_spec(cluster_id, brokers)
     if spec.name in await runtime.names(spec.name):
         return
     try:
@@ -109,10 +115,19 @@ class SupervisorActor:
         if desired.stopped:
             return
         names = await self._runtime.names(f"{self._cluster_id}/{BROKER}/")
+        holds = await holds_of(self._runtime, self._cluster_id)
         nodes = await self._runtime.nodes()
         now_ms = self._runtime.monotonic_ms()
-        for wanted in self._machine.decide(desired, nodes, names, now_ms):
+        for wanted in self._machine.decide(desired, nodes, names, now_ms, holds):
             self._runtime.start(self._start(desired, wanted), f"start broker {wanted.broker_id}")
+        for broker_id in self._machine.ended:
+            log.info("broker %d is held no more", broker_id)
+            await release(self._runtime, self._cluster_id, broker_id, holds[broker_id])
+        losses = await losses_of(self._runtime, self._cluster_id)
+        held = {*holds} - {*self._machine.ended}
+        wall_ms = self._runtime.now_ms()
+        for wanted in self._machine.replaceable(desired, losses, nodes, held, wall_ms):
+            await self._replace(desired, names, wanted)
         self._tell()
         await self._synchronise(desired, names)
 
@@ -134,6 +149,35 @@ class SupervisorActor:
             self._machine.failed(broker_id, str(failure), self._runtime.monotonic_ms())
             return
         self._machine.started(broker_id)
+
+    async def _replace(
+        self, desired: DesiredCluster, names: set[str], wanted: BrokerWanted
+    ) -> None:
+        """Have a broker begin anew, its directory gone for too long."""
+        broker_id, lost = wanted.broker_id, wanted.directory_id
+        try:
+            controller = await self._controller(desired, names)
+            if controller is not None:
+                await self._call(controller, "replace_broker", broker_id, lost)
+                log.warning("broker %d begins anew: its directory %s is lost", broker_id, lost)
+        except InvalidRequest as refused:
+            self._machine.refused(broker_id, str(refused), self._runtime.now_ms())
+        except (PeerLost, PeerTimeout, KafkaError) as failure:
+            log.info("no controller replaces broker %d: %s", broker_id, failure)
+
+    async def _controller(self, desired: DesiredCluster, names: set[str]) -> str | None:
+        """The controller's name, as the first broker says that knows one; None if none does."""
+        for wanted in desired.brokers:
+            name = broker_name(self._cluster_id, wanted.broker_id)
+            if name not in names:
+                continue
+            try:
+                controller: str = await self._call(name, "controller")
+            except (PeerLost, PeerTimeout, KafkaError) as failure:
+                log.info("broker %d knows no controller: %s", wanted.broker_id, failure)
+            else:
+                return controller
+        return None
 
     async def _synchronise(self, desired: DesiredCluster, names: set[str]) -> None:
         """Have Ray's copy say what the metadata says, which is told first what it does not know."""

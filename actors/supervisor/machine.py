@@ -7,21 +7,32 @@
 | has none, and no live node carries them        | it waits, and that is told                      |
 | has none, and several nodes carry them         | it is not started, and that is told             |
 | did not start                                  | it is started again, ever more slowly           |
+| has lost its directory (`supervisor.losses`)   | that is told; where its settings say so it is   |
+|                                                | replaced after a delay, if the controller lets  |
+| is held (`supervisor.holds`)                   | it is not started, and that is told; a hold for |
+|                                                | a machine that is back ends                     |
 
 Brokers that are not wanted are left alone: who makes them unwanted ends them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from raylog.actors.backoff import Backoff
+from raylog.actors.config import BrokerSettings
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name
 from raylog.actors.runtime.base import NodeEntry
 from raylog.actors.supervisor.desired import DesiredCluster
+from raylog.actors.supervisor.holds import Hold, carriers_of, told_of
+from raylog.actors.supervisor.losses import Loss
 
 NODES_NAMED = 3
+DELAY = "broker.replacement.delay.ms"
+RETRY_MS = 60_000
+"""Until a controller that has refused to replace a broker is asked again: it looks at all of its
+partitions."""
 
 
 class SupervisorMachine:
@@ -31,8 +42,12 @@ class SupervisorMachine:
         self._starting: set[int] = set()
         self._backoffs: dict[int, Backoff] = {}
         self._failures: dict[int, str] = {}
+        self._refusals: dict[int, tuple[str, int]] = {}
+        """Why a broker is not replaced, and when that was asked."""
         self.troubles: dict[int, str] = {}
         """Why a wanted broker does not run, or may not when it has to start again."""
+        self.ended: list[int] = []
+        """Brokers whose holds the last look has found to be over."""
 
     def decide(
         self,
@@ -40,16 +55,39 @@ class SupervisorMachine:
         nodes: Sequence[NodeEntry],
         actors: Collection[str],
         now_ms: float,
+        holds: Mapping[int, Hold] | None = None,
     ) -> list[BrokerWanted]:
         """The brokers to be started now; `started` or `failed` follows for each.
 
-        `nodes` are the live ones, `actors` the names that somebody carries.
+        `nodes` are the live ones, `actors` the names that somebody carries. `holds` were read after
+        `actors`: a broker is held before it is stopped.
         """
-        self.troubles = {}
+        holds = dict(holds or {})
+        wanted_ids = {one.broker_id for one in desired.brokers}
+        self.ended = [one for one in holds if one not in wanted_ids]
+        for wanted in desired.brokers:
+            held = holds.get(wanted.broker_id)
+            if held is not None and held.ends_with(carriers_of(wanted, nodes)):
+                self.ended.append(wanted.broker_id)
+        for broker_id in self.ended:
+            del holds[broker_id]
+        self.troubles = told_of(holds)
+        return self._starts(desired, nodes, actors, now_ms, holds)
+
+    def _starts(
+        self,
+        desired: DesiredCluster,
+        nodes: Sequence[NodeEntry],
+        actors: Collection[str],
+        now_ms: float,
+        held: Collection[int],
+    ) -> list[BrokerWanted]:
         starts = []
         for wanted in desired.brokers:
-            carriers = [node for node in nodes if wanted.labels.items() <= node.labels.items()]
             broker_id = wanted.broker_id
+            if broker_id in held:
+                continue
+            carriers = carriers_of(wanted, nodes)
             if len(carriers) > 1:
                 self.troubles[broker_id] = _several(wanted, carriers)
             if broker_name(desired.cluster_id, broker_id) in actors or broker_id in self._starting:
@@ -63,6 +101,45 @@ class SupervisorMachine:
                     starts.append(wanted)
         self._starting.update(one.broker_id for one in starts)
         return starts
+
+    def replaceable(
+        self,
+        desired: DesiredCluster,
+        losses: Mapping[int, Loss],
+        nodes: Sequence[NodeEntry],
+        held: Collection[int],
+        now_ms: int,
+    ) -> list[BrokerWanted]:
+        """Brokers that are to begin anew now, their directories gone for long enough.
+
+        Follows `decide`; `refused` follows where the controller does not let one. `now_ms` is
+        wall-clock time.
+        """
+        replaced = []
+        self._refusals = {one: why for one, why in self._refusals.items() if one in losses}
+        for wanted in desired.brokers:
+            broker_id = wanted.broker_id
+            lost = losses.get(broker_id)
+            if lost is None or lost.directory_id != wanted.directory_id or broker_id in held:
+                continue
+            carriers = carriers_of(wanted, nodes)
+            if len(carriers) != 1:
+                continue
+            delay_ms = BrokerSettings(dict(wanted.settings)).number(DELAY)
+            refusal, asked_ms = self._refusals.get(broker_id, ("", -RETRY_MS))
+            why = f" It is not replaced by itself: {refusal}" if refusal else ""
+            self.troubles[broker_id] = (
+                f"its directory {lost.directory_id} is gone from {wanted.directory}. Is its disk "
+                f"mounted? If it is lost: raylog brokers replace {broker_id}.{why}"
+            )
+            is_due = delay_ms >= 0 and now_ms - lost.since_ms >= delay_ms
+            if is_due and now_ms - asked_ms >= RETRY_MS:
+                replaced.append(wanted)
+        return replaced
+
+    def refused(self, broker_id: int, why: str, now_ms: int) -> None:
+        """The controller does not let a broker begin anew; it is asked again later."""
+        self._refusals[broker_id] = (why, now_ms)
 
     def started(self, broker_id: int) -> None:
         """A broker's actor runs."""

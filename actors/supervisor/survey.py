@@ -8,7 +8,7 @@ from pathlib import Path
 
 from raylog.actors.broker.identity import WANTED_FILE, Identity, read_identity
 from raylog.actors.build import BUILD
-from raylog.actors.runtime.link_secret import SecretMissing, read_secret
+from raylog.actors.runtime.link_secret import SecretMissing, read_secrets
 from raylog.actors.runtime.processes import be_as_urgent_as_parent
 from raylog.wire.errors import KafkaStorageError
 
@@ -48,7 +48,7 @@ def survey(data: str, secret_source: str) -> NodeFacts:
             copies.append(copy.read_bytes())
     if secret_source:
         try:
-            read_secret(secret_source)
+            read_secrets(secret_source)
         except (SecretMissing, OSError, ValueError) as missing:
             troubles.append(str(missing))
     return NodeFacts(BUILD, tuple(identities), tuple(copies), tuple(troubles), tuple(_warnings()))

@@ -236,8 +236,9 @@ class TransactionCoordinatorActor:
         joined = Joined(partial(_listed, reply))
         unknown = unknown_states(asked.request)
         joined.part()(ListTransactionsResponse(unknown_state_filters=unknown))
+        weight_of = partial(wanted.weight_of, most=LISTED_AT_ONCE)
         for host in self._shards:
-            for ids in light_parts(host.shard.transactional_ids(), LISTED_AT_ONCE):
+            for ids in light_parts(host.shard.transactional_ids(), LISTED_AT_ONCE, weight_of):
                 part = replace(asked, request=ListTransactionsPart(wanted, ids))
                 host.ask(part, partial(_listed_here, joined.part()))
                 await self._runtime.sleep(0)

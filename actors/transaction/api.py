@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from raylog.actors.plain import message, taken
 from raylog.actors.ports import TopicId
 
 TRANSACTION_REQUEST = "transaction"
@@ -38,6 +39,7 @@ OWN_EPOCHS_SINCE = 2
 """Transaction version in which every transaction has an epoch of its own (KIP-890)."""
 
 
+@message
 class TopicPartitions(NamedTuple):
     """Partitions of one topic."""
 
@@ -45,6 +47,7 @@ class TopicPartitions(NamedTuple):
     partitions: list[int]
 
 
+@message
 class AddPartitions(NamedTuple):
     """Partitions that an open transaction is about to write, or shall hold already (KIP-890)."""
 
@@ -58,14 +61,15 @@ class AddPartitions(NamedTuple):
     @classmethod
     def of(cls, plain: tuple[object, ...]) -> AddPartitions:
         """From what came over a link."""
-        asked = cls(*plain)  # type: ignore[arg-type]  # a peer of the same build wrote it
-        return asked._replace(topics=[TopicPartitions(*topic) for topic in asked.topics])
+        asked = taken(cls, plain)
+        return asked._replace(topics=[taken(TopicPartitions, topic) for topic in asked.topics])
 
     def size(self) -> int:
         """Partitions asked for: so many error codes are the answer."""
         return sum(len(topic.partitions) for topic in self.topics)
 
 
+@message
 class MarkedPartition(NamedTuple):
     """Where a marker is to be written."""
 
@@ -75,6 +79,7 @@ class MarkedPartition(NamedTuple):
     """ANY_LEADER_EPOCH: whichever it leads in."""
 
 
+@message
 class Marker(NamedTuple):
     """The end of one transaction, for some of its partitions."""
 
@@ -100,5 +105,7 @@ class Marker(NamedTuple):
     @classmethod
     def of(cls, plain: tuple[object, ...]) -> Marker:
         """From what came over a link."""
-        marker = cls(*plain)  # type: ignore[arg-type]  # a peer of the same build wrote it
-        return marker._replace(partitions=[MarkedPartition(*one) for one in marker.partitions])
+        marker = taken(cls, plain)
+        return marker._replace(
+            partitions=[taken(MarkedPartition, one) for one in marker.partitions]
+        )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from raylog.actors.patterns import BadPattern, Pattern, compiled
+from raylog.actors.coordination.placement import key_weight
+from raylog.actors.patterns import STEPS_MAX, BadPattern, Pattern, compiled, steps_of
 from raylog.actors.transaction.state import LABELS, State, Transaction
 from raylog.wire.errors import InvalidRegularExpression
 from raylog.wire.messages.list_transactions import ListTransactionsRequest
@@ -18,6 +19,13 @@ class Filter:
     states: frozenset[State]
     producer_ids: frozenset[int]
     pattern: Pattern | None
+
+    def weight_of(self, transactional_id: str, most: int) -> int:
+        """How long it takes to look at an id, where `most` is a turn of the event loop."""
+        weight = key_weight(transactional_id)
+        if self.pattern is None:
+            return weight
+        return weight + most * steps_of(self.pattern, transactional_id) // STEPS_MAX
 
     def passes(self, found: Transaction, now_ms: int) -> bool:
         """Whether an id is listed; one that never had a transaction is older than any age."""

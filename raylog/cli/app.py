@@ -13,11 +13,14 @@ from raylog.cli import (
     down,
     groups,
     health,
+    logs,
     metadata,
     pipeline,
     plugins,
     produce,
     quorum,
+    rebalance,
+    secret,
     sim,
     status,
     topics,
@@ -54,9 +57,11 @@ app.command(name="up")(up.up)
 app.command(name="down")(down.down)
 app.command(name="status")(status.status)
 app.command(name="health")(health.health)
+app.command(name="logs")(logs.logs)
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(metadata.app, name="metadata")
+app.add_typer(secret.app, name="secret")
 app.add_typer(topics.app, name="topics")
 app.command(name="produce")(produce.produce)
 app.command(name="consume")(consume.consume)
@@ -65,6 +70,7 @@ app.add_typer(transactions.app, name="transactions")
 app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(pipeline.app, name="pipeline")
+app.command(name="rebalance")(rebalance.rebalance)
 app.command(name="sim")(sim.sim)
 
 

@@ -1,4 +1,4 @@
-"""`raylog brokers`: the brokers a cluster knows; restarting, adding, replacing, removing some."""
+"""`raylog brokers`: the brokers a cluster knows; starting, stopping, adding, removing some."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from raylog.cli.brokers_on_ray import add, drain, remove, replace
 from raylog.cli.failures import CommandFailed
+from raylog.cli.holding import start, stop
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import counted, print_done, print_json, print_table
 from raylog.cli.restarting import restart
@@ -18,16 +19,20 @@ if TYPE_CHECKING:
     from raylog.client import ClusterDescription, PartitionReplicas
 
 app = typer.Typer(
-    no_args_is_help=True, help="List brokers; restart, add, drain, replace, remove them."
+    no_args_is_help=True,
+    help="List brokers; restart, stop, start, add, drain, replace, remove them.",
 )
 app.command()(restart)
-for command in (add, drain, replace, remove):
+for command in (stop, start, add, drain, replace, remove):
     app.command()(command)
 
 
 @app.command(name="list")
 def list_brokers(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> None:
-    """List brokers with what they lead and hold; fenced ones are silent or not ready yet."""
+    """List brokers with the number of partitions that they lead and hold.
+
+    A fenced broker has sent no heartbeat for a while, or is not ready yet.
+    """
     from raylog.client import BlockingClient
 
     with BlockingClient(bootstrap) as client:
@@ -78,8 +83,8 @@ def _live(cluster: ClusterDescription) -> set[int]:
 
 @app.command()
 def unregister(
-    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Its id.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Forget a broker that will not come back.

@@ -118,7 +118,7 @@ def _explain_kafka(error: Exception) -> Failure | None:
         return None
     hint = _HINTS.get(error.code.name)
     if error.code.name == "INVALID_CONFIG" and "unknown" in str(error).lower():
-        hint = "See all settings with: raylog configs"
+        hint = "See all settings with: raylog configs list"
     return Failure(f"{error.code.name}: {error}", hint)
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from raylog.actors.cluster import BrokerPlan, ClusterPlan
     from raylog.actors.endpoints import Endpoint
     from raylog.actors.runtime.ray_node import ActorEntry
+    from raylog.cli.restarting import Restarts
 
 T = TypeVar("T")
 Told = Callable[[str], None]
@@ -151,7 +152,9 @@ def stop(data: Path, tell: Told, timeout_s: float = STOP_TIMEOUT_S) -> dict[int,
     nodes = running_nodes(run)
     if record is None and not nodes:
         raise CommandFailed(
-            f"no cluster was started on {data}", "Give the directory that `raylog up` had: --data"
+            f"no cluster is running on {data}",
+            "Name the directory that `raylog up` was started with: --data DIR",
+            EXIT_UNREACHABLE,
         )
     failures: dict[int, str] = {}
     if record is not None and all(node.is_running for node in nodes):
@@ -181,7 +184,7 @@ def standing(record: ClusterRecord) -> Standing:
     from raylog.actors.names import CONTROLLER
     from raylog.actors.runtime.ray_node import actors_named
 
-    with _connected(record):
+    with connected(record):
         controllers = [
             actor.name
             for actor in actors_named(f"{record.cluster_id}/{CONTROLLER}")
@@ -272,7 +275,7 @@ def told_of_health(record: ClusterRecord) -> tuple[list[BrokerHealth], dict[int,
     from raylog.actors.cluster import CALL_TIMEOUT_MS
     from raylog.actors.names import broker_name
 
-    with _connected(record):
+    with connected(record):
         from raylog.actors.runtime.ray import RayRuntime  # Ray only once its environment is set
 
         runtime = RayRuntime.of_driver(record.secret_path)
@@ -328,6 +331,7 @@ def _start_brokers(
     from raylog.actors.cluster import plan_cluster, start_cluster
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import BrokerNotAvailable
 
     secret = str(secret_path(run))
     runtime = RayRuntime.of_driver(secret)
@@ -346,7 +350,7 @@ def _start_brokers(
     tell(f"starting {counted(wanted.brokers, 'broker')}")
     try:
         brokers = _run(start_cluster(runtime, plan, tell=tell))
-    except (PeerLost, PeerTimeout, RayError) as failure:
+    except (PeerLost, PeerTimeout, BrokerNotAvailable, RayError) as failure:
         raise CommandFailed(
             f"the brokers did not come up: {last_line(failure)}", _logs_hint(run)
         ) from failure
@@ -399,13 +403,15 @@ def _usable(settings: dict[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | None]]:
-    """Gives what restarts one broker at a time; it says why one did not shut down cleanly.
+def restarting(data: Path) -> Iterator[Restarts]:
+    """Gives what restarts the parts of the cluster that runs on a data directory.
 
-    It takes the broker's id, and how many seconds the broker may take to shut down. It raises
-    CommandFailed when a broker does not come up.
+    Raises CommandFailed where none does, and later when something does not come up.
     """
-    with _connected(record):
+    from raylog.cli.restarting import Restarts
+
+    record = running_record(data)
+    with connected(record):
         from raylog.actors.cluster import BrokerPlan, ClusterPlan
         from raylog.actors.runtime.base import on_node
 
@@ -419,7 +425,28 @@ def restarting(record: ClusterRecord) -> Iterator[Callable[[int, float], str | N
             for one in record.brokers
         )
         plan = ClusterPlan(record.cluster_id, brokers, ())
-        yield lambda broker_id, timeout_s: _restart(record, plan, broker_id, timeout_s)
+        yield Restarts(
+            record.broker_ids,
+            record.bootstrap,
+            lambda broker_id, timeout_s: _restart(record, plan, broker_id, timeout_s),
+            lambda: _replace_controller(record),
+            f"--data {data}",
+        )
+
+
+def _replace_controller(record: ClusterRecord) -> None:
+    from raylog.actors.cluster import replace_controller
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import BrokerNotAvailable
+
+    runtime = RayRuntime.of_driver(record.secret_path)
+    try:
+        _run(replace_controller(runtime, record.cluster_id, record.broker_ids))
+    except BrokerNotAvailable as failure:
+        raise CommandFailed(
+            f"the controller did not come up again: {last_line(failure)}",
+            "See it with: raylog status",
+        ) from failure
 
 
 def _restart(
@@ -444,7 +471,7 @@ def _restart(
 
 
 @contextlib.contextmanager
-def _connected(record: ClusterRecord) -> Iterator[None]:
+def connected(record: ClusterRecord) -> Iterator[None]:
     """Be a driver for a while, unless this process is one anyway; before, Ray is not imported."""
     from raylog.actors.runtime.ray_node import connect, disconnect, is_connected
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         PlannedTopic,
         RebuildPlan,
     )
+    from raylog.actors.metadata.records import BrokerWanted
     from raylog.actors.metadata.survivors import Copy
     from raylog.actors.ports import TopicId
 
@@ -173,7 +175,31 @@ def _plan(held: Sequence[DataDirectory], choices: Choices, start: str) -> Rebuil
     copies = _copies(held, start)
     best = best_copy(copies)
     metadata_id = to_base64(random_uuid(SystemRandom()))
-    return plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
+    plan = plan_rebuild(_found(held, copies, best), choices, metadata_id, best)
+    return replace(plan, wanted=_wanted(held, best))
+
+
+def _wanted(held: Sequence[DataDirectory], best: MetadataImage | None) -> tuple[BrokerWanted, ...]:
+    """Where brokers shall run, as the newest of the directories' copies and the metadata says."""
+    from raylog.actors.broker.identity import WANTED_FILE
+    from raylog.actors.supervisor.desired import newest, read_desired
+    from raylog.wire.errors import KafkaStorageError
+
+    copies = []
+    for path in (one.path / WANTED_FILE for one in held):
+        if path.exists():
+            try:
+                copies.append(read_desired(path.read_bytes(), str(path)))
+            except KafkaStorageError as damaged:
+                print_done(f"{path} is not used: {damaged}")
+    found = newest(copies)
+    if best is not None and (found is None or best.offset >= found.offset):
+        return tuple(best.wanted.values())
+    ids = {one.identity.broker_id: one.identity.directory_id for one in held}
+    return tuple(
+        one._replace(directory_id=ids.get(one.broker_id, one.directory_id))
+        for one in (found.brokers if found is not None else ())
+    )
 
 
 def _choices(

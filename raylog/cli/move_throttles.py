@@ -25,6 +25,7 @@ def set_throttles(
     plan: Plan,
     current: Mapping[TopicPartition, PartitionReplicas],
     bytes_per_second: int,
+    removed_by: str = "--verify takes that away once all is done",
 ) -> None:
     """Have the plan's moves copy no faster; other brokers and topics stay as they are."""
     from raylog.client import Resource, ResourceType
@@ -42,27 +43,47 @@ def set_throttles(
     if throttled.brokers:
         print_done(
             f"brokers {', '.join(map(str, throttled.brokers))} copy what moves at "
-            f"{bytes_per_second:,} bytes/s at most; --verify takes that away once all is done"
+            f"{bytes_per_second:,} bytes/s at most; {removed_by}"
         )
 
 
 def remove_throttles(client: BlockingClient, topics: Iterable[str]) -> None:
-    """Take the rates from all brokers and the lists from these topics, where there are any."""
+    """Take the rates from all brokers and the lists from these topics, where there are any.
+
+    The rates go last: whoever is interrupted leaves one, and `throttled_brokers` tells.
+    """
     from raylog.client import Resource, ResourceType
 
+    named = [
+        topic
+        for topic in sorted({*topics})
+        if _unset(client, Resource(ResourceType.TOPIC, topic), LISTS)
+    ]
     nodes = sorted(client.metadata([]).nodes)
     removed = [
         f"broker {node}"
         for node in nodes
         if _unset(client, Resource(ResourceType.BROKER, str(node)), RATES)
     ]
-    removed += [
-        topic
-        for topic in sorted({*topics})
-        if _unset(client, Resource(ResourceType.TOPIC, topic), LISTS)
-    ]
+    removed += named
     if removed:
         print_done(f"throttles removed: {', '.join(removed)}")
+
+
+def throttled_brokers(client: BlockingClient) -> dict[int, int]:
+    """The brokers that copy for moves at a rate of their own: the lower of both, in bytes/s."""
+    from raylog.client import ConfigSource, Resource, ResourceType
+
+    found: dict[int, int] = {}
+    for node in sorted(client.metadata([]).nodes):
+        rates = [
+            int(entry.value or 0)
+            for entry in client.describe_configs(Resource(ResourceType.BROKER, str(node)))
+            if entry.name in RATES and entry.source == ConfigSource.BROKER
+        ]
+        if rates:
+            found[node] = min(rates)
+    return found
 
 
 def _unset(client: BlockingClient, resource: Resource, names: tuple[str, ...]) -> bool:

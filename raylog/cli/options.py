@@ -37,7 +37,7 @@ Address = Annotated[
         "--address",
         envvar="RAYLOG_RAY_ADDRESS",
         metavar="HOST:PORT|auto",
-        help="Of a Ray that runs already; auto: the one with a node on this machine.",
+        help="Address of a running Ray cluster; auto: the one that this machine is a node of.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -71,7 +71,8 @@ def print_failure(failure: Failure) -> None:
 
 def counted(number: int, noun: str) -> str:
     """A number of things: "1 broker", "3 brokers"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    several = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else several}"
 
 
 def human_bytes(size: int) -> str:

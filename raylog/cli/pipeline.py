@@ -76,9 +76,11 @@ def run(
 ) -> None:
     """Run a pipeline until it is stopped.
 
-    Ctrl-C ends it after the batch that is being written, a second one immediately.
+    Ctrl-C ends it after the batch that is being written, a second one
+    immediately.
 
-    `raylog pipeline stop` does so from any machine. The next run goes on from there.
+    `raylog pipeline stop` does so from any machine. The next run goes on from
+    there.
 
     Only one run of a pipeline can be active at a time.
     """
@@ -106,7 +108,8 @@ def status(
 
     Works on any machine that reaches the brokers.
 
-    A run on another machine counts as running if it is heard of within 15 seconds.
+    A run on another machine counts as running if it is heard of within 15
+    seconds.
     """
     with _failures():
         spec = _load(file)

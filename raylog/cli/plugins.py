@@ -15,7 +15,8 @@ app = typer.Typer(no_args_is_help=True, help="See which assignors and intercepto
 def list_plugins(as_json: Json = False) -> None:
     """List installed plug-ins with the package each comes from; exit code 1 if one does not load.
 
-    This asks the Python environment of this command. Brokers on other machines have their own.
+    This asks the Python environment of this command. Brokers on other machines
+    have their own.
     """
     from raylog.actors.interceptors.loading import available as interceptors
     from raylog.assignors.api import available as assignors

@@ -50,8 +50,8 @@ def on_ray(address: str) -> Iterator[None]:
             connect(address)
         except (ConnectionError, RuntimeError) as failure:
             raise CommandFailed(
-                f"{last_line(failure)}: no Ray at {address} takes this process",
-                "It needs a node of that Ray on this machine. If Ray asks for a token, set "
+                f"cannot join the Ray cluster at {address}: {last_line(failure)}",
+                "This machine must be a node of that Ray cluster. If Ray asks for a token, set "
                 "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH",
                 EXIT_UNREACHABLE,
             ) from failure
@@ -141,12 +141,14 @@ def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
     from raylog.actors.names import supervisor_name
     from raylog.actors.runtime.base import PeerLost, PeerTimeout
     from raylog.actors.runtime.ray import RayRuntime
+    from raylog.actors.supervisor.holds import holds_of, told_of
 
     async def ask() -> dict[int, str]:
         runtime = RayRuntime.of_driver(desired.secret_source)
         name = supervisor_name(desired.cluster_id)
+        held = told_of(await holds_of(runtime, desired.cluster_id))
         troubles: dict[int, str] = await runtime.call(name, "troubles", timeout_ms=_ASK_MS)
-        return troubles
+        return troubles | held  # the supervisor looks now and then
 
     try:
         troubles = asyncio.run(ask())
@@ -221,7 +223,7 @@ async def _start(desired: DesiredCluster, tell: Any) -> list[BrokerStatus]:
     runtime = RayRuntime.of_driver(desired.secret_source)
     await runtime.kv_put(desired.key, desired.to_bytes())
     tell("starting the supervisor")
-    await ensure_supervisor(runtime, desired.cluster_id)
+    await ensure_supervisor(runtime, desired.cluster_id, desired.brokers)
     await until_ready(runtime, desired, desired.brokers, tell)
     ids = [one.broker_id for one in desired.brokers]
     return await describe_cluster(runtime, desired.cluster_id, ids)
@@ -351,13 +353,29 @@ async def _stop(desired: DesiredCluster, timeout_s: float) -> dict[int, str]:
     await runtime.end_for_good(supervisor)
     stopped = replace(desired, stopped=True)
     await runtime.kv_put(stopped.key, stopped.to_bytes())
-    ids = [one.broker_id for one in desired.brokers]
+    running = await _running(runtime, desired)
     failures = await stop_cluster(
-        runtime, desired.cluster_id, ids, timeout_ms=round(1_000 * timeout_s)
+        runtime, desired.cluster_id, running, timeout_ms=round(1_000 * timeout_s)
     )
     await runtime.end_for_good(supervisor)  # a broker that started may have created it again
     for left in sorted(await runtime.names(f"{desired.cluster_id}/")):
         await runtime.end_for_good(left)
-    for broker_id in ids:
-        await asyncio.to_thread(ray_places.release, share_name(desired.cluster_id, broker_id))
+    for one in desired.brokers:
+        await asyncio.to_thread(ray_places.release, share_name(desired.cluster_id, one.broker_id))
     return failures
+
+
+async def _running(runtime: Runtime, desired: DesiredCluster) -> list[int]:
+    """The brokers that can be shut down; those on machines that are away are named, and ended."""
+    from raylog.actors.names import BROKER, broker_name
+    from raylog.actors.supervisor.holds import carriers_of
+
+    nodes = await runtime.nodes()
+    names = await runtime.names(f"{desired.cluster_id}/{BROKER}/")
+    running = []
+    for one in desired.brokers:
+        if not carriers_of(one, nodes):
+            print_done(f"broker {one.broker_id} is not shut down: its machine is away")
+        elif broker_name(desired.cluster_id, one.broker_id) in names:
+            running.append(one.broker_id)
+    return running

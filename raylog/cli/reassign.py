@@ -236,7 +236,7 @@ def _wait(client: BlockingClient, plan: Plan) -> None:
     """Until nothing of the plan moves any more, telling how far it is."""
     with Progress() as progress:
         while moving := client.list_reassignments(list(plan)):
-            copied = _copied(client, moving)
+            copied = copied_shares(client, moving)
             share = sum(copied.values()) / len(copied) if copied else 1.0
             progress.tell(
                 f"{len(plan) - len(moving)} of {len(plan)} partitions are there, "
@@ -275,7 +275,7 @@ def _verify(
 ) -> None:
     """Print how each partition stands; raises CommandFailed if one is neither there nor moving."""
     moving = _moving(client, plan, topics)
-    copied = _copied(client, moving)
+    copied = copied_shares(client, moving)
     keys = sorted(moving if plan is None else plan)
     known = client.describe_partitions(sorted({key.topic for key in keys}))
     rows = [_standing(key, plan, known, moving.get(key), copied.get(key)) for key in keys]
@@ -343,7 +343,7 @@ def _moving(
     return client.list_reassignments()
 
 
-def _copied(
+def copied_shares(
     client: BlockingClient, moving: Mapping[TopicPartition, Reassignment]
 ) -> dict[TopicPartition, float]:
     """How much of each move's slowest new replica is copied, 0 to 1, by bytes on disk."""

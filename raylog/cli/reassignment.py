@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,12 @@ class _Loads:
             return (0 if rack is None else racks.count(rack)), self.held[broker], broker
 
         return min((broker for broker in self.racks if broker not in taken), key=cost)
+
+    def racks_allow(self, replicas: Sequence[int], source: int, target: int) -> bool:
+        """Whether no more replicas share a rack once one of them has moved."""
+        others = [self.racks.get(broker) for broker in replicas if broker != source]
+        rack = self.racks[target]
+        return rack is None or others.count(rack) <= others.count(self.racks[source])
 
 
 def arrived(
@@ -78,6 +84,7 @@ def plan_moves(
         while len(replicas) < counts[key]:
             replicas.append(loads.next_broker(replicas))
             loads.held[replicas[-1]] += 1
+    _level(plan, current, loads)
     return {key: _led_in_turn(replicas, loads) for key, replicas in plan.items()}
 
 
@@ -89,6 +96,51 @@ def _kept(replicas: Sequence[int], count: int, share: int, loads: _Loads) -> lis
             kept.append(broker)
             loads.held[broker] += 1
     return kept
+
+
+def _level(
+    plan: dict[TopicPartition, list[int]],
+    current: Mapping[TopicPartition, PartitionReplicas],
+    loads: _Loads,
+) -> None:
+    """Move replicas from fuller to emptier brokers until they differ by one, where racks allow.
+
+    What was kept may leave no choice to what came after it: all others of a partition's brokers
+    hold a replica of it already.
+    """
+    on: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in loads.racks}
+    for key, replicas in plan.items():
+        for broker in replicas:
+            on[broker][key] = None
+    while (found := _next_level(plan, current, loads, on)) is not None:
+        key, source, target = found
+        plan[key][plan[key].index(source)] = target
+        on[target][key] = on[source].pop(key)
+        loads.held[source] -= 1
+        loads.held[target] += 1
+
+
+def _next_level(
+    plan: Mapping[TopicPartition, list[int]],
+    current: Mapping[TopicPartition, PartitionReplicas],
+    loads: _Loads,
+    on: Mapping[int, Iterable[TopicPartition]],
+) -> tuple[TopicPartition, int, int] | None:
+    """A replica to move, from where, to where; one that was not there before, if there is one."""
+    by_load = sorted(on, key=lambda broker: (loads.held[broker], broker))
+    for source in reversed(by_load):
+        for target in by_load:
+            if loads.held[source] - loads.held[target] <= 1:
+                break
+            free = [
+                key
+                for key in on[source]
+                if target not in plan[key] and loads.racks_allow(plan[key], source, target)
+            ]
+            if free:
+                kept = [source in current[key].replicas for key in free]
+                return free[kept.index(min(kept))], source, target
+    return None
 
 
 def _led_in_turn(replicas: Sequence[int], loads: _Loads) -> tuple[int, ...]:

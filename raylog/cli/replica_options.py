@@ -82,17 +82,24 @@ def topics_of(names: Iterable[str]) -> list[str]:
 def tell_outcomes(
     outcomes: Mapping[TopicPartition, KafkaError | None], done: str, *, as_json: bool
 ) -> None:
-    """Print what became of each partition; raises CommandFailed where one was refused."""
-    from raylog.wire.errors import ElectionNotNeeded
+    """Print what became of each partition; raises CommandFailed where one was refused.
+
+    A move that had ended before it could be called off is none of these.
+    """
+    from raylog.wire.errors import ElectionNotNeeded, NoReassignmentInProgress
 
     rows = []
     refused = 0
     for key, failure in sorted(outcomes.items()):
-        fine = failure is None or isinstance(failure, ElectionNotNeeded)
-        refused += not fine
-        outcome = done if failure is None else f"{failure.code.name}: {failure}".rstrip(": ")
-        if isinstance(failure, ElectionNotNeeded):
+        if failure is None:
+            outcome = done
+        elif isinstance(failure, ElectionNotNeeded):
             outcome = "not needed"
+        elif isinstance(failure, NoReassignmentInProgress):
+            outcome = "does not move"
+        else:
+            outcome = f"{failure.code.name}: {failure}".rstrip(": ")
+            refused += 1
         rows.append({"topic": key.topic, "partition": key.partition, "outcome": outcome})
     if as_json:
         print_json(rows)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raylog.cli.failures import CommandFailed
-from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.options import DEFAULT_DATA, Address, Data
 from raylog.cli.output import print_done
 from raylog.cli.progress import Progress
 
@@ -21,73 +25,128 @@ _SILENT_S = 10.0
 """How long a broker that is fenced may take to shut down: it hangs, or has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Restarts:
+    """What restarts the parts of one cluster."""
+
+    broker_ids: list[int]
+    bootstrap: list[str]
+    one: Callable[[int, float], str | None]
+    """Restarts a broker that may take so many seconds to shut down; why that was not clean."""
+    the_rest: Callable[[], None]
+    """Restarts what is no broker's."""
+    where: str
+    """The option that names the cluster."""
+    held: Callable[[], Mapping[int, str]] = dict
+    """Tells brokers that are to stay stopped by now, and why."""
+
+
 def restart(
     brokers: Annotated[
-        list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Their ids.")
+        list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Broker ids.")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All brokers, in turn.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Restart all brokers, one by one, then the controller.")
+    ] = False,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", metavar="BROKER", help="With --all: begin with this broker."),
+    ] = None,
     data: Data = DEFAULT_DATA,
+    address: Address = None,
     timeout_s: Annotated[
         float,
         typer.Option(
             "--timeout",
             min=1.0,
             metavar="SECONDS",
-            help="For each: to close its logs, and for its replicas to be in sync.",
+            help="For each broker: to close its logs, and again for its replicas to get in sync.",
         ),
     ] = 120.0,
 ) -> None:
-    """Restart brokers of the cluster on a data directory, one after the other.
+    """Restart brokers, one after the other.
 
-    Leadership moves to other brokers first; the next one waits until all replicas
-    on this one are in sync again. What has no replica elsewhere is away meanwhile.
-    A broker that hangs is ended and started again.
+    Leadership moves to other brokers first. The next broker is restarted when all
+    replicas on this one are in sync again. Partitions without another replica are
+    unavailable meanwhile. A broker that hangs is killed and started again. --all
+    also restarts the controller and, with --address, the supervisor.
 
     raylog brokers restart --all
     """
-    from raylog.cli.local_cluster import restarting, running_record
-
-    record = running_record(data)
-    chosen = _chosen(brokers or [], record.broker_ids, every=every)
     from raylog.client import BlockingClient
 
-    with (
-        Progress() as progress,
-        BlockingClient(",".join(record.bootstrap)) as client,
-        restarting(record) as restart_one,
-    ):
-        for broker_id in chosen:
-            close_s = timeout_s
-            if _is_live(client, broker_id):
-                with progress.waiting(f"waiting until replicas on broker {broker_id} are in sync"):
-                    _until_in_sync(client, broker_id, timeout_s)
-            else:
-                close_s = min(timeout_s, _SILENT_S)
-            began = time.monotonic()
-            with progress.waiting(f"restarting broker {broker_id}"):
-                unclean = restart_one(broker_id, close_s)
-            serves = time.monotonic()
-            with progress.waiting(f"broker {broker_id} serves, its replicas catch up"):
-                _until_in_sync(client, broker_id, timeout_s)
-            print_done(
-                f"broker {broker_id} serves again after {serves - began:.1f} s, "
-                f"in sync after {time.monotonic() - began:.1f} s"
-            )
-            if unclean is not None:
-                print_done(f"broker {broker_id} did not shut down cleanly: {unclean}")
+    with Progress() as progress, _restarts(data, address, progress) as restarts:
+        chosen = _chosen(brokers or [], restarts.broker_ids, every=every, first=first)
+        with BlockingClient(",".join(restarts.bootstrap)) as client:
+            for broker_id in chosen:
+                held = restarts.held()
+                if broker_id in held:
+                    print_done(f"broker {broker_id} {held[broker_id]}: it stays stopped")
+                    continue
+                try:
+                    _restart_one(client, restarts, broker_id, timeout_s, progress)
+                except CommandFailed as failed:
+                    if not every:
+                        raise
+                    hint = f"raylog brokers restart --all --from {broker_id} {restarts.where}"
+                    raise CommandFailed(
+                        failed.failure.message, f"{failed.failure.hint}. Go on with: {hint}"
+                    ) from failed
+        if every:
+            with progress.waiting("restarting the controller"):
+                restarts.the_rest()
+            print_done("the controller serves again")
 
 
-def _chosen(asked: list[int], known: list[int], *, every: bool) -> list[int]:
+def _restarts(
+    data: Path, address: str | None, progress: Progress
+) -> AbstractContextManager[Restarts]:
+    if address is None:
+        from raylog.cli.local_cluster import restarting
+
+        return restarting(data)
+    from raylog.cli.restarting_on_ray import restarting_on_ray
+
+    return restarting_on_ray(address, data, progress)
+
+
+def _restart_one(
+    client: BlockingClient, restarts: Restarts, broker_id: int, timeout_s: float, progress: Progress
+) -> None:
+    close_s = timeout_s
+    if _is_live(client, broker_id):
+        with progress.waiting(f"waiting until replicas on broker {broker_id} are in sync"):
+            _until_in_sync(client, broker_id, timeout_s)
+    else:
+        close_s = min(timeout_s, _SILENT_S)
+    began = time.monotonic()
+    with progress.waiting(f"restarting broker {broker_id}"):
+        unclean = restarts.one(broker_id, close_s)
+    serves = time.monotonic()
+    with progress.waiting(f"broker {broker_id} serves, its replicas catch up"):
+        _until_in_sync(client, broker_id, timeout_s)
+    print_done(
+        f"broker {broker_id} serves again after {serves - began:.1f} s, "
+        f"in sync after {time.monotonic() - began:.1f} s"
+    )
+    if unclean is not None:
+        print_done(f"broker {broker_id} did not shut down cleanly: {unclean}")
+
+
+def _chosen(
+    asked: list[int], known: list[int], *, every: bool, first: int | None = None
+) -> list[int]:
     """The brokers to restart, in the order asked; raises BadParameter."""
-    if every == bool(asked):
-        raise typer.BadParameter("give the ids of brokers, or --all")
-    unknown = sorted({*asked} - {*known})
+    if every == bool(asked) or (first is not None and not every):
+        raise typer.BadParameter("give the ids of brokers, or --all, and with that maybe --from")
+    unknown = sorted({*asked, *(() if first is None else (first,))} - {*known})
     if unknown:
         raise typer.BadParameter(
-            f"expected brokers that were started here ({', '.join(map(str, known))}), found "
+            f"expected some of the brokers {', '.join(map(str, known))}, found "
             f"{', '.join(map(str, unknown))}"
         )
-    return list(dict.fromkeys(asked)) or known
+    begin = 0 if first is None else known.index(first)
+    return list(dict.fromkeys(asked)) or known[begin:]
 
 
 def _is_live(client: BlockingClient, broker_id: int) -> bool:

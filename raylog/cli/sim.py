@@ -27,8 +27,8 @@ def sim(
 ) -> None:
     """Run a cluster, clients and faults from one seed and check what must hold.
 
-    Nothing is started and nothing real is waited for: disks, network and clocks are simulated.
-    Exit code 1 if a property did not hold.
+    Nothing is started and nothing real is waited for: disks, network and clocks
+    are simulated. Exit code 1 if a property did not hold.
     """
     if campaign > 0:
         name = "simulation" if kind is Kind.PLAIN else f"simulation-{kind}"

@@ -174,7 +174,7 @@ def _speaks_grpc(probe: socket.socket) -> bool:
 def no_answer(address: str) -> Failure:
     """What is told of a Ray that does not answer in time though its port is open."""
     return Failure(
-        f"what listens on {address} does not answer as Ray does",
+        f"no Ray cluster answers at {address}",
         "Check that it is the address of Ray's head (port 6379 by default), and that Ray is "
         "healthy: ray status",
         EXIT_UNREACHABLE,

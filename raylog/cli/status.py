@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.cli.failures import EXIT_UNREACHABLE, Failure
+from raylog.cli.logs import crash_rows
 from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
-from raylog.cli.output import human_bytes, print_done, print_json, print_table
+from raylog.cli.output import counted, human_bytes, print_done, print_json, print_table
 from raylog.cli.progress import within
 from raylog.cli.status_disks import disk_lines, disk_rows
 from raylog.cli.status_listeners import listener_rows
@@ -57,12 +58,13 @@ def status(
     address: Address = None,
     as_json: Json = False,
     every: Annotated[
-        bool, typer.Option("--all", "-a", help="Each partition of internal topics, too.")
+        bool, typer.Option("--all", "-a", help="Show each partition of internal topics, too.")
     ] = False,
 ) -> None:
     """Show every actor and every partition of the cluster that runs on a data directory.
 
-    Partitions of internal topics that lack nothing are one line, unless --all is given.
+    Healthy partitions of internal topics are summed up in one line, unless
+    --all is given. The exit code is 3 if no cluster runs.
     """
     unanswered = Failure(
         f"Ray does not answer within {_RAY_TIMEOUT_S} s",
@@ -71,6 +73,7 @@ def status(
     )
     with within(_RAY_TIMEOUT_S, unanswered):
         found = read_status(data) if address is None else _status_on_ray(address, data)
+        crashes = crash_rows(data, address)
     if as_json:
         print_json(
             {
@@ -83,6 +86,7 @@ def status(
                 "health": found.health,
                 "strays": found.strays,
                 "disks": found.disks,
+                "crashes": crashes,
                 "failures": found.failures,
             }
         )
@@ -126,6 +130,12 @@ def status(
     for line in (*health_lines(found.health, found.bootstrap), *disk_lines(found.disks, data)):
         typer.echo(line)
     _show_strays(found.strays)
+    if crashes:
+        last = crashes[-1]
+        typer.echo(
+            f"{counted(len(crashes), 'process')} ended without being asked to, the last one "
+            f"{last['process']} (process {last['pid']}) at {last['at']}: raylog logs --crashes"
+        )
 
 
 def folded(partitions: list[Row]) -> list[Row]:

@@ -28,7 +28,10 @@ _LOOK_S = 2.0
 Brokers = Annotated[
     int | None,
     typer.Option(
-        "--brokers", "-n", min=1, help="How many; default: as many as have data, at least one."
+        "--brokers",
+        "-n",
+        min=1,
+        help="Number of brokers. Default: those that have data in --data, at least one.",
     ),
 ]
 Port = Annotated[
@@ -38,16 +41,16 @@ Port = Annotated[
         "-p",
         min=0,
         max=65_535,
-        help="Port of the first broker; the others get the next ones. For several listeners: "
-        "--set listeners=…",
+        help="Port of the first broker; the others get the next ones. 0: free ports. For several "
+        "listeners: --set listeners=…",
     ),
 ]
 Host = Annotated[
     str | None,
     typer.Option(
         "--host",
-        help="Address to listen on; clients are told it, too. Default: 127.0.0.1, or with "
-        "--address that of each node.",
+        help="Address to listen on, which clients are also told. Default: 127.0.0.1, or with "
+        "--address the address of each node.",
     ),
 ]
 AdvertisedHost = Annotated[
@@ -55,8 +58,8 @@ AdvertisedHost = Annotated[
     typer.Option(
         "--advertised-host",
         metavar="HOST",
-        help="Name or address that clients are told instead; {external.host} is the node's: its "
-        "label raylog-external-host, or RAYLOG_EXTERNAL_HOST.",
+        help="Name or address that clients are told instead of --host. {external.host} stands for "
+        "the label raylog-external-host of the Ray node, or RAYLOG_EXTERNAL_HOST there.",
     ),
 ]
 Insecure = Annotated[
@@ -72,7 +75,10 @@ Settings = Annotated[
 SettingsFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", help="Broker settings, TOML or properties.", exists=True, dir_okay=False
+        "--config",
+        help="File with broker settings: TOML or properties.",
+        exists=True,
+        dir_okay=False,
     ),
 ]
 FirstBrokerId = Annotated[
@@ -96,7 +102,8 @@ InsecureRay = Annotated[
     bool,
     typer.Option(
         "--insecure-ray",
-        help="With --address: accept a Ray without tokens. Whoever reaches it may do everything.",
+        help="With --address: accept a Ray cluster without tokens, where whoever reaches Ray's "
+        "port can run programs.",
     ),
 ]
 BrokerCpus = Annotated[
@@ -143,11 +150,13 @@ def up(
     metrics: Metrics = False,
     detach: Detach = False,
 ) -> None:
-    """Start a cluster: Ray, if need be, and brokers on it. Ctrl-C stops it, unless detached.
+    """Start Ray and a cluster of brokers on it. Ctrl-C stops both, unless --detach is given.
 
-    With --address the brokers run on the nodes of a Ray that runs already, one on each node that
-    is labelled raylog-broker=ID, or on every node if none is, and this command returns.
-    Data that is there already is served again. List all settings with: raylog configs
+    With --address, brokers are started on the nodes of a Ray cluster that runs
+    already: one on each node with a label raylog-broker=ID, or on every node if
+    none has one. The command then returns. Existing data is served again.
+
+    raylog configs list shows all settings.
     """
     from raylog.cli.broker_settings import read_settings
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -75,6 +76,15 @@ _COMMIT_PASSING = _PASSING | {
 _GATHER_S = 0.2
 
 
+class ProducerEndedError(Exception):
+    """The client has given itself up for good, in an abort: a new one is to take its place.
+
+    librdkafka does so when it is told INVALID_TXN_STATE, as Apache Kafka also tells where it does
+    not know the transaction: AddPartitionsToTxn may have been lost with the coordinator before.
+    Nothing of that transaction may ever be read.
+    """
+
+
 class RecordingProducer:
     """A producer. One thread sends; records end in `poll`, `flush` and `close`."""
 
@@ -102,6 +112,7 @@ class RecordingProducer:
         )
         self._unanswered: dict[str, Send] = {}
         self._transactions = 0
+        self._ended_for_good = False
 
     def __len__(self) -> int:
         """Records sent that have not ended."""
@@ -156,12 +167,13 @@ class RecordingProducer:
         return self._end(Action.COMMIT, self._producer.commit_transaction, timeout_s)
 
     def abort(self, timeout_s: float) -> Outcome:
-        """Try to abort."""
+        """Try to abort; raises ProducerEndedError."""
         return self._end(Action.ABORT, self._producer.abort_transaction, timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Wait for answers; what is still without one then has an unknown outcome."""
-        self._producer.flush(timeout_s)
+        if not self._ended_for_good:
+            self._producer.flush(timeout_s)
         for send in list(self._unanswered.values()):
             self._record(send, Outcome.UNKNOWN, None)
         if self.transaction is not None:
@@ -180,10 +192,14 @@ class RecordingProducer:
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
             outcome = Outcome.FAILED if error.txn_requires_abort() else Outcome.UNKNOWN
+            refused = error.fatal() and error.code() == KafkaError.INVALID_TXN_STATE
+            self._ended_for_good = refused and action is Action.ABORT
         times = invoked_ns, self._recorder.now_ns()
         self._recorder.add(End(self.process, *times, self.transaction, action, outcome))
         if outcome is Outcome.OK:
             self.transaction = None
+        if self._ended_for_good:
+            raise ProducerEndedError(self.process)
         return outcome
 
     def _ended(self, send: Send, error: KafkaError | None, message: Message) -> None:
@@ -214,17 +230,16 @@ class RecordingConsumer:
         """Errors that librdkafka does not mend by itself."""
         self._recorder = recorder
         self._read_committed = settings.get("isolation.level") != "read_uncommitted"
-        self._consumer = Consumer(
-            {
-                "group.id": process,
-                "enable.auto.commit": "false",
-                "enable.partition.eof": "true",
-                "auto.offset.reset": "error",
-                "fetch.wait.max.ms": "100",
-                "error_cb": partial(_told, recorder),
-                **settings,
-            }
-        )
+        self._settings: dict[str, Any] = {
+            "group.id": process,
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": "100",
+            "error_cb": partial(_told, recorder),
+            **settings,
+        }
+        self._consumer = Consumer(self._settings)
         self._ends: dict[Partition, int] = {}
         """Where it last met the end of a partition."""
 
@@ -280,16 +295,16 @@ class RecordingConsumer:
     def read_to_the_end(self, partitions: Iterable[Partition], timeout_s: float) -> None:
         """The final read: from the first offset to the end as it is now, every partition.
 
-        Raises TimeoutError where the end is not reached in time.
+        That is the high watermark: an open transaction is waited for, and hides nothing. Raises
+        TimeoutError where the end is not reached in time.
         """
         deadline = monotonic() + timeout_s
         invoked_ns = self._recorder.now_ns()
-        spans = []
-        for partition in partitions:
-            marks = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout_s)
-            if marks is None:
-                raise TimeoutError(f"no answer where {partition} begins and ends")
-            spans.append(Span(partition, *marks))
+        asker = Consumer(self._settings | {"isolation.level": "read_uncommitted"})
+        try:
+            spans = [self._span(asker, partition, timeout_s) for partition in partitions]
+        finally:
+            asker.close()
         self.assign({span.partition: span.start for span in spans})
         while late := [span for span in spans if self._ends.get(span.partition, -1) < span.end]:
             if monotonic() > deadline:
@@ -299,6 +314,13 @@ class RecordingConsumer:
                 )
             self.poll()
         self._recorder.add(FinalRead(self.process, invoked_ns, self._recorder.now_ns(), spans))
+
+    @staticmethod
+    def _span(asker: Consumer, partition: Partition, timeout_s: float) -> Span:
+        marks = asker.get_watermark_offsets(TopicPartition(*partition), timeout_s)
+        if marks is None:
+            raise TimeoutError(f"no answer where {partition} begins and ends")
+        return Span(partition, *marks)
 
     def close(self) -> None:
         """Leave."""

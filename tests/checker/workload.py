@@ -13,7 +13,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ from rich.console import Console
 
 from tests.checker.anomalies import Options, Verdict
 from tests.checker.check import DEFAULT, check
-from tests.checker.confluent import RecordingConsumer, RecordingProducer
+from tests.checker.confluent import ProducerEndedError, RecordingConsumer, RecordingProducer
 from tests.checker.history import load
 from tests.checker.java_clients import JavaClients
 from tests.checker.operations import Outcome, Partition
@@ -50,6 +50,8 @@ IN_FLIGHT_MAX = 500
 TRANSACTION_RECORDS_MAX = 10
 SEEK_CHANCE = 0.01
 """Of an assigned consumer, a poll."""
+WRITTEN_S = 5.0
+"""For the records of a transaction that is to be aborted."""
 END_S = 120.0
 """For a client to end, and for the final read."""
 
@@ -76,6 +78,10 @@ class Plan:
     """Java clients beside the others, each kind as above."""
     java_consumers: int = 0
     java_members: int = 0
+    probe_s: float = 0.0
+    """With a producer more, which writes to every partition each so many seconds; 0: without it."""
+    patience_s: float = END_S / 2
+    """What a record is given until its acknowledgement."""
 
 
 USUAL = Plan()
@@ -92,6 +98,8 @@ class Workload:
         self.path = folder / "history.jsonl"
         self.failures: list[str] = []
         """Of clients, other than what they mend by themselves."""
+        self.producers_ended = 0
+        """Transactional ones that gave themselves up, and were replaced."""
         self._bootstrap = bootstrap
         self._plan = plan
         self._options = options
@@ -118,6 +126,7 @@ class Workload:
         for work, clients in (
             (self._produce, plan.producers),
             (self._produce_in_transactions, plan.transactional),
+            (self._probe, 1 if plan.probe_s else 0),
             (self._consume, plan.consumers),
             (self._consume_as_member, plan.members),
         ):
@@ -185,7 +194,7 @@ class Workload:
         common = {
             "bootstrap.servers": self._bootstrap,
             "linger.ms": "2",
-            "message.timeout.ms": str(int(END_S / 2 * 1000)),
+            "message.timeout.ms": str(int(self._plan.patience_s * 1000)),
         }
         producer = RecordingProducer(
             self._recorder,
@@ -199,7 +208,7 @@ class Workload:
             producer.close(END_S / 2)
 
     def _produce(self, name: str, random: Random) -> None:
-        pace = _Pace(self._plan.records_per_s)
+        pace = Pace(self._plan.records_per_s)
         with self._producer(name) as producer:
             for number in count():
                 if self._ending.is_set():
@@ -207,34 +216,69 @@ class Workload:
                 while len(producer) >= IN_FLIGHT_MAX and not self._ending.is_set():
                     producer.poll(0.05)
                 producer.send(random.choice(self.partitions), f"{name}:{number}")
-                producer.poll(pace.rest_s())
+                pace.rest(producer.poll)
+
+    def _probe(self, name: str, random: Random) -> None:
+        """Write to every partition at a pace that no other partition's delay changes."""
+        pace = Pace(1 / self._plan.probe_s)
+        with self._producer(name) as producer:
+            for number in count():
+                if self._ending.is_set():
+                    return
+                for topic, index in random.sample(self.partitions, len(self.partitions)):
+                    producer.send((topic, index), f"{name}:{number}.{index}")
+                pace.rest(producer.poll)
 
     def _produce_in_transactions(self, name: str, random: Random) -> None:
-        pace = _Pace(self._plan.records_per_s)
+        """Write in transactions; a client that has given itself up is followed by another."""
         numbers = count()
         settings = {
             "transactional.id": f"{self.topic}-{name}",
             "transaction.timeout.ms": str(int(END_S / 2 * 1000)),
+            # No longer than the transaction, or librdkafka refuses it.
+            "message.timeout.ms": str(int(END_S / 2 * 1000)),
         }
-        with self._producer(name, **settings) as producer:
-            producer.init_transactions(END_S)
-            while not self._ending.is_set():
-                producer.begin()
-                for _ in range(random.randint(1, TRANSACTION_RECORDS_MAX)):
-                    value = f"{name}:{next(numbers)}"
-                    producer.send(random.choice(self.partitions), value)
-                    producer.poll(pace.rest_s())
-                self._end_transaction(producer, commit=random.random() < 0.8)
+        for life in count():
+            with (
+                suppress(ProducerEndedError),
+                self._producer(f"{name}.{life}", **settings) as producer,
+            ):
+                producer.init_transactions(self._patient_s)
+                self._write_transactions(producer, random, (f"{name}:{n}" for n in numbers))
+            if self._ending.is_set():
+                return
+            self.producers_ended += 1
+
+    @property
+    def _patient_s(self) -> float:
+        """For the beginning and the end of a transaction."""
+        return max(END_S, self._plan.patience_s)
+
+    def _write_transactions(
+        self, producer: RecordingProducer, random: Random, values: Iterator[str]
+    ) -> None:
+        pace = Pace(self._plan.records_per_s)
+        while not self._ending.is_set():
+            producer.begin()
+            for _ in range(random.randint(1, TRANSACTION_RECORDS_MAX)):
+                producer.send(random.choice(self.partitions), next(values))
+                pace.rest(producer.poll)
+            self._end_transaction(producer, commit=random.random() < 0.8)
 
     def _end_transaction(self, producer: RecordingProducer, *, commit: bool) -> None:
-        """Commit or abort, however often that must be tried; a commit that failed is aborted."""
-        deadline = monotonic() + END_S
+        """Commit or abort, however often that must be tried; a commit that failed is aborted.
+
+        What is to be aborted is written before, if that goes: librdkafka gives itself up where the
+        coordinator does not know the transaction yet (its issue 4849).
+        """
+        deadline = monotonic() + self._patient_s
         while commit:
             outcome = producer.commit(END_S)
             if outcome is Outcome.OK:
                 return
             commit = outcome is Outcome.UNKNOWN
             assert monotonic() < deadline, "the transaction cannot be committed"
+        producer.flush(WRITTEN_S)
         while producer.abort(END_S) is not Outcome.OK:
             assert monotonic() < deadline, "the transaction cannot be aborted"
 
@@ -277,18 +321,19 @@ class Workload:
             consumer.read_to_the_end(self.partitions, END_S)
 
 
-class _Pace:
+class Pace:
     """So many steps a second, made up for after a delay, but not for long ones."""
 
     def __init__(self, per_second: float) -> None:
         self._step_s = 1 / per_second
         self._next = monotonic()
 
-    def rest_s(self) -> float:
-        """How long to rest before the next step."""
-        now = monotonic()
-        self._next = max(self._next + self._step_s, now - 1.0)
-        return max(0.0, self._next - now)
+    def rest(self, poll: Callable[[float], object]) -> None:
+        """Rest until the next step; `poll` works for so many seconds, or ends sooner."""
+        self._next = max(self._next + self._step_s, monotonic() - 1.0)
+        poll(max(0.0, self._next - monotonic()))
+        while (left_s := self._next - monotonic()) > 0:
+            poll(left_s)
 
 
 def main(

@@ -54,6 +54,10 @@ class Working(ABC):
         failure: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """End the work and wait until that is done."""
         self.ending.set()
         self._thread.join(2 * DEADLINE_S)
         assert not self._thread.is_alive(), f"the {self._thread.name} does not end"

@@ -161,6 +161,7 @@ def run(peer: Peer, count: int, seed: int, alive: Callable[[], object]) -> Repor
         with Sampler(peer.mark) as sampler, GoodClient(peer.address, topics[-1]) as good:
             sampler.start()
             asyncio.run(_campaign(peer.address, source, count, outcomes))
+            sampler.settle(MEMORY_GROWTH_MAX_BYTES)
         return Report(
             outcomes=outcomes,
             good_rounds=good.rounds,

@@ -120,7 +120,7 @@ def test_a_cluster_is_started_asked_stopped_and_started_again(shell: Shell) -> N
     shell.run("down")
     assert not any(is_running(process) for process in processes)
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    shell.run("down", code=1)
+    shell.run("down", code=3)
     shell.run("status", code=3)
 
     assert shell.up() == bootstrap, "as many brokers as have data"

@@ -9,6 +9,7 @@ from time import monotonic
 
 from bench.measure import cpu_by_process, marked_processes
 
+SETTLED_S = 20.0
 SAMPLE_S = 0.25
 LOOK_FOR_NEW_S = 5.0
 SHOWN = 3
@@ -81,6 +82,12 @@ class Sampler:
         """What is left in the end over the start, of the process that has most of it."""
         memories = self.memories.values()
         return max((one.last - one.start for one in memories if one.start), default=0)
+
+    def settle(self, most: int) -> None:
+        """Wait for a while until no process keeps so much: requests may still be at work."""
+        until = monotonic() + SETTLED_S
+        while self.kept >= most and monotonic() < until and not self._ending.wait(SAMPLE_S):
+            pass
 
     def name(self, names: dict[int, str]) -> None:
         """Say what processes are: `ps` knows them all as Ray's."""

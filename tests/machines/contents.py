@@ -13,6 +13,7 @@ USER_ID = 47_001
 HOME = f"/home/{USER}"
 STATE = "/var/lib/raylog"
 """Of `deploy/node.sh`."""
+WHEEL = "raylog-0-py3-none-any.whl"
 SSHD = """\
 HostKey /etc/ssh/machine_key
 PasswordAuthentication no

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("machine.sh")
 START_S = 120.0
 COMMAND_S = 300.0
-RAY_OPTIONS = ("--num-cpus=1", "--memory=1500000000", "--object-store-memory=80000000")
+RAY_OPTIONS = ("--memory=1500000000", "--object-store-memory=80000000")
 
 
 class CommandError(Exception):
@@ -36,6 +36,8 @@ class Machine:
         self.address = address_of(index)
         self.broker_id: int | None = None
         """That of its label."""
+        self.cpus = 1
+        """For Ray, whatever the processor has: half a one is for a broker."""
         self._disk = folder / self.name
         self._network = network
         self._key = key
@@ -73,7 +75,8 @@ class Machine:
         self._write("/etc/hosts", contents.hosts(self._addresses))
         self._write("/etc/hostname", f"{self.name}\n")
         self._write("/etc/ssh/machine_config", contents.SSHD)
-        self._write("/etc/raylog/node.env", contents.node_env(sys.prefix, RAY_OPTIONS))
+        options = (*RAY_OPTIONS, f"--num-cpus={self.cpus}")
+        self._write("/etc/raylog/node.env", contents.node_env(sys.prefix, options))
         host_key = self._upper / "etc/ssh/machine_key"
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(host_key)], check=True
@@ -94,6 +97,10 @@ class Machine:
             self._write("/etc/raylog/labels.yaml", contents.labels(self.broker_id))
         os.chown(self._upper / "etc/raylog", contents.USER_ID, contents.USER_ID)
 
+    def file(self, path: str) -> Path:
+        """Where a file that the machine has written can be read, also without its power."""
+        return self._upper / path[1:]
+
     @property
     def _upper(self) -> Path:
         return self._disk / "upper"
@@ -105,6 +112,11 @@ class Machine:
 
     def _public_key(self) -> str:
         return self._key.with_name(f"{self._key.name}.pub").read_text()
+
+    def pretend_installed(self) -> None:
+        """Note on a new disk that what `ray up` installs is there: it is our environment."""
+        wheel = f"raylog/dist/{contents.WHEEL}"
+        self.run(f"mkdir -p raylog/dist && touch {wheel} && sha256sum ~/{wheel} > raylog/installed")
 
     # ---- power ---------------------------------------------------------------------------
 
@@ -145,6 +157,10 @@ class Machine:
 
     # ---- commands ------------------------------------------------------------------------
 
+    def raylet(self) -> str:
+        """The process id of its Ray node; "" if it runs none."""
+        return self.run("pgrep -o -x raylet || true").strip()
+
     def run(self, command: str, timeout_s: float = COMMAND_S) -> str:
         """Run a command there, by ssh, in the cluster's environment; what it said.
 
@@ -158,7 +174,21 @@ class Machine:
             raise CommandError(f"{self.name}: {command}: {done.returncode} after {took}: {said}")
         return done.stdout
 
+    def command(self, command: str) -> list[str]:
+        """What runs a command there, by ssh, in the cluster's environment."""
+        return self._by_ssh(f". ~/raylog/node.sh 2>/dev/null; {command}")
+
     def _ssh(self, command: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._by_ssh(command),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=timeout_s,
+            check=False,
+        )
+
+    def _by_ssh(self, command: str) -> list[str]:
         given = (
             "StrictHostKeyChecking=no",
             "UserKnownHostsFile=/dev/null",
@@ -168,11 +198,5 @@ class Machine:
             "ServerAliveInterval=5",
         )
         options = [part for one in given for part in ("-o", one)]
-        return subprocess.run(
-            ["ssh", "-i", str(self._key), *options, f"{contents.USER}@{self.address}", command],
-            capture_output=True,
-            text=True,
-            stdin=subprocess.DEVNULL,
-            timeout=timeout_s,
-            check=False,
-        )
+        where = f"{contents.USER}@{self.address}"
+        return ["ssh", "-i", str(self._key), *options, where, command]

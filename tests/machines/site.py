@@ -51,8 +51,12 @@ class Site:
     folder: Path
     machines: list[Machine]
     network: Network
+    spare: Sequence[int] = ()
+    """Machines that are to come later."""
     workers: list[int] = field(default_factory=list)
     """Machines that the cluster file names beside the head."""
+    _changes: dict[str, Any] = field(default_factory=dict)
+    """What the cluster file has otherwise than the shipped one."""
 
     @property
     def head(self) -> Machine:
@@ -98,7 +102,27 @@ class Site:
         shipped: dict[str, Any] = yaml.safe_load(CLUSTER_FILE.read_text())
         addresses = [self.machines[index].address for index in workers]
         made = contents.cluster_file(shipped, self.head.address, addresses, str(self.key))
+        made |= self._changes
         self.file.write_text(yaml.safe_dump(made, sort_keys=False))
+
+    def change_file(self, *keys: str) -> None:
+        """Change the commands under these keys of the cluster file, in a way without effect."""
+        shipped: dict[str, Any] = yaml.safe_load(CLUSTER_FILE.read_text())
+        self._changes = {key: ["true", *shipped[key]] for key in keys}
+        self.write_file(self.workers)
+
+    def pretend_built(self) -> None:
+        """Have a wheel to copy, with nothing in it: all machines share our environment."""
+        (self.folder / "operator" / "dist" / contents.WHEEL).write_bytes(b"")
+
+    def forget_cluster(self) -> None:
+        """Remove what the operator's Ray has noted of the cluster, which is gone."""
+        (Path("/tmp/ray") / f"cluster-{self._name}.state").unlink()
+
+    @property
+    def _name(self) -> str:
+        """Of the cluster, in the file."""
+        return str(yaml.safe_load(self.file.read_text())["cluster_name"])
 
     def ray_up(self, *options: str) -> float:
         """`ray up`, again where Ray gives up, short of time; the seconds it took."""
@@ -192,8 +216,8 @@ def _require_rpc(failure: Exception) -> None:
 
 
 @contextmanager
-def site(folder: Path, machines: int) -> Iterator[Site]:
-    """Machines that are on, in a hub; the hub's end ends them."""
+def site(folder: Path, machines: int, spare: int) -> Iterator[Site]:
+    """Machines that can be switched on, in a hub, and some to come later; its end ends them."""
     operator = folder / "operator"
     (operator / ".ssh").mkdir(parents=True)
     os.environ |= {
@@ -208,10 +232,11 @@ def site(folder: Path, machines: int) -> Iterator[Site]:
     _hide_tmp(folder)
     (operator / "deploy").symlink_to(ROOT / "deploy")
     (operator / "dist").mkdir()
-    with Network(machines) as network:
-        addresses = {f"m{index}": address_of(index) for index in range(machines)}
-        made = [Machine(index, folder, network, key, addresses) for index in range(machines)]
-        yield Site(folder, made, network)
+    total = machines + spare
+    with Network(total) as network:
+        addresses = {f"m{index}": address_of(index) for index in range(total)}
+        made = [Machine(index, folder, network, key, addresses) for index in range(total)]
+        yield Site(folder, made, network, range(machines, total))
 
 
 def _hide_tmp(folder: Path) -> None:

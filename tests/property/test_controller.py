@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from raylog.actors.config import ResourceType
-from raylog.actors.controller import brokers
+from raylog.actors.controller import brokers, leaders, partitions
 from raylog.actors.controller.api import (
     AlterConfigs,
     AlterOp,
@@ -31,7 +31,6 @@ from raylog.actors.controller.api import (
     ReplicasLost,
     UpdateFeatures,
 )
-from raylog.actors.controller.decision import Decision
 from raylog.actors.metadata.features import ELIGIBLE_LEADERS
 from raylog.actors.metadata.image import MetadataImage, PartitionState, Snapshot
 from raylog.actors.metadata.records import (
@@ -43,11 +42,13 @@ from raylog.actors.metadata.records import (
     encode_record,
 )
 from raylog.actors.ports import TopicId
-from tests.support.controllers import Controlled
+from tests.support.controllers import Controlled, assert_finds_all
 
 BROKERS = st.integers(0, 3)
 NAMES = st.sampled_from(["a", "b", "c"])
 LEFT_AT_ONCE = brokers.LEFT_AT_ONCE
+LOOKED_AT_ONCE = partitions.LOOKED_AT_ONCE
+MOVES_AT_ONCE = leaders.MOVES_AT_ONCE
 
 
 class ControllerHistory(RuleBasedStateMachine):
@@ -70,7 +71,9 @@ class ControllerHistory(RuleBasedStateMachine):
         for record in records:
             if isinstance(record, PartitionChanged):
                 self.check_election(record)
-        self.world.carry(Decision(records, None))
+        for record in records:
+            self.world.machine.replay([record])
+            assert_finds_all(self.world.machine.index, self.world.image)
         self.shadow.apply_all(decode_record(encode_record(record)) for record in records)
 
     def check_election(self, record: PartitionChanged) -> None:
@@ -97,10 +100,12 @@ class ControllerHistory(RuleBasedStateMachine):
 
     @initialize(at_once=st.sampled_from([1, 2, LEFT_AT_ONCE]))
     def leave_in_steps(self, at_once: int) -> None:
-        brokers.LEFT_AT_ONCE = at_once
+        brokers.LEFT_AT_ONCE = partitions.LOOKED_AT_ONCE = leaders.MOVES_AT_ONCE = at_once
 
     def teardown(self) -> None:
         brokers.LEFT_AT_ONCE = LEFT_AT_ONCE
+        partitions.LOOKED_AT_ONCE = LOOKED_AT_ONCE
+        leaders.MOVES_AT_ONCE = MOVES_AT_ONCE
 
     @rule(broker_id=BROKERS, kept=st.booleans(), known=st.booleans(), clean=st.booleans())
     def restart(self, broker_id: int, kept: bool, known: bool, clean: bool) -> None:
@@ -129,12 +134,23 @@ class ControllerHistory(RuleBasedStateMachine):
             if not decision.more:
                 break
 
+    @rule(broker_id=BROKERS)
+    def come_back_in_part(self, broker_id: int) -> None:
+        """A controller ends after the first step of a broker's return; the next one goes on."""
+        epoch = self.world.epochs[broker_id]
+        asked = BrokerHeartbeat(broker_id, epoch, epoch + 1)
+        decision = self.world.machine.brokers.heartbeat(asked, self.world.now_ms, 0)
+        self.carry(decision.records)
+        for settled in self.world.machine.settle():
+            self.carry(settled)
+
     @rule(elapsed_ms=st.integers(0, 3_000))
     def wait(self, elapsed_ms: int) -> None:
         self.world.now_ms += elapsed_ms
         while records := self.world.machine.brokers.expire(self.world.now_ms).records:
             self.carry(records)
-        self.carry(self.world.machine.leaders.balance(self.world.now_ms).records)
+        while records := self.world.machine.leaders.balance(self.world.now_ms).records:
+            self.carry(records)
 
     @rule(name=NAMES, count=st.integers(1, 3), unclean=st.booleans(), min_isr=st.integers(1, 3))
     def create(self, name: str, count: int, unclean: bool, min_isr: int) -> None:

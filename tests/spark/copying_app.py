@@ -13,7 +13,7 @@ import os
 import select
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class AppSettings:
     """What the application is told."""
 
     data: str
-    """Folder of the cluster's record."""
+    """Folder of the cluster's record; "": the Ray that has a node on this machine."""
     bootstrap: str
     job: str
     """`copy` or `aggregate`."""
@@ -55,6 +55,9 @@ class AppSettings:
     """Number of its checkpoint."""
     checkpoint: str
     batch_rows: int
+    executors: int = 2
+    jars: str = ""
+    """A folder with the Kafka connector's jars; "": they are looked for."""
 
     def encode(self) -> str:
         """As an argument."""
@@ -63,9 +66,14 @@ class AppSettings:
 
 def main(settings: AppSettings) -> int:
     """Run the query until the input ends, or it fails."""
-    spark_settings = SparkSettings(executors=2, executor_memory="600m", configs=_CONFIGS)
+    spark_settings = SparkSettings(
+        executors=settings.executors,
+        executor_memory="600m",
+        jars=Path(settings.jars) if settings.jars else None,
+        configs=_CONFIGS,
+    )
     with (
-        spark_session(Path(settings.data), spark_settings) as spark,
+        _session(settings.data, spark_settings) as spark,
         _writing(settings, spark) as writer,
     ):
         spark.sparkContext.setLogLevel("ERROR")
@@ -76,6 +84,12 @@ def main(settings: AppSettings) -> int:
         finally:
             query.stop()
     return 0
+
+
+def _session(data: str, settings: SparkSettings) -> AbstractContextManager[SparkSession]:
+    if data:
+        return spark_session(Path(data), settings)
+    return spark_session(settings=settings, address="auto")
 
 
 @contextmanager

@@ -173,7 +173,7 @@ class Session:
 
     def describe(self) -> DescribedGroup:
         """The group as DescribeGroups tells it."""
-        return self.group.describe(self.world.image)
+        return self.group.describing().whole()
 
     def stable(self, members: int = 1, **terms: Any) -> list[str]:
         """A group with so many dynamic members that have their assignments `A0`, `A1`, …"""

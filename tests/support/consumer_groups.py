@@ -177,7 +177,7 @@ class ConsumerWorld:
 
     def describe(self) -> DescribedGroup:
         """The group as ConsumerGroupDescribe tells it."""
-        return self.group.consumer_describe(self.world.image)
+        return self.group.consumer_describing(self.world.image).whole()
 
     def assignments(self) -> dict[str, Owned]:
         """What each member owns now, by name."""

@@ -1,19 +1,49 @@
 """A controller's machine with brokers, for tests of its concerns."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from raylog.actors.config import BrokerSettings
 from raylog.actors.controller.api import BrokerHeartbeat, CreateTopics, NewTopic, RegisterBroker
 from raylog.actors.controller.decision import Decision
+from raylog.actors.controller.index import PartitionIndex, Why
 from raylog.actors.controller.machine import ControllerMachine
-from raylog.actors.metadata.image import PartitionState
-from raylog.actors.metadata.records import Record
-from raylog.actors.ports import TopicId
+from raylog.actors.metadata.image import MetadataImage, PartitionState
+from raylog.actors.metadata.records import NO_LEADER, Record
+from raylog.actors.ports import PartitionKey, TopicId
 
 R = TypeVar("R")
 CLUSTER = "cluster"
+
+
+def assert_finds_all(index: PartitionIndex, image: MetadataImage) -> None:
+    """The index finds what a walk over the whole image finds."""
+    walked: dict[tuple[Why, int], dict[PartitionKey, PartitionState]] = {}
+    for topic in image.topics.values():
+        for number, state in enumerate(topic.partitions):
+            for place in reasons(state):
+                walked.setdefault(place, {})[topic.topic_id, number] = state
+    places = {(why, broker_id) for why in Why for broker_id in index.brokers(why)}
+    assert places == set(walked)
+    for place, expected in walked.items():
+        assert dict(index.find(*place)) == expected, place
+
+
+def reasons(state: PartitionState) -> Iterator[tuple[Why, int]]:
+    """Why a partition is to be found, and by which broker."""
+    waits = state.leader == NO_LEADER
+    for broker_id in state.replicas:
+        if broker_id in state.isr:
+            yield (Why.ALONE if waits and state.isr == (broker_id,) else Why.IN_SYNC), broker_id
+        if broker_id in state.elr:
+            yield Why.ELIGIBLE, broker_id
+        if waits:
+            yield Why.WAITING, broker_id
+    if state.leader != state.replicas[0]:
+        yield Why.DISPLACED, state.replicas[0]
+    if waits or state.elr or state.last_known_elr:
+        yield Why.UNSETTLED, -1
 
 
 class Controlled:

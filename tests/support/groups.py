@@ -20,6 +20,7 @@ from raylog.actors.coordination.step import (
     Step,
     TimerKey,
 )
+from raylog.actors.journal import Decided
 from raylog.actors.metadata.image import MetadataImage
 from raylog.wire.codec import decode, encode
 from raylog.wire.internal.blobs import OFFSETS_TOPIC, decode_record, encode_key, encode_value
@@ -62,6 +63,7 @@ class GroupWorld:
     timers: dict[tuple[str, TimerKey], float] = field(default_factory=dict)
     """When each is due, by group and key, in ms of the clock."""
     asks: list[Ask] = field(default_factory=list)
+    decided: list[Decided] = field(default_factory=list)
 
     def run(self, event: Callable[[Step], object]) -> Step:
         """Let one step happen, with all that comes of it."""
@@ -73,6 +75,7 @@ class GroupWorld:
             assert ask.waits, f"answered twice: {ask}"
             ask.answer = _through_bytes(answer.response, ask.asked.version)
             ask.durable = answer.durable
+        self.decided += step.decided
         self.log.extend(_through_record_bytes(record) for record in step.records)
         return step
 

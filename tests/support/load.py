@@ -88,6 +88,13 @@ class Writer(_Client):
         self.implied: dict[int, set[int]] = {p: set() for p in self.partitions}
         """Numbers that librdkafka takes for acknowledged because what it sent later was."""
         self.sent = dict.fromkeys(self.partitions, 0)
+        self._heard = dict.fromkeys(self.partitions, 0.0)
+        self._longest_s = 0.0
+
+    def longest_s(self) -> float:
+        """The longest time that a partition acknowledged nothing since this was asked last."""
+        longest_s, self._longest_s = self._longest_s, 0.0
+        return longest_s
 
     def _work(self) -> None:
         settings = {
@@ -116,6 +123,9 @@ class Writer(_Client):
             self.failures.append(str(error))
             return
         partition, offset, number = _numbers(message)
+        now = time.monotonic()
+        self._longest_s = max(self._longest_s, now - (self._heard[partition] or now))
+        self._heard[partition] = now
         if offset is None:
             self.implied[partition].add(number)
         else:

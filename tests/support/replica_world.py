@@ -172,6 +172,9 @@ class ReplicaWorld:
         }
         self.controller_fails = 0
         """As many requests to change in-sync replicas are lost, half of them on the way back."""
+        self.controller_silent_ms = 0.0
+        """What brokers say of the controller."""
+        self.silence_asked = 0
         self.refusal: ErrorCode | None = None
         self.failed: list[tuple[int, list[PartitionKey]]] = []
         """(broker, partitions) that were given up."""
@@ -315,6 +318,9 @@ class ReplicaWorld:
         if method == "throttle_shares":
             self.shares_asked += 1
             return self.sharers, self.sharers
+        if method == "controller_silent_ms":
+            self.silence_asked += 1
+            return self.controller_silent_ms
         if method in ("cleaning_turn", "cleaning_ended"):
             return True
         assert method == "alter_partitions", method

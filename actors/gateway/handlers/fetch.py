@@ -21,12 +21,14 @@ from raylog.actors.gateway.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     ClientFetchSession,
+    is_misnamed,
     topic_id_of,
 )
 from raylog.actors.gateway.late_records import LateRecords
 from raylog.actors.gateway.leader_hints import leader_hint, node_endpoints
 from raylog.actors.gateway.replica_selection import replica_in_rack
 from raylog.actors.metadata.image import Topic
+from raylog.actors.plain import each_taken
 from raylog.actors.ports import PartitionKey, TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END, FetchAsk, FetchedPartition, Interest
 from raylog.actors.runtime.base import Link, Timer
@@ -72,7 +74,8 @@ def _session_of(context: RequestContext, request: FetchRequest) -> ClientFetchSe
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         sessions.end(request.session_id)
         return sessions.fresh(
-            keep=request.session_epoch == INITIAL_EPOCH,
+            keep=request.session_epoch == INITIAL_EPOCH
+            and not any(is_misnamed(topic.topic) for topic in request.topics),
             by_names=by_names,
             size=sum(len(topic.partitions) for topic in request.topics),
             now_ms=context.gateway.runtime.monotonic_ms(),
@@ -207,6 +210,7 @@ class _Fetch:
         session = self._session
         for asked in self._request.topics:
             topic_id = self._topic_id(asked.topic, asked.topic_id)
+            session.is_misnamed = session.is_misnamed or is_misnamed(asked.topic)
             for part in asked.partitions:
                 key = (topic_id, part.partition)
                 session.interests[key] = _interest(topic_id, part, self._context.version)
@@ -308,7 +312,7 @@ class _Fetch:
         self, link: Link
     ) -> tuple[Callable[[Any, memoryview], None], Callable[[Exception], None]]:
         def answered(found: list[list[Any]], _payload: memoryview) -> None:
-            parts = [FetchedPartition(*part) for part in found]
+            parts = each_taken(FetchedPartition, found)
             if link in self._left:
                 self._bytes_at[link] = sum(part.length for part in parts)
                 for part in parts:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.plain import cut
 from raylog.actors.replica import api
 from raylog.wire.errors import ErrorCode, InvalidRequest, UnsupportedVersion
 from raylog.wire.messages.list_offsets import (
@@ -94,7 +95,7 @@ def _ask(
         )
 
     def found(what: tuple[int, int, int]) -> None:
-        answer.offset, answer.timestamp, epoch = what
+        answer.offset, answer.timestamp, epoch = cut(what, 3)
         if context.version >= 4:
             answer.leader_epoch = epoch
 

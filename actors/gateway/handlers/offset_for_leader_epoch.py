@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from raylog.actors.gateway.answers import REPLICA_TIMEOUT_MS, PartitionAnswers, Question
 from raylog.actors.gateway.context import RequestContext
+from raylog.actors.plain import cut
 from raylog.actors.replica.api import EPOCH_END
 from raylog.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -57,6 +58,6 @@ def _ask(
         )
 
     def found(what: tuple[int, int]) -> None:
-        answer.leader_epoch, answer.end_offset = what
+        answer.leader_epoch, answer.end_offset = cut(what, 2)
 
     answers.ask(answer, question, found)

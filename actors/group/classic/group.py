@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from raylog.actors.coordination.step import Asked, Change, LogRecord, Step, TimerKey, Undo
@@ -13,7 +14,7 @@ from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.rebalance import prepare as begin_rebalance
 from raylog.actors.group.classic.state import CONSUMER_PROTOCOL, GroupState, State
 from raylog.actors.group.settings import GroupSettings
-from raylog.actors.metadata.image import MetadataImage
+from raylog.actors.group.telling import Telling, adding
 from raylog.wire.errors import (
     ErrorCode,
     IllegalGeneration,
@@ -240,18 +241,22 @@ class ClassicGroup:
         """How much there is to be told of the group: its members."""
         return len(self._group.roster.members)
 
-    def describe(self, image: MetadataImage) -> DescribedGroup:
+    def describing(self) -> Telling[DescribedGroup]:
         """The group for DescribeGroups; metadata is told of a stable one only."""
         group = self._group
         protocol = group.protocol if group.state is State.STABLE else None
-        return DescribedGroup(
+        found = DescribedGroup(
             error_code=ErrorCode.NONE,
             group_id=self.group_id,
             group_state=group.state.value,
             protocol_type=self.protocol_type,
             protocol_data=protocol or "",
-            members=[_described(member, protocol) for member in group.roster.members.values()],
         )
+        members = [
+            (member, b"" if protocol is None else member.protocols[protocol], member.assignment)
+            for member in group.roster.members.values()
+        ]
+        return Telling(found, adding(starmap(_described, members), found.members))
 
     def delete(self, step: Step) -> None:
         """Append the group's tombstone; its offsets are the caller's."""
@@ -270,12 +275,12 @@ class ClassicGroup:
             raise IllegalGeneration(f"generation {generation} is not {self._group.generation}")
 
 
-def _described(member: Member, protocol: str | None) -> DescribedGroupMember:
+def _described(member: Member, metadata: bytes, assignment: bytes) -> DescribedGroupMember:
     return DescribedGroupMember(
         member_id=member.member_id,
         group_instance_id=member.instance_id,
         client_id=member.client_id,
         client_host=member.client_host,
-        member_metadata=member.protocols[protocol] if protocol is not None else b"",
-        member_assignment=member.assignment,
+        member_metadata=metadata,
+        member_assignment=assignment,
     )

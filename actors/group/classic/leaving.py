@@ -49,7 +49,7 @@ def _leave_one(group: GroupState, step: Step, identity: MemberIdentity) -> Error
         member_id = _who(group, identity)
     except KafkaError as error:
         return error.code
-    rebalance.remove(group, step, member_id)
+    rebalance.remove(group, step, member_id, "it was asked to")
     return ErrorCode.NONE
 
 

@@ -76,8 +76,8 @@ class Roster:
         self, member: Member, protocols: dict[str, bytes], session_ms: int, rebalance_ms: int
     ) -> None:
         """What a known member says in a further join."""
-        self._supporters.subtract(member.protocols.keys())
         self._supporters.update(protocols.keys())
+        self._support_no_longer(member)
         member.protocols = protocols
         member.session_timeout_ms = session_ms
         member.rebalance_timeout_ms = rebalance_ms
@@ -88,13 +88,19 @@ class Roster:
         assert member_id not in self.syncing, "who waits is answered first"
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._supporters.subtract(member.protocols.keys())
+            self._support_no_longer(member)
             if member.instance_id is not None:
                 del self.static_ids[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         self.pending.discard(member_id)
         self.unsynced.discard(member_id)
+
+    def _support_no_longer(self, member: Member) -> None:
+        for name in member.protocols:
+            self._supporters[name] -= 1
+            if not self._supporters[name]:
+                del self._supporters[name]
 
     def rename(self, old_id: str, new_id: str) -> Member:
         """Give a static member, and its leadership, to the instance that has come back."""
@@ -156,9 +162,11 @@ class Roster:
         Candidates are supported by all; each member votes for its first one; most votes win.
         A tie goes to the one that comes first in a Java HashMap, as in Kafka.
         """
-        votes: Counter[str] = Counter()
-        for member in self.members.values():
-            votes[next(name for name in member.protocols if self.supports((name,)))] += 1
+        candidates = {name for name in self._supporters if self.supports((name,))}
+        votes = Counter(
+            next(name for name in member.protocols if name in candidates)
+            for member in self.members.values()
+        )
         return max(_hash_map_order(votes), key=votes.__getitem__)
 
 

@@ -10,6 +10,7 @@ from raylog.actors.group.classic import metadata
 from raylog.actors.group.classic.answers import joined, metadata_of_all, refuse_sync, release
 from raylog.actors.group.classic.members import Member
 from raylog.actors.group.classic.state import GroupState, State
+from raylog.actors.journal import MEMBER, Decided
 from raylog.wire.errors import ErrorCode
 
 _JOIN = ("join",)
@@ -77,6 +78,7 @@ def complete(group: GroupState, step: Step) -> None:
     step.cancel_timer(group.group_id, _JOIN)
     for member in list(roster.members.values()):
         if member.member_id not in roster.joining and member.instance_id is None:
+            _tell(group, step, member.member_id, "it did not join again in time")
             roster.remove(member.member_id)
             group.end_session(step, member.member_id)
     if not roster.elect_joined_leader() and roster.members:
@@ -130,7 +132,7 @@ def sync_time_passed(group: GroupState, step: Step) -> None:
     if group.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not group.roster.unsynced:
         return
     for member_id in list(group.roster.unsynced):
-        remove(group, step, member_id)
+        remove(group, step, member_id, "it did not ask for its assignment in time")
     prepare(group, step)
 
 
@@ -154,18 +156,29 @@ def session_time_passed(group: GroupState, step: Step, member_id: str) -> None:
     waits = member_id in roster.joining or member_id in roster.syncing
     if waits and not member.is_new:
         return  # its session starts again when it is answered
-    remove(group, step, member_id)
+    remove(group, step, member_id, f"it was silent for {member.session_timeout_ms} ms")
     if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
         prepare(group, step)
     else:
         complete_after_loss(group, step)
 
 
-def remove(group: GroupState, step: Step, member_id: str) -> None:
+def remove(group: GroupState, step: Step, member_id: str, why: str) -> None:
     """Forget a member; one that waits is told to begin anew."""
+    _tell(group, step, member_id, why)
     release(group, step, member_id, ErrorCode.UNKNOWN_MEMBER_ID, "")
     group.roster.remove(member_id)
     group.end_session(step, member_id)
+
+
+def _tell(group: GroupState, step: Step, member_id: str, why: str) -> None:
+    """Have the journal say that a member is about to be removed."""
+    left = len(group.roster.members) - (member_id in group.roster.members)
+    text = (
+        f"member {member_id} leaves group {group.group_id}: {why}; {left} left, "
+        f"generation {group.generation}"
+    )
+    step.decided.append(Decided(MEMBER, text, group.group_id))
 
 
 def _interrupt_syncs(group: GroupState, step: Step) -> None:

@@ -304,7 +304,7 @@ def leave(group: GroupContext, step: Step, asked: Asked[LeaveGroupRequest]) -> N
     leaving: dict[str, None] = {}
     codes = [_leave_one(group, identity, leaving) for identity in identities]
     if leaving:
-        rebalance.remove_members(group, step, list(leaving))
+        rebalance.remove_members(group, step, list(leaving), "it was asked to")
     if not several:
         step.answer(asked, LeaveGroupResponse(error_code=codes[0]))
         return

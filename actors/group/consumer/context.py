@@ -8,6 +8,7 @@ from raylog.actors.coordination.step import Step
 from raylog.actors.group.consumer.member import Profile
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
+from raylog.actors.group.consumer.topics import Matching
 from raylog.actors.group.settings import GroupSettings
 
 REGEX_TIMER = ("regex",)
@@ -46,6 +47,8 @@ class GroupContext:
     """A timer is set to resolve patterns."""
     regexes_left: list[str] = field(default_factory=list)
     """Those that are still to be looked at in this round, the next one at the end."""
+    regex_under_way: Matching | None = None
+    """The one that is being looked at."""
     regexes_begun: int = -1
     """The offset of the metadata as the round began."""
     regexes_offset: int = -1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from raylog.actors.group.consumer import targets
 from raylog.actors.group.consumer.context import GroupContext
-from raylog.actors.group.consumer.member import Holding, Profile
+from raylog.actors.group.consumer.member import Holding, Partitions, Profile
 from raylog.actors.group.consumer.state import GroupState
+from raylog.actors.group.telling import Telling
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.ports import TopicId
 from raylog.wire.messages.consumer_group_describe import (
@@ -33,13 +34,13 @@ def state_name(state: GroupState) -> str:
     return STABLE
 
 
-def described(group: GroupContext, image: MetadataImage) -> DescribedGroup:
+def described(group: GroupContext, image: MetadataImage) -> Telling[DescribedGroup]:
     """The group with its members.
 
     The message, which Kafka leaves empty without an error code, tells why an assignor failed.
     """
     state = group.state
-    return DescribedGroup(
+    found = DescribedGroup(
         error_code=0,
         error_message=group.assignor_error,
         group_id=group.group_id,
@@ -47,15 +48,32 @@ def described(group: GroupContext, image: MetadataImage) -> DescribedGroup:
         group_epoch=state.group_epoch,
         assignment_epoch=state.target_epoch,
         assignor_name=targets.chosen_assignor(state, group.settings.consumer_assignors),
-        members=[
-            _member(state, member_id, profile, image)
-            for member_id, profile in state.profiles.items()
-        ],
     )
+    now = [
+        (member_id, profile, state.holding(member_id), state.target(member_id))
+        for member_id, profile in state.profiles.items()
+    ]
+    return Telling(found, _members(now, image, found.members))
 
 
-def _member(state: GroupState, member_id: str, profile: Profile, image: MetadataImage) -> Member:
-    holding = state.holding(member_id)
+def _members(
+    now: Iterable[tuple[str, Profile, Holding, Partitions]],
+    image: MetadataImage,
+    into: list[Member],
+) -> Iterator[int]:
+    for member_id, profile, holding, target in now:
+        member = _member(member_id, profile, holding, target, image)
+        into.append(member)
+        yield 1 + _count(member.assignment) + _count(member.target_assignment)
+
+
+def _count(assignment: Assignment) -> int:
+    return sum(1 + len(one.partitions) for one in assignment.topic_partitions)
+
+
+def _member(
+    member_id: str, profile: Profile, holding: Holding, target: Partitions, image: MetadataImage
+) -> Member:
     return Member(
         member_id=member_id,
         instance_id=profile.instance_id,
@@ -66,7 +84,7 @@ def _member(state: GroupState, member_id: str, profile: Profile, image: Metadata
         subscribed_topic_names=list(profile.topic_names),
         subscribed_topic_regex=profile.topic_regex,
         assignment=_assignment(_held(holding), image),
-        target_assignment=_assignment(state.target(member_id), image),
+        target_assignment=_assignment(target, image),
         member_type=_CONSUMER_MEMBER if profile.classic is None else _CLASSIC_MEMBER,
     )
 

@@ -18,8 +18,8 @@ from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.targets import Assigning
 from raylog.actors.group.consumer.writing import GroupLog
 from raylog.actors.group.settings import GroupSettings
+from raylog.actors.group.telling import Telling
 from raylog.actors.metadata.image import MetadataImage
-from raylog.wire.errors import GroupIdNotFound
 from raylog.wire.messages.consumer_group_describe import DescribedGroup
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
@@ -137,16 +137,11 @@ class ConsumerGroup:
         """As ListGroups names it."""
         return describing.state_name(self._group.state)
 
-    def describe(self, image: MetadataImage) -> Any:
-        """Raises GroupIdNotFound: DescribeGroups is about classic groups."""
-        del image
-        raise GroupIdNotFound(f"Group {self.group_id} is not a classic group.")
-
     def weight(self) -> int:
         """How much there is to be told of the group: members, and partitions twice."""
         return self._group.state.weight()
 
-    def consumer_describe(self, image: MetadataImage) -> DescribedGroup:
+    def consumer_describing(self, image: MetadataImage) -> Telling[DescribedGroup]:
         """The group for ConsumerGroupDescribe."""
         return describing.described(self._group, image)
 

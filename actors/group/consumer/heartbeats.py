@@ -58,7 +58,7 @@ def _leave(
     if request.member_epoch == STATIC_LEAVE_EPOCH:
         _pause(group, step, member_id)
     else:
-        rebalance.remove_members(group, step, [member_id])
+        rebalance.remove_members(group, step, [member_id], "it asked to")
     return ConsumerGroupHeartbeatResponse(
         error_code=0, member_id=member_id, member_epoch=request.member_epoch
     )

@@ -19,6 +19,7 @@ from raylog.actors.group.consumer.reconcile import Towards, reconcile
 from raylog.actors.group.consumer.requests import Seat
 from raylog.actors.group.consumer.state import GroupState
 from raylog.actors.group.consumer.writing import GroupLog
+from raylog.actors.journal import MEMBER, Decided
 from raylog.assignors.api import PluginError
 
 _REGEX_INTERVAL_MS = 1_000.0
@@ -189,12 +190,18 @@ def _move_member(
         group.end_revocation(step, member_id)
 
 
-def remove_members(group: GroupContext, step: Step, member_ids: Sequence[str]) -> None:
+def remove_members(group: GroupContext, step: Step, member_ids: Sequence[str], why: str) -> None:
     """Members leave or are fenced: their partitions are free at once, and the epoch rises.
 
     If only classic members are left, the group becomes one of theirs instead.
     """
     state = group.state
+    left = len(state.profiles) - len(member_ids)
+    text = (
+        f"member {', '.join(member_ids)} leaves group {group.group_id}: {why}; {left} left, "
+        f"group epoch {state.group_epoch}"
+    )
+    step.decided.append(Decided(MEMBER, text, group.group_id))
     if downgrading.is_due(group, member_ids):
         downgrading.downgrade(group, step, member_ids, rebalance=True)
         return
@@ -212,20 +219,20 @@ def remove_members(group: GroupContext, step: Step, member_ids: Sequence[str]) -
 def session_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
     """A member was silent for its session timeout: it is out."""
     if member_id in group.state.profiles:
-        remove_members(group, step, [member_id])
+        remove_members(group, step, [member_id], "its session timed out")
 
 
 def revocation_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
     """A member did not give partitions up in its rebalance timeout: it is out."""
     if group.state.holding(member_id).state is MemberState.UNREVOKED_PARTITIONS:
-        remove_members(group, step, [member_id])
+        remove_members(group, step, [member_id], "it did not give partitions up in time")
 
 
 def classic_time_passed(group: GroupContext, step: Step, member_id: str) -> None:
     """A classic member did not join again, or did not ask for its assignment: it is out."""
     group.rejoining.discard(member_id)
     if member_id in group.state.profiles:
-        remove_members(group, step, [member_id])
+        remove_members(group, step, [member_id], "it did not join again in time")
 
 
 def start_timers(group: GroupContext, step: Step) -> None:
@@ -256,7 +263,7 @@ def refused(group: GroupContext, step: Step) -> None:
     group.assignment_is_under_way = False
     group.downgrade = None
     group.regexes_are_due = False
-    group.regexes_left, group.regexes_offset = [], -1
+    group.regexes_left, group.regexes_offset, group.regex_under_way = [], -1, None
     if group.state.regex_counts:
         group.resolve_regexes_in(step, _REGEX_INTERVAL_MS)
 
@@ -288,17 +295,26 @@ def _subscribes_any(state: GroupState, names: AbstractSet[str]) -> bool:
 def resolve_regexes(group: GroupContext, step: Step) -> None:
     """Match patterns against all topics; the epoch rises if that changes anything.
 
-    Each takes a turn of its own: to compile one of a few bytes takes up to 25 ms, to match it as
-    long with ten thousand topics. While the metadata stay as they are only new ones are looked at.
+    Each takes a turn of its own, or several: to compile one of a few bytes takes up to 25 ms, to
+    match it minutes with the names of 100,000 topics. While the metadata stay as they are only new
+    ones are looked at.
     """
     group.regexes_are_due = False
     group.regexes_resolved_ms = step.monotonic_ms
     state, left = group.state, group.regexes_left
-    if not left:
+    matching = group.regex_under_way
+    if matching is None and not left:
         group.regexes_begun = step.image.offset
         left += _unresolved(group, step)
+    if matching is None and left:
+        matching = topics.Matching(left.pop(), step.image)
+    group.regex_under_way = None
+    if matching is not None and matching.pattern in state.regex_counts and not matching.take_turn():
+        group.regex_under_way = matching
+        group.resolve_regexes_in(step, 0.0)
+        return
     log = GroupLog(group.group_id, step)
-    bump = bool(left) and _resolve_regex(state, step, log, left.pop())
+    bump = matching is not None and _resolve_regex(state, step, log, matching)
     if bump or not left:
         found = topics.metadata_hash(step.image, state.subscribed())
         if bump or found != state.metadata_hash:
@@ -318,12 +334,13 @@ def _unresolved(group: GroupContext, step: Step) -> list[str]:
     return sorted((one for one in state.regex_counts if one not in known), reverse=True)
 
 
-def _resolve_regex(state: GroupState, step: Step, log: GroupLog, regex: str) -> bool:
-    """Match one pattern, unless nobody subscribes by it any more; whether the epoch must rise."""
+def _resolve_regex(state: GroupState, step: Step, log: GroupLog, matching: topics.Matching) -> bool:
+    """Take what a pattern matches, unless nobody uses it any more; whether the epoch must rise."""
+    regex = matching.pattern
     if regex not in state.regex_counts:
         return False
     old = state.regexes.get(regex)
-    new = topics.resolve_regex(regex, step.image, step.now_ms)
+    new = matching.resolved(step.now_ms)
     if old is not None and old.topics == new.topics:
         return False
     log.regex(regex, new)

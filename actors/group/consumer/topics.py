@@ -8,7 +8,7 @@ from struct import Struct
 
 from raylog.actors.group.consumer.state import ResolvedRegex
 from raylog.actors.metadata.image import MetadataImage, Topic
-from raylog.actors.patterns import BadPattern, Pattern, compiled
+from raylog.actors.patterns import STEPS_MAX, BadPattern, Pattern, compiled, steps_of
 from raylog.assignors import api
 from raylog.wire.errors import InvalidRegularExpression
 
@@ -63,11 +63,30 @@ def check_regex(pattern: str) -> None:
     _compiled(pattern)
 
 
-def resolve_regex(pattern: str, image: MetadataImage, now_ms: int) -> ResolvedRegex:
-    """The topics whose whole name the pattern matches."""
-    matches = _compiled(pattern).fullmatch
-    topics = frozenset(name for name in image.topic_ids if matches(name))
-    return ResolvedRegex(topics, image.offset, now_ms)
+class Matching:
+    """The topics whose whole name a pattern matches, of those that there were as it began."""
+
+    def __init__(self, pattern: str, image: MetadataImage) -> None:
+        self.pattern = pattern
+        self._compiled = _compiled(pattern)
+        self._offset = image.offset
+        self._left = list(image.topic_ids)
+        self._found: list[str] = []
+
+    def take_turn(self) -> bool:
+        """Look at as many names as one turn of the event loop has room for; whether it is done."""
+        pattern, left = self._compiled, self._left
+        room = STEPS_MAX
+        while left and room > 0:
+            name = left.pop()
+            room -= steps_of(pattern, name)
+            if pattern.fullmatch(name):
+                self._found.append(name)
+        return not left
+
+    def resolved(self, now_ms: int) -> ResolvedRegex:
+        """What it has found."""
+        return ResolvedRegex(frozenset(self._found), self._offset, now_ms)
 
 
 def _compiled(pattern: str) -> Pattern:

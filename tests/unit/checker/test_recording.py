@@ -6,6 +6,7 @@ from threading import Thread
 from time import monotonic, sleep
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from raylog.client import BlockingClient, NewTopic, ProducerSettings
 from raylog.testing import EmbeddedBroker
@@ -20,6 +21,7 @@ from tests.checker.operations import (
     End,
     Outcome,
     Partition,
+    Poll,
     Rebalance,
     Send,
     Subscribe,
@@ -228,6 +230,85 @@ def test_transactions_are_recorded(recorder: Recorder) -> None:
     sends = {one.value: one for one in operations if isinstance(one, Send)}
     assert [sends[value].transaction for value in "abc"] == names
     assert (sends["a"].outcome, sends["a"].offset) == (Outcome.OK, 0)
+
+
+def test_a_final_read_does_not_end_before_an_open_transaction(
+    recorder: Recorder, broker: EmbeddedBroker
+) -> None:
+    common = {"bootstrap.servers": broker.bootstrap}
+    left_open = confluent.RecordingProducer(
+        recorder, "left open", common | {"transactional.id": "open"}
+    )
+    left_open.init_transactions(TIMEOUT_S)
+    left_open.begin()
+    left_open.send(PARTITIONS[0], "a")
+    left_open.flush(TIMEOUT_S)
+    plain = confluent.RecordingProducer(recorder, "plain", common)
+    plain.send(PARTITIONS[0], "b")
+    plain.flush(TIMEOUT_S)
+    early = confluent.RecordingConsumer(recorder, "early", common)
+    with pytest.raises(TimeoutError, match="has not reached the end"):
+        early.read_to_the_end(PARTITIONS, 6.0)
+    early.close()
+    assert left_open.abort(TIMEOUT_S) is Outcome.OK
+    final = confluent.RecordingConsumer(recorder, "final", common)
+    final.read_to_the_end(PARTITIONS, TIMEOUT_S)
+    final.close()
+    for producer in (left_open, plain):
+        producer.close(TIMEOUT_S)
+    _, verdict = checked(recorder)
+    assert verdict.valid, verdict.anomalies
+
+
+class Refusing:
+    """A client whose aborts are refused for good."""
+
+    def __init__(self, code: int, *, fatal: bool) -> None:
+        self._failure = KafkaException(KafkaError(code, "no", fatal))
+
+    def begin_transaction(self) -> None:
+        """It begins."""
+
+    def produce(self, *_: object, **given: object) -> None:
+        """It is never delivered."""
+
+    def abort_transaction(self, _: float) -> None:
+        """Refused."""
+        raise self._failure
+
+    def flush(self, _: float) -> None:
+        """As librdkafka does after a fatal error."""
+        raise self._failure
+
+
+def test_a_client_that_gave_itself_up_in_an_abort_leaves_a_transaction_never_to_be_read(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing = Refusing(KafkaError.INVALID_TXN_STATE, fatal=True)
+    monkeypatch.setattr(confluent, "Producer", lambda _: refusing)
+    producer = confluent.RecordingProducer(recorder, "writer", {})
+    producer.begin()
+    producer.send(PARTITIONS[0], "a")
+    with pytest.raises(confluent.ProducerEndedError):
+        producer.abort(TIMEOUT_S)
+    producer.close(TIMEOUT_S)
+    recorder.flush()
+    seen = Poll("reader", 10**18, 10**18 + 1, [(PARTITIONS[0], [0], ["a"])], read_committed=True)
+    history = History.of([*operations_in([recorder.path]), seen])
+    assert Kind.ABORTED_READ in {one.kind for one in check(history).anomalies}
+
+
+def test_other_fatal_errors_are_not_taken_for_that(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for code, fatal in ((KafkaError._FENCED, True), (KafkaError.INVALID_TXN_STATE, False)):
+        refusing = Refusing(code, fatal=fatal)
+        monkeypatch.setattr(confluent, "Producer", lambda _, one=refusing: one)
+        producer = confluent.RecordingProducer(recorder, f"writer-{code}", {})
+        producer.begin()
+        assert producer.abort(TIMEOUT_S) is Outcome.UNKNOWN
+        with pytest.raises(KafkaException):
+            producer.close(TIMEOUT_S)
 
 
 def test_workload_gives_its_verdict(tmp_path: Path, broker: EmbeddedBroker) -> None:

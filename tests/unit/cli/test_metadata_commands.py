@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from raylog.actors.broker.identity import read_identity
+from raylog.actors.metadata.log import MetadataLog
+from raylog.actors.metadata.records import BrokerWanted, decode_record
+from raylog.actors.supervisor.desired import DesiredCluster
 from raylog.cli.app import app
 from raylog.cli.failures import CommandFailed
 from raylog.cli.metadata import brokers_directories
 from raylog.client import BlockingClient, NewTopic, TopicPartition
+from raylog.storage.disk import OsDisk
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import InconsistentClusterId
 
@@ -97,6 +102,36 @@ def test_a_majority_that_is_left_is_not_replaced(data: Path) -> None:
     code, told = call("--data", data, "--execute")
     assert code != 0
     assert "a majority is left" in told
+
+
+def note_wanted(directory: Path, offset: int, *broker_ids: int) -> None:
+    """What a broker notes of where brokers shall run."""
+    wanted = tuple(
+        BrokerWanted(one, {"raylog-broker": str(one)}, f"/srv/broker-{one}", {}, 0.5, 1, "old")
+        for one in broker_ids
+    )
+    known = DesiredCluster("c", wanted, (), offset=offset)
+    (directory / "wanted.json").write_bytes(known.to_bytes())
+
+
+def test_where_brokers_shall_run_is_known_again(data: Path) -> None:
+    lose_metadata(data)
+    note_wanted(data / "broker-0", 10, 0, 1, 2)
+    note_wanted(data / "broker-1", 20, 0, 1, 2, 7)
+    (data / "broker-2" / "wanted.json").write_text("{")
+    code, told = call("--data", data, "--execute")
+    assert code == 0, told
+    assert f"{data / 'broker-2' / 'wanted.json'} is not used" in told
+    with contextlib.closing(MetadataLog(data / "broker-0" / "metadata", OsDisk())) as log:
+        records = [decode_record(one) for one in log.snapshot.records]
+    found = {one.broker_id: one for one in records if isinstance(one, BrokerWanted)}
+    assert sorted(found) == [0, 1, 2, 7]
+    identity = read_identity(data / "broker-2")
+    assert identity is not None
+    assert found[2].directory_id == identity.directory_id, "the one that is there"
+    assert found[7].directory_id == "old", "to be replaced by command, if it is lost"
+    with EmbeddedBroker(data=data) as cluster, BlockingClient(cluster.bootstrap) as client:
+        assert len(values(client)) == 100
 
 
 def test_names_come_from_a_copy_that_is_left(data: Path) -> None:

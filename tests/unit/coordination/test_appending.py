@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
@@ -70,8 +70,8 @@ class World:
     def append_committed(self) -> None:
         self.commits += 1
 
-    def answer(self, answer: Answer) -> None:
-        self.told.append(answer.response)
+    def answer(self, answers: Sequence[Answer]) -> None:
+        self.told += [one.response for one in answers]
 
     def refuse(self, answer: Answer, failure: KafkaError) -> None:
         self.hear(answer.response, failure)

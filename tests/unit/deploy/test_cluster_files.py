@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -151,9 +152,9 @@ def test_the_unit_has_the_sections_of_a_service() -> None:
     assert all("=" in line for lines in unit().values() for line in lines)
 
 
-def command_of_unit() -> str:
-    [line] = [line for line in unit()["Service"] if line.startswith("ExecStart=")]
-    command = line.removeprefix("ExecStart=/bin/bash -c '").removesuffix("'")
+def command_of_unit(key: str = "ExecStart=") -> str:
+    [line] = [line for line in unit()["Service"] if line.startswith(key)]
+    command = line.removeprefix(f"{key}/bin/bash -c '").removesuffix("'")
     assert "$" not in command.replace("$$", "")  # systemd would put its own variables there
     return command.replace("$$", "$").replace("/etc/raylog/node.sh", str(DEPLOY / "node.sh"))
 
@@ -178,3 +179,88 @@ def test_the_unit_starts_a_head_or_joins_one(tmp_path: Path, head: str, wanted: 
     fake.chmod(0o755)
     said = bash(command_of_unit(), RAYLOG_HEAD=head, PATH=f"{tmp_path}:/usr/bin:/bin")
     assert said.strip() == wanted
+
+
+def stand_in(folder: Path, name: str, script: str) -> None:
+    """A program that does as the script says."""
+    tool = folder / name
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+
+
+def test_the_unit_stops_its_brokers_before_ray_ends(tmp_path: Path) -> None:
+    stand_in(tmp_path, "raylog", 'echo "$@"')
+    said = bash(command_of_unit("ExecStop=-"), PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert said.strip() == "brokers stop --here --timeout 60"
+
+
+def azure_event(kind: str, *machines: str) -> str:
+    """What says Azure's answer with one event."""
+    return "echo '" + json.dumps({"Events": [{"EventType": kind, "Resources": machines}]}) + "'"
+
+
+NOTICES = {
+    "aws": ("aws", "echo token", "exit 22", "echo '{}'"),
+    "gcp": ("gcp", "exit 7", "echo FALSE", "echo TRUE"),
+    "azure": (
+        "azure",
+        "echo broker-1",
+        """echo '{"Events":[]}'""",
+        azure_event("Preempt", "broker-2", "Broker-1"),
+    ),
+    "azure, of another machine": (
+        "azure",
+        "echo broker-1",
+        azure_event("Preempt", "broker-2", "broker-10"),
+        azure_event("Terminate", "broker-1"),
+    ),
+    "azure, of something else": (
+        "azure",
+        "echo broker-1",
+        azure_event("Freeze", "broker-1"),
+        azure_event("Preempt", "broker-1"),
+    ),
+    "azure, which says nothing": (
+        "azure",
+        "echo broker-1",
+        "exit 7",
+        azure_event("Preempt", "broker-1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NOTICES)
+def test_a_notice_stops_the_broker_and_then_ray(tmp_path: Path, case: str) -> None:
+    """Before there is one, nothing is stopped, whatever the cloud answers meanwhile."""
+    cloud, who, nothing_yet, notice = NOTICES[case]
+    said, asked = tmp_path / "said", tmp_path / "asked"
+    answers = f"""echo "$@" >> {asked}
+case "$*" in *api/token*|*compute/name*) {who}; exit;; esac
+if [ $(grep -Evc 'api/token|compute/name' {asked}) -lt 3 ]; then {nothing_yet}; else {notice}; fi"""
+    stand_in(tmp_path, "curl", answers)
+    stand_in(tmp_path, "raylog", f'echo "raylog $@" >> {said}; exit 1')
+    stand_in(tmp_path, "ray", f'echo "ray $@" >> {said}')
+    stand_in(tmp_path, "sleep", f"test ! -e {said}")
+    subprocess.run(
+        ["sh", str(DEPLOY / "on-notice.sh"), cloud],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+        check=True,
+        timeout=60,
+    )
+    assert said.read_text().splitlines() == [
+        "raylog brokers stop --here --timeout 20",
+        "ray stop",
+    ]
+    lines = asked.read_text().splitlines()
+    assert sum("api/token" not in line and "compute/name" not in line for line in lines) == 3
+
+
+def test_an_unknown_cloud_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["sh", str(DEPLOY / "on-notice.sh"), "elsewhere"],
+        env={"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"expected aws, gcp or azure, found elsewhere" in done.stderr

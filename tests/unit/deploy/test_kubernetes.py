@@ -114,6 +114,9 @@ def test_each_broker_has_a_label_a_volume_and_a_service_of_its_own() -> None:
         assert volume["persistentVolumeClaim"]["claimName"] in claims
         [container] = template["spec"]["containers"]
         assert container["readinessProbe"]["exec"]["command"][:2] == ["raylog", "health"]
+        stops = container["lifecycle"]["preStop"]["exec"]["command"]
+        assert stops[:4] == ["raylog", "brokers", "stop", "--here"]
+        assert int(stops[-1]) < template["spec"]["terminationGracePeriodSeconds"]
 
 
 def test_the_budget_is_of_the_brokers() -> None:

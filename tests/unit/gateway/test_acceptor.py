@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from raylog.actors.endpoints import Endpoint
+from raylog.actors.gateway.acceptor import PAUSE_MS
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.ports import RouteUpdate
 from raylog.wire.api import ApiKey
@@ -168,3 +170,44 @@ def test_while_nobody_has_room_the_port_is_not_looked_at_all_the_time(
         assert looks <= 3
 
     listening(scenario, monkeypatch, max_connections="1")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_what_the_system_has_no_room_for_is_accepted_later(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: World, port: int) -> None:
+        looks = 0
+
+        def scarce(_listener: socket.socket) -> Any:
+            nonlocal looks
+            looks += 1
+            raise OSError(number, "scarce")
+
+        with monkeypatch.context() as full:
+            full.setattr(socket.socket, "accept", scarce)
+            waiting = await Client.connect(port)
+            await quiet()
+            assert looks == 1, "and not at once again"
+        await world.runtime.advance(PAUSE_MS - 1)
+        await quiet()
+        assert not waiting.answer.done()
+        await world.runtime.advance(1)
+        assert await waiting.is_served()
+
+    listening(scenario, monkeypatch)
+
+
+def test_a_listener_that_is_broken_is_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World, _port: int) -> None:
+        def broken(_listener: socket.socket) -> Any:
+            raise OSError(errno.EINVAL, "not listening")
+
+        (acceptor,) = world.gateway._acceptors
+        with monkeypatch.context() as breaking:
+            breaking.setattr(socket.socket, "accept", broken)
+            with pytest.raises(OSError, match="not listening"):
+                acceptor._accept()
+        assert world.runtime.pending_timers() == 0, "it is not tried again in silence"
+
+    listening(scenario, monkeypatch)

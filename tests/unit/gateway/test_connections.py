@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raylog.actors.gateway import connections
-from raylog.actors.gateway.connection import WAITING_MAX
+from raylog.actors.gateway.connection import WAITING_MAX, ClientConnection
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import FETCH, FETCH_END, PRODUCE, ProduceAnswer
 from raylog.wire.api import ApiKey
@@ -217,6 +217,31 @@ def test_many_that_fall_silent_together_are_cut_off_some_in_a_turn(
                 if one.transport.aborted:
                     one.connection.connection_lost(None)
         assert list(dict.fromkeys(seen)) == [0, 3, 6, 9, 10]
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
+
+
+def test_many_connections_are_looked_at_some_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of idle ones hold up the requests of others for some ms at a time."""
+    monkeypatch.setattr(connections, "LOOKED_AT_ONCE", 3)
+    ahead: list[int] = []
+    look_at = connections.Connections._look_at
+
+    def noted(self: connections.Connections, rest: list[ClientConnection]) -> None:
+        ahead.append(len(rest))
+        look_at(self, rest)
+        if len(ahead) == 1:
+            rest[-1].connection_lost(None)
+
+    monkeypatch.setattr(connections.Connections, "_look_at", noted)
+
+    async def scenario(world: World) -> None:
+        clients = [world.client() for _ in range(10)]
+        while len(ahead) < 4:
+            await world.runtime.advance(20)
+        assert ahead[:4] == [10, 7, 4, 1]
+        await world.runtime.advance(2 * IDLE_MS)
+        assert sum(one.transport.closed for one in clients) >= 9
 
     run(scenario, connections_max_idle_ms=str(IDLE_MS))
 

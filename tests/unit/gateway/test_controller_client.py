@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.gateway.controller_client import RETRY_MS, TIMEOUT_MAX_MS, TIMEOUT_MIN_MS
 from raylog.actors.metadata.records import LeaderChanged
 from raylog.wire.errors import InvalidRequest, NotController, RequestTimedOut
 from tests.support.gateway_world import FakeController, World, never, run, settle
@@ -49,13 +50,23 @@ def test_a_controller_that_does_not_serve_yet_is_asked_again() -> None:
     run(scenario)
 
 
-@pytest.mark.parametrize(("timeout_ms", "at_most_ms"), [(5_000, 5_000), (0, 1_000)])
-def test_the_deadline_ends_it(timeout_ms: int, at_most_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("timeout_ms", "lasts_ms"),
+    [
+        (0, TIMEOUT_MIN_MS),
+        (TIMEOUT_MIN_MS + 500, TIMEOUT_MIN_MS + 500),
+        (5_000, 5_000),
+        (TIMEOUT_MAX_MS + 500, TIMEOUT_MAX_MS),
+    ],
+)
+def test_the_deadline_ends_it_and_nothing_before(timeout_ms: int, lasts_ms: int) -> None:
     async def scenario(world: World) -> None:
         world.controller.lost = 1_000_000
-        asked = world.gateway.controller.ask("work", None, timeout_ms)
-        with pytest.raises(RequestTimedOut, match="did not answer work"):
-            await while_time_passes(world, asked, at_most_ms)
+        asked = asyncio.ensure_future(world.gateway.controller.ask("work", None, timeout_ms))
+        await world.runtime.advance(lasts_ms - RETRY_MS - 1)
+        assert not asked.done()
+        with pytest.raises(RequestTimedOut, match=f"did not answer work within {lasts_ms} ms"):
+            await while_time_passes(world, asked, RETRY_MS + 1)
 
     run(scenario)
 

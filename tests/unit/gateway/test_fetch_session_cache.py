@@ -161,3 +161,22 @@ def test_epochs_begin_at_one_again_after_the_last() -> None:
     session.epoch = 2**31 - 1
     cache.use(session_id, 0, epoch=2**31 - 1)
     cache.use(session_id, 0, epoch=1)
+
+
+def test_a_session_that_was_dropped_while_a_request_went_on_with_it_counts_no_more() -> None:
+    cache = Cache(1)
+    dropped = cache.cache.resume(cache.make(1), 1, by_names=False)
+    kept = cache.make(2, OLD)
+    assert cache.dropped == [dropped.session_id]
+    dropped.interests.clear()
+    cache.cache.used(dropped, OLD)
+    assert cache.dropped == [dropped.session_id], "it ends once"
+    assert cache.cache._partitions == 2
+    cache.use(kept, OLD)
+
+
+def test_no_two_sessions_have_one_id() -> None:
+    ids = iter([1, 1, 1, 2])
+    cache = FetchSessionCache(3, lambda: next(ids), lambda _: None)
+    made = [cache.fresh(keep=True, by_names=False, size=1, now_ms=0) for _ in range(2)]
+    assert [one.session_id for one in made] == [1, 2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.replica.api import FETCH, FETCH_END
 from raylog.wire.errors import ErrorCode
+from raylog.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.support.fetching import (
     CONTENT,
     Cluster,
@@ -186,6 +187,33 @@ def test_the_gateways_of_a_broker_share_the_slots(tmp_path: Path) -> None:
         assert len(world.gateway.fetch_sessions) == 3
 
     run(scenario, max_incremental_fetch_session_cache_slots="7", gateway_actors="2")
+
+
+def test_a_name_that_no_topic_can_have_is_kept_in_no_session() -> None:
+    """Apart from that unknown names cost what partitions do; this one could have 32 KiB."""
+
+    def named(length: int, session: tuple[int, int]) -> FetchRequest:
+        asked = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+        return FetchRequest(
+            max_wait_ms=0,
+            session_id=session[0],
+            session_epoch=session[1],
+            topics=[FetchTopic(topic="n" * length, partitions=[asked])],
+        )
+
+    async def scenario(world: World) -> None:
+        client = world.client()
+        sessions = world.gateway.fetch_sessions
+        assert (await client.ask(named(250, (0, 0)), 12)).session_id == 0
+        kept = (await client.ask(named(249, (0, 0)), 12)).session_id
+        assert kept
+        assert len(sessions) == 1
+        answer = await client.ask(named(250, (kept, 1)), 12)
+        assert (answer.error_code, answer.session_id) == (0, 0)
+        assert 250 in [len(one.topic) for one in answer.responses]
+        assert len(sessions) == 0
+
+    run(scenario)
 
 
 def test_a_session_without_partitions_ends(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from raylog.actors.names import GROUP, OFFSETS_TOPIC
 from raylog.actors.runtime.base import PeerLost, PeerTimeout
 from raylog.wire.codec import encode
 from raylog.wire.errors import CorruptMessage, ErrorCode
-from raylog.wire.frame import encode_response
+from raylog.wire.frame import encode_request, encode_response
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
 from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -147,6 +147,29 @@ def test_without_a_coordinator(build: Build, version: int, size: int) -> None:
         loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert found.error_code == (ErrorCode.REBALANCE_IN_PROGRESS if build is sync else loading)
         assert await is_served(client)
+        assert world.gateway.memory.held == 0
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("build", "version"), REQUESTS)
+@pytest.mark.parametrize("size", SIZES)
+def test_what_cannot_be_read_ends_its_connection_without_a_coordinator_too(
+    build: Build, version: int, size: int
+) -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic(OFFSETS_TOPIC, 2)
+        client, other = world.client(), world.client()
+        request = build(size)
+        api_key = layout_of(type(request)).api_key
+        assert api_key is not None
+        whole = b"".join(encode_request(api_key, version, 7, "c", request))[4:]
+        cut = whole[: len(whole) - 3]
+        client.send_bytes(len(cut).to_bytes(4, "big") + cut)
+        await settle()
+        assert client.transport.closed or build is sync, "what a SyncGroup is told is always there"
+        assert await is_served(other)
         assert world.gateway.memory.held == 0
 
     run(scenario)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from raylog.actors.metadata.records import ConfigChanged
+from raylog.actors.metadata.records import ConfigChanged, TopicDeleted
 from raylog.actors.replica.api import FETCH, PRODUCE
 from raylog.wire.compression import Codec
 from raylog.wire.errors import ErrorCode
@@ -229,6 +229,21 @@ def test_settings_that_change_take_effect_with_the_next_batch() -> None:
         await client.ask(produce((0, batch_of(b"drop"))), 9)
         found = [[record.value for record in decode_batch(batch)] for batch in sent(link)]
         assert found == [[b"A"], [b"b"], [b"drop"]]
+
+    run(scenario)
+
+
+def test_interceptors_of_a_topic_that_is_gone_are_forgotten() -> None:
+    async def scenario(world: World) -> None:
+        await intercepted(world, "upper")
+        await world.topic("u", 1)
+        client = world.client()
+        await client.ask(produce((0, batch_of(b"a"))), 9)
+        kept = world.gateway.rules._interception._topics
+        assert list(kept) == [T]
+        await world.apply(TopicDeleted(T), ConfigChanged(2, "u", "retention.ms", "5"))
+        world.gateway.rules.of(world.gateway.cluster.image.topics[topic_id("u")])
+        assert kept == {}
 
     run(scenario)
 

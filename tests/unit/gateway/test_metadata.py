@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.controller.api import TopicOutcome
+from raylog.actors.gateway.handlers import metadata
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.metadata import (
@@ -260,6 +261,22 @@ def test_a_missing_topic_is_answered_as_unknown_while_it_is_made(version: int) -
         await world.route("replica", (topic_id("new"), 0))
         assert errors(await client.ask(by_name("new"), version)) == {"new": 0}
         assert len(world.controller.asked) == 1
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("most", "made"), [(2, []), (3, ["a", "b", "c"])])
+def test_a_request_for_too_many_topics_makes_none(
+    monkeypatch: pytest.MonkeyPatch, most: int, made: list[str]
+) -> None:
+    monkeypatch.setattr(metadata, "TOPICS_PER_REQUEST_MAX", most)
+
+    async def scenario(world: World) -> None:
+        creating(world)
+        answer = await world.client().ask(by_name("a", "b", "c"), 13)
+        assert len(answer.topics) == 3
+        asked = [one.name for _, topics in world.controller.asked for one in topics.topics]
+        assert asked == made
 
     run(scenario)
 

@@ -338,6 +338,26 @@ def test_the_largest_timestamp_is_computed(claim: int, codec: Codec, values: lis
     run(scenario)
 
 
+@pytest.mark.parametrize("values", [SHORT, LONG], ids=["at once", "aside"])
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("claim", [-1, NOW_MS * 99])
+def test_the_largest_timestamp_is_computed_where_the_topic_has_a_codec_of_its_own(
+    claim: int, codec: Codec, values: list[bytes]
+) -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        link.answering = appended
+        await world.apply(ConfigChanged(2, "t", "compression.type", "lz4"))
+        batch = claiming(claim, codec, values)
+        assert codes(await world.client().ask(produce((0, batch)), 9)) == [ErrorCode.NONE]
+        (asked,) = link.requests
+        stored = check_produced(asked.payload)
+        assert (stored.codec, stored.max_timestamp) == (Codec.LZ4, NOW_MS + len(values) - 1)
+        assert decode_batch(asked.payload) == decode_batch(batch)
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("codec", list(Codec))
 def test_limits_hold_for_what_records_say(codec: Codec) -> None:
     """Not for what the header claims of them."""

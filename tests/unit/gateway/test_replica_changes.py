@@ -14,6 +14,7 @@ from raylog.actors.controller.api import (
     ReassignOutcome,
     ReassignPartition,
 )
+from raylog.actors.gateway.handlers import alter_partition_reassignments
 from raylog.actors.metadata.records import PartitionChanged
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.alter_partition_reassignments import (
@@ -300,5 +301,27 @@ def test_moves_under_way_are_listed() -> None:
         assert both.topics[0].partitions == moving.partitions * 2
         others = [ListPartitionReassignmentsTopics(name="a", partition_indexes=[0, 2])]
         assert not (await client.ask(ListPartitionReassignmentsRequest(topics=others), 0)).topics
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("count", "code"), [(2, ErrorCode.NONE), (3, ErrorCode.POLICY_VIOLATION)])
+def test_a_request_that_moves_too_many_partitions_moves_none(
+    count: int, code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alter_partition_reassignments, "REASSIGNED_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        world.controller.script["alter_reassignments"] = answering()
+        topics = [
+            ReassignableTopic(
+                name=f"t{n}", partitions=[ReassignablePartition(partition_index=0, replicas=[1])]
+            )
+            for n in range(count)
+        ]
+        asked = AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=5_000)
+        answer = await world.client().ask(asked, 0)
+        assert answer.error_code == code
+        assert bool(world.controller.asked) is (code is ErrorCode.NONE)
 
     run(scenario)

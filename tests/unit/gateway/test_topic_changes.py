@@ -16,6 +16,7 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
+from raylog.actors.gateway.handlers import create_partitions, create_topics
 from raylog.actors.metadata.records import PartitionChanged, PartitionCreated, TopicDeleted
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
@@ -102,6 +103,24 @@ def test_the_controller_gets_the_whole_request() -> None:
                 ),
             )
         ]
+
+    run(scenario)
+
+
+def test_of_too_many_topics_in_one_request_none_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(create_topics, "TOPICS_PER_REQUEST_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        world.controller.script["create_topics"] = made("a", "b")
+        client = world.client()
+        request = CreateTopicsRequest(topics=[new("a"), new("b"), new("c")], validate_only=True)
+        answer = await client.ask(request, 7)
+        assert [(one.name, one.error_code) for one in answer.topics] == [
+            (name, ErrorCode.POLICY_VIOLATION) for name in "abc"
+        ]
+        assert world.controller.asked == []
+        request = CreateTopicsRequest(topics=[new("a"), new("b")], validate_only=True)
+        assert [one.error_code for one in (await client.ask(request, 7)).topics] == [0, 0]
 
     run(scenario)
 
@@ -348,5 +367,25 @@ def test_a_topic_whose_interceptors_would_not_work_is_not_made() -> None:
         assert "a schema is needed" in (outcomes["bad"][1] or "")
         request: CreateTopics = world.controller.asked[-1][1]
         assert [one.name for one in request.topics] == ["good"]
+
+    run(scenario)
+
+
+def test_a_request_that_gives_too_many_topics_partitions_gives_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(create_partitions, "PARTITIONS_PER_REQUEST_MAX", 2)
+
+    async def scenario(world: World) -> None:
+        world.controller.script["create_partitions"] = lambda _asked: []
+        for count in (2, 3):
+            topics = [CreatePartitionsTopic(name=f"t{n}", count=2) for n in range(count)]
+            request = CreatePartitionsRequest(topics=topics, timeout_ms=1_000)
+            answer = await world.client().ask(request, 3)
+            if count == 3:
+                assert [(one.name, one.error_code) for one in answer.results] == [
+                    (f"t{n}", ErrorCode.POLICY_VIOLATION) for n in range(count)
+                ]
+        assert len(world.controller.asked) == 1, "as many as there may be"
 
     run(scenario)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,13 +10,22 @@ import pytest
 
 from raylog.actors.gateway import actor
 from raylog.actors.gateway.answers import LEADER_START_MS, REPLICA_TIMEOUT_MIN_MS
-from raylog.actors.gateway.connection import PIPELINED_MAX, WAITING_MAX, Slot
+from raylog.actors.gateway.connection import (
+    BEGUN_MAX,
+    PIPELINED_MAX,
+    TURN_MS,
+    WAITING_MAX,
+    Slot,
+)
 from raylog.actors.gateway.connections import PART_MS
 from raylog.actors.gateway.context import TURN, RequestContext
 from raylog.actors.gateway.handlers.table import handler_of
 from raylog.actors.gateway.lanes import WIDTH, Lanes
 from raylog.actors.gateway.memory import RequestMemory
+from raylog.actors.replica.api import OFFSET_FOR, PRODUCE
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, InvalidRequest
+from raylog.wire.frame import encode_request
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -28,9 +38,13 @@ from raylog.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
+from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import FakeClient, FakeLink, World, run, settle, topic_id
+from tests.support.producing import produce
 
 T = topic_id("t")
+BATCH = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
+WRITTEN = [(40, -1, 7)]
 
 
 def is_paused(client: FakeClient) -> bool:
@@ -238,23 +252,113 @@ def test_answers_that_wait_for_one_before_them_are_freed_with_the_connection() -
     run(scenario)
 
 
-def test_so_many_requests_may_be_unanswered() -> None:
+def test_so_many_produce_requests_may_be_unanswered() -> None:
     async def scenario(world: World) -> None:
         link = await served(world)
         client = world.client()
+        request: Any = produce((0, BATCH), timeout_ms=1_000)
         for _ in range(PIPELINED_MAX):
-            client.send(offsets(), 5)
+            client.send(request, 9)
         assert not is_paused(client)
-        client.send(offsets(), 5)
+        client.send(request, 9)
         assert is_paused(client)
         client.send(ApiVersionsRequest(), 0)
         assert len(link.requests) == PIPELINED_MAX + 1
         assert client.connection.requests == PIPELINED_MAX + 1
-        link.take().reply((7, -1, 0))
+        link.take().reply(WRITTEN)
         assert client.connection.requests == PIPELINED_MAX + 2, "the next takes its place"
         assert is_paused(client)
-        link.take().reply((7, -1, 0))
+        link.take().reply(WRITTEN)
         assert not is_paused(client)
+
+    run(scenario)
+
+
+def test_so_many_requests_of_a_connection_are_handled_at_once() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client, other = world.client(), world.client()
+        for _ in range(BEGUN_MAX - 1):
+            client.send(offsets(), 5)
+        client.send(produce((0, BATCH), timeout_ms=1_000), 9)
+        assert not is_paused(client)
+        for _ in range(3):
+            client.send(offsets(), 5)
+        assert is_paused(client)
+        assert link.kinds().count(OFFSET_FOR) == BEGUN_MAX
+        link.requests[1].reply((7, -1, 0))
+        assert link.kinds().count(OFFSET_FOR) == BEGUN_MAX + 1, "the next takes its place"
+        assert is_paused(client)
+        assert (await other.ask(ApiVersionsRequest(), 0)).error_code == 0
+        assert client.received() == [], "answers keep their order"
+        while link.kinds().count(OFFSET_FOR) < BEGUN_MAX + 2:
+            link.take(OFFSET_FOR).reply((7, -1, 0))
+        link.take(PRODUCE).reply(WRITTEN)
+        for question in link.requests:
+            question.reply((7, -1, 0))
+        assert not is_paused(client)
+        kinds = ["L"] * (BEGUN_MAX - 1) + ["P"] + ["L"] * 3
+        assert [type(one).__name__[0] for one in client.received()] == kinds
+        assert world.gateway.memory.held == 0
+
+    run(scenario)
+
+
+def test_others_have_their_turn_between_the_requests_of_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request takes a ms of the clock, and all of them are there already."""
+    requests = 4 * TURN_MS
+
+    async def scenario(world: World) -> None:
+        client = world.client()
+        taken: list[float] = []
+
+        def handler(context: RequestContext, _request: Any) -> None:
+            world.runtime._now_ms += 1
+            taken.append(world.runtime._now_ms)
+            context.reply(DescribeClusterResponse())
+
+        monkeypatch.setattr(actor, "handler_of", lambda _key: handler)
+        frame = b"".join(
+            encode_request(ApiKey.DESCRIBE_CLUSTER, 0, 7, "c", DescribeClusterRequest())
+        )
+        client.send_bytes(frame * requests)
+        assert len(taken) == TURN_MS
+        assert is_paused(client)
+        turns = [len(taken)]
+        while len(taken) < requests:
+            before = len(taken)
+            await asyncio.sleep(0)
+            if len(taken) > before:
+                turns.append(len(taken) - before)
+        assert turns == [TURN_MS] * 4
+        await settle()
+        assert not is_paused(client)
+        assert client.connection.requests == requests
+
+    run(scenario)
+
+
+def test_who_leaves_between_turns_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+
+        def handler(context: RequestContext, _request: Any) -> None:
+            world.runtime._now_ms += TURN_MS
+            context.reply(DescribeClusterResponse())
+
+        monkeypatch.setattr(actor, "handler_of", lambda _key: handler)
+        frame = b"".join(
+            encode_request(ApiKey.DESCRIBE_CLUSTER, 0, 7, "c", DescribeClusterRequest())
+        )
+        client.send_bytes(frame * 10)
+        assert client.connection.requests == 1
+        client.transport.closed = True
+        client.connection.connection_lost(None)
+        await settle()
+        assert client.connection.requests == 1
+        assert world.gateway.memory.held == 0
 
     run(scenario)
 

@@ -1,5 +1,6 @@
 """The coordinator's shell: loading, group commit, failed appends, leadership that moves."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from raylog.actors.coordination.appending import APPEND_RECORDS_MAX
 from raylog.actors.coordination.requests import coordinator_error
 from raylog.actors.group.hosting import SWEPT_AT_ONCE
+from raylog.actors.group.shard import Shard
 from raylog.actors.metadata.records import TopicDeleted
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import RouteUpdate
@@ -14,6 +16,7 @@ from raylog.actors.reopening import REOPEN_MS_MAX
 from raylog.actors.replica import api
 from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from raylog.wire.api import ApiKey
+from raylog.wire.codec import encode
 from raylog.wire.errors import (
     CorruptMessage,
     ErrorCode,
@@ -27,6 +30,7 @@ from raylog.wire.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from raylog.wire.limits import LIGHT_ELEMENTS_MAX
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
 from raylog.wire.messages.heartbeat import HeartbeatRequest
@@ -46,7 +50,8 @@ from tests.support.coordinator_world import (
     run,
 )
 from tests.support.gateway_world import settle
-from tests.support.shards import id_of
+from tests.support.pending_offsets import committing_in
+from tests.support.shards import id_of, topic_records
 from tests.unit.group.test_offsets import committing
 from tests.unit.group.test_shard import heartbeat, joining
 
@@ -427,6 +432,69 @@ def test_failures_of_the_log_in_terms_of_coordinators(failure: Exception, expect
     error = coordinator_error(failure)
     assert isinstance(error, KafkaError)
     assert error.code.name == expected
+
+
+def test_offsets_in_a_transaction_that_break_a_step_are_an_error_and_a_fresh_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(committing({0: 1}), 9)
+        with monkeypatch.context() as broken:
+            broken.setattr(Shard, "handle", lambda *_: 1 / 0)
+            answer = await world.ask(committing_in({0: 2}), 5)
+        assert code(answer) == "UNKNOWN_SERVER_ERROR"
+        assert await offsets(world) == {0: 1}
+        assert world.log.batches == [1], "nothing of it is written"
+
+    run(scenario, tmp_path)
+
+
+def test_an_update_that_has_come_before_deletes_nothing_again(tmp_path: Path) -> None:
+    """The topic may have been created anew since, and offsets been committed in it."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        at = world.actor._image.offset
+        await world.apply(TopicDeleted(id_of("t")))
+        await world.apply(*topic_records("t", 3))
+        await world.ask(committing({0: 1}), 9)
+        await world.actor.apply_metadata(at, at + 1, [TopicDeleted(id_of("t"))])
+        await world.runtime.advance(1_000)
+        assert await offsets(world) == {0: 1}
+
+    run(scenario, tmp_path)
+
+
+def test_who_is_here(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        assert (await world.actor.ping())["partitions"] == []
+        await world.begin()
+        assert await world.actor.ping() == {"name": "group", "pid": os.getpid(), "partitions": [0]}
+
+    run(scenario, tmp_path)
+
+
+def test_what_is_no_failure_of_the_log_is_not_told_to_clients() -> None:
+    broken = ZeroDivisionError("a bug")
+    with pytest.raises(ZeroDivisionError) as raised:
+        coordinator_error(broken)
+    assert raised.value is broken
+
+
+def test_a_large_request_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """What is wrong is found by the thread that decodes it."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        large = committing(dict.fromkeys(range(LIGHT_ELEMENTS_MAX), 1))
+        cut = world.send_bytes(ApiKey.OFFSET_COMMIT, 9, encode(large, 9)[:-1])
+        await settle()
+        assert isinstance(cut.failure, CorruptMessage)
+        assert not cut.is_answered
+        assert await offsets(world) == {}
+
+    run(scenario, tmp_path)
 
 
 def test_a_large_append_is_not_made_larger(tmp_path: Path) -> None:

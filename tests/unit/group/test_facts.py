@@ -10,6 +10,7 @@ import pytest
 from raylog.actors.config import BrokerSettings
 from raylog.actors.coordination.placement import group_partition
 from raylog.actors.coordination.step import LogRecord
+from raylog.actors.group.classic.group import ClassicGroup
 from raylog.actors.group.settings import GroupSettings, group_settings
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.names import OFFSETS_TOPIC
@@ -87,7 +88,8 @@ def test_when_the_coordinator_moves_generations_epochs_and_assignments_survive(
     world.crash()
     classic, consumer = world.shard.groups["classic"], world.shard.groups["consumer"]
     assert (classic.state_name(), consumer.state_name()) == ("Stable", "Stable")
-    described = classic.describe(world.image)
+    assert isinstance(classic, ClassicGroup)
+    described = classic.describing().whole()
     assert [(one.member_id, one.member_assignment) for one in described.members] == [
         (member, b"all")
     ]
@@ -127,11 +129,12 @@ def test_a_rebalance_costs_work_only_in_its_own_group(world: ShardWorld) -> None
     """No herd effect: of what one group records and answers another group hears nothing."""
     join_classic(world, "one")
     other = world.shard.groups["one"]
-    before = other.describe(world.image)
+    assert isinstance(other, ClassicGroup)
+    before = other.describing().whole()
     written = len(world.log)
     join_classic(world, "two")
     assert {record.key.group for record in world.log[written:]} == {"two"}  # type: ignore[attr-defined]  # all are keys of groups
-    assert other.describe(world.image) == before
+    assert other.describing().whole() == before
 
 
 def test_one_generation_has_one_assignment() -> None:

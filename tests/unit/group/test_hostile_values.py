@@ -8,18 +8,23 @@ from typing import Any
 import pytest
 
 from raylog.actors.coordination import records, requests
+from raylog.actors.coordination.hosting import REPEAT_MS
 from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.classic.checks import NAME_BYTES_MAX
+from raylog.actors.group.consumer import ConsumerGroup
 from raylog.wire.codegen.primitives import STRING_BYTES_MAX
-from raylog.wire.errors import EncodeError, UnknownServerError
+from raylog.wire.errors import DecodeError, EncodeError, UnknownServerError
 from raylog.wire.frame import encode_response
+from raylog.wire.internal.blobs import OFFSETS_TOPIC
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
 from raylog.wire.messages.describe_groups import DescribeGroupsRequest
+from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.list_groups import ListGroupsRequest
 from tests.support.coordinator_world import CoordinatorWorld, run
 from tests.support.gateway_world import settle
 from tests.support.pending_offsets import committing_in
+from tests.support.shard_world import subscription_blob
 from tests.unit.group.test_actor import code, offsets
 from tests.unit.group.test_offsets import committing
 from tests.unit.group.test_refused_appends import loads, states
@@ -105,6 +110,39 @@ def test_a_group_that_cannot_be_written_is_none(
     run(scenario, tmp_path)
 
 
+def test_the_end_of_a_member_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has its assignment to fetch; nothing else would look at that time again."""
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert code(await world.ask(heartbeat("bad"), 1)) == "NONE"
+        protocol = JoinGroupRequestProtocol(name="range", metadata=subscription_blob("t"))
+        joined = JoinGroupRequest(
+            group_id="bad",
+            session_timeout_ms=1_800_000,
+            rebalance_timeout_ms=20_000,
+            member_id="classic",
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        assert code(await world.ask(joined, 9)) == "NONE"
+        host = world.actor._shards.get(0)
+        assert host is not None
+        group = host.shard.groups["bad"]
+        assert isinstance(group, ConsumerGroup)
+        with monkeypatch.context() as refusing:
+            unwritable(refusing, "bad")
+            await world.runtime.advance(21_000)
+        assert len(group.state.profiles) == 2, "it cannot be said that one is out"
+        await world.runtime.advance(REPEAT_MS[1])
+        assert "classic" not in group.state.profiles
+        assert loads(world) == 1, "at the beginning"
+
+    run(scenario, tmp_path)
+
+
 def test_an_answer_that_cannot_be_written_fails_its_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,6 +161,11 @@ def test_an_answer_that_cannot_be_written_fails_its_request(
         assert code(await world.ask(committing({0: 2}), LATEST - 1)) == "NONE"
 
     run(scenario, tmp_path)
+
+
+def test_a_record_without_a_key_is_damage() -> None:
+    with pytest.raises(DecodeError, match="without a key"):
+        records.decode(OFFSETS_TOPIC, None, b"")
 
 
 # ---- ids -----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from raylog.actors.coordination.step import Step
+from raylog.actors.group import hosting
 from raylog.actors.group.classic import subscriptions
 from raylog.actors.group.consumer import ConsumerGroup
 from raylog.actors.group.hosting import SWEPT_AT_ONCE, ShardHost
 from raylog.actors.group.shard import Shard
+from raylog.actors.group.sweeping import PART
 from raylog.actors.metadata.records import PartitionCreated, TopicCreated, TopicDeleted
 from raylog.wire.errors import RequestTimedOut
 from raylog.wire.internal.blobs import BLOB_ELEMENTS_MAX, decode_blob, encode_value
@@ -31,9 +33,11 @@ from raylog.wire.messages.offset_delete import (
 )
 from raylog.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.support.coordinator_world import CoordinatorWorld, run
+from tests.support.gateway_world import settle
 from tests.support.shards import ShardWorld, id_of
 from tests.unit.group.test_offsets import committing
 
+OTHER_BROKER = 2
 LARGE = 3_000
 """Topics that a member subscribes to: about 20 kB."""
 
@@ -322,6 +326,93 @@ def test_many_groups_take_in_changes_and_a_load_in_turns(
         assert seen == [SWEPT_AT_ONCE, SWEPT_AT_ONCE, 100]
 
     run(scenario, tmp_path)
+
+
+Interruption = Callable[[CoordinatorWorld], Awaitable[None]]
+
+
+async def _moved_away(world: CoordinatorWorld) -> None:
+    await world.lead(OTHER_BROKER)
+
+
+async def _loaded_again(world: CoordinatorWorld) -> None:
+    """It has begun anew from the log before the next turn comes."""
+    _host(world).append_lost(RequestTimedOut("not known"))
+    await settle()
+    assert _host(world).is_active
+
+
+@pytest.mark.parametrize(("interrupt", "left"), [(_moved_away, []), (_loaded_again, [PART, 100])])
+def test_groups_of_a_shard_that_was_left_take_in_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: Interruption, left: list[int]
+) -> None:
+    """What has changed concerns who has the shard by now, and a load looks at everything."""
+    seen: list[tuple[str, int]] = []
+
+    monkeypatch.setattr(hosting, "SWEPT_AT_ONCE", PART)
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        for number in range(PART + 100):
+            key = ConsumerGroupMetadataKey(group_id=f"g{number}")
+            append = partial(Step.append, key=key, value=ConsumerGroupMetadataValue(epoch=1))
+            _host(world)._run(append)
+        await world.runtime.advance(1)
+        for name, call in (("loaded", Shard.loaded), ("topics_changed", Shard.topics_changed)):
+
+            def noting(*args: Any, name: str = name, call: Any = call) -> None:
+                seen.append((name, len(args[-1])))
+                call(*args)
+
+            monkeypatch.setattr(Shard, name, noting)
+        partition = PartitionCreated(id_of("u"), 0, (1,), (1,), 1)
+        await world.apply(TopicCreated(id_of("u"), "u"), partition)
+        await interrupt(world)
+        await world.runtime.advance(5_000)
+        assert [size for name, size in seen if name == "topics_changed"] == [PART]
+        assert [size for name, size in seen if name == "loaded"] == left
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("interrupt", "left"), [(_moved_away, []), (_loaded_again, [PART, 100])])
+def test_a_shard_that_was_left_forgets_no_offsets_of_a_topic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: Interruption, left: list[int]
+) -> None:
+    monkeypatch.setattr(hosting, "SWEPT_AT_ONCE", PART)
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await _with_large_topic(world, PART + 100)
+        steps = Steps(monkeypatch)
+        await world.apply(TopicDeleted(id_of("large")))
+        assert steps.records == [PART]
+        await interrupt(world)
+        await world.runtime.advance(5_000)
+        assert steps.records[1:] == left, "what was not written goes once"
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("interrupt", "left"), [(_moved_away, []), (_loaded_again, [PART, 101])])
+def test_offsets_of_a_shard_that_was_left_expire_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt: Interruption, left: list[int]
+) -> None:
+    monkeypatch.setattr(hosting, "SWEPT_AT_ONCE", PART)
+
+    async def scenario(world: CoordinatorWorld) -> None:
+        await _with_large_topic(world, PART + 100, retention_ms=1)
+        steps = Steps(monkeypatch)
+        host = _host(world)
+        await world.runtime.advance(10)
+        host._expire()
+        assert steps.records == [PART]
+        await interrupt(world)
+        await world.runtime.advance(500)
+        assert steps.records == [PART], "the next look has its time"
+        await world.runtime.advance(1_500)
+        assert steps.records[1:] == left
+
+    run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
 
 
 def test_what_groups_subscribe_to_is_looked_for_in_what_has_changed() -> None:

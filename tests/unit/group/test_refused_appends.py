@@ -438,6 +438,24 @@ def test_a_refused_migration_leaves_the_classic_group(tmp_path: Path) -> None:
     run(scenario, tmp_path)
 
 
+def test_members_of_a_refused_migration_have_their_time_to_sync(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        slow = joining(session_timeout_ms=600_000, rebalance_timeout_ms=20_000)
+        assert code(await world.ask(slow, 3)) == "NONE"
+        world.log.failure = TOO_FEW
+        upgrading = await world.ask(heartbeat("classic"), 1)
+        assert code(upgrading) == "COORDINATOR_NOT_AVAILABLE"
+        assert await states(world) == {"classic": "CompletingRebalance"}
+        world.log.failure = None
+        await world.runtime.advance(19_000)
+        assert await states(world) == {"classic": "CompletingRebalance"}
+        await world.runtime.advance(1_001)
+        assert await states(world) == {"classic": "Empty"}
+
+    run(scenario, tmp_path)
+
+
 def test_a_refused_return_leaves_the_consumer_group(tmp_path: Path) -> None:
     """Its last member of KIP-848 wants to leave: only a classic one would stay."""
 
@@ -456,3 +474,17 @@ def test_a_refused_return_leaves_the_consumer_group(tmp_path: Path) -> None:
         assert await states(world) == {"classic": "Empty"}, "sessions of both are counted"
 
     run(scenario, tmp_path, group_consumer_assignment_interval_ms="0")
+
+
+def test_a_marker_that_comes_before_the_log_is_read_is_to_come_again(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        answering, world.link.answering = world.link.answering, None
+        await world.begin()
+        assert await world.end(marker()) == [["NOT_LEADER_OR_FOLLOWER"]]
+        assert world.log.batches == []
+        world.link.answering = answering
+        world.restart()
+        await world.begin()
+        assert await world.end(marker()) == [["NONE"]]
+
+    run(scenario, tmp_path)

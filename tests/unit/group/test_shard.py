@@ -2,10 +2,13 @@
 
 import pytest
 
+from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.blobs import encode_value
+from raylog.wire.internal.consumer_groups import ConsumerGroupMetadataKey
 from raylog.wire.internal.consumer_protocol import ConsumerProtocolSubscription
+from raylog.wire.internal.transactions import TransactionLogKey
 from raylog.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from raylog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from raylog.wire.messages.delete_groups import DeleteGroupsRequest
@@ -283,3 +286,28 @@ def test_of_a_group_that_is_gone_no_assignment_is_awaited(world: ShardWorld) -> 
     assert gone == []
     world.ask(DeleteGroupsRequest(groups_names=["consumer"]), 2)
     assert gone == ["consumer"]
+
+
+def test_a_first_member_that_is_refused_leaves_no_group(world: ShardWorld) -> None:
+    request = heartbeat()
+    request.subscribed_topic_regex = "["
+    refused = world.ask(request, 1)
+    assert refused.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert world.shard.groups == {}
+    assert listed(world) == []
+
+
+def test_a_join_that_a_classic_group_refuses_is_told_its_member_id(world: ShardWorld) -> None:
+    """As Apache Kafka does, where a KIP-848 group does not."""
+    join_classic(world)
+    refused = world.ask(joining(member_id="stranger"), 5)
+    assert refused.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert refused.member_id == "stranger"
+    assert listed(world) == [("classic", "consumer", "Stable", "classic")]
+
+
+def test_records_that_concern_nobody_make_no_group(world: ShardWorld) -> None:
+    for key in (ConsumerGroupMetadataKey(group_id="gone"), TransactionLogKey(transactional_id="x")):
+        world.shard.replay(LogRecord(key, None)).commit()
+    assert world.shard.groups == {}
+    assert listed(world) == []

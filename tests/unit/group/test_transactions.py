@@ -7,7 +7,7 @@ from raylog.actors.coordination.step import LogRecord
 from raylog.actors.group.assigning import Assigning
 from raylog.actors.group.loading import Loading
 from raylog.actors.group.offset_store import OffsetStore
-from raylog.actors.group.pending import Producer
+from raylog.actors.group.pending import Producer, StoredOffset
 from raylog.actors.group.settings import GroupSettings
 from raylog.actors.group.shard import Shard
 from raylog.actors.group.transactions import batch_of
@@ -456,11 +456,12 @@ def test_a_transaction_that_commits_comes_before_all_that_is_on_its_way(refused:
 # ---- what is read from the middle of a batch ----------------------------------------------
 
 
-def commits(first: int, producer_id: int = -1) -> memoryview:
+def commits(first: int, producer_id: int = -1, *, tombstones: bool = False) -> memoryview:
     """A batch of offsets from partition 0 on, at these offsets of the log."""
     found = [
         LogRecord(
-            OffsetCommitKey(group="g", topic="t", partition=n), OffsetCommitValue(offset=first + n)
+            OffsetCommitKey(group="g", topic="t", partition=n),
+            None if tombstones else OffsetCommitValue(offset=first + n),
         )
         for n in range(3)
     ]
@@ -498,3 +499,31 @@ def test_what_is_passed_over_overtakes_nothing() -> None:
     assert {at: one.offset for at, one in store.of("g")["t"].items()} == {1: 14, 2: 15}
     store.end_transaction(PRODUCER_ID, store.pending.next_number, committed=True)
     assert {at: one.offset for at, one in store.of("g")["t"].items()} == {0: 10, 1: 14, 2: 15}
+
+
+@pytest.mark.parametrize("producer_id", [-1, PRODUCER_ID])
+def test_a_tombstone_takes_away_what_counts_and_what_waits_for_its_marker(
+    producer_id: int,
+) -> None:
+    other = PRODUCER_ID + 1
+    gone = commits(19, producer_id, tombstones=True)
+    store = read(
+        (commits(10), 10), (commits(13, PRODUCER_ID), 13), (commits(16, other), 16), (gone, 19)
+    )
+    assert store.of("g") == {}
+    assert not store.pending
+    store = read((commits(10, PRODUCER_ID), 10), (gone, 19), (commits(22, other), 22))
+    store.end_transaction(PRODUCER_ID, store.pending.next_number, committed=True)
+    assert store.of("g") == {}
+    store.end_transaction(other, store.pending.next_number, committed=True)
+    assert {at: one.offset for at, one in store.of("g")["t"].items()} == {0: 22, 1: 23, 2: 24}
+
+
+def test_what_is_confirmed_may_be_forgotten_by_then() -> None:
+    """A tombstone was decided while the offset was on its way into the log."""
+    pending = OffsetStore().pending
+    one = pending.add(Producer(PRODUCER_ID, 0), "g", "t", 0, StoredOffset(5, -1, "", 0, -1, b""))
+    pending.forget("g", "t", 0, pending.next_number)
+    pending.confirm([one.number])
+    assert len(pending) == 0
+    assert not pending.is_open(Producer(PRODUCER_ID, 0))

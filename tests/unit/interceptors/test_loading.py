@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from raylog.actors.interceptors import loading
 from raylog.actors.interceptors.api import Wanted
 from raylog.actors.interceptors.chain import InterceptorsUnusable
+from raylog.actors.interceptors.learning import have_learned
+from raylog.assignors import plugins
 from raylog.assignors.api import PluginError
 from tests.support.interceptor_packages import installed
+from tests.support.plugins import installed as installed_in
 
 CODE = """
     from raylog.actors.interceptors.api import Interceptor
@@ -167,3 +173,45 @@ def test_files_elsewhere_are_refused(tmp_path: Path, path: str) -> None:
 def test_without_a_directory_no_file_may_be_named() -> None:
     with pytest.raises(InterceptorsUnusable, match=r"no raylog\.interceptors\.files\.dir"):
         loading.load_chain(wanted("mask", mask_file="a"), None)
+
+
+def test_packages_are_read_anew_only_when_some_came_or_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request may name thousands of interceptors, and each look takes 6 ms."""
+    looks: list[str] = []
+    look = metadata.entry_points
+
+    def looking(group: str) -> Any:
+        looks.append(group)
+        return look(group=group)
+
+    monkeypatch.setattr(plugins, "entry_points", looking)
+    group, code, place = "raylog.interceptors", "class Late: ...", tmp_path / "a"
+    with installed_in(place, group, code, {"early": "Late"}, "early"):
+        for _ in range(100):
+            assert "early" in loading.names()
+            loading.require(["early"])
+        assert len(looks) == 1
+        with installed_in(place, group, code, {"late": "Late"}, "late"):
+            assert {"early", "late"} <= set(loading.names())
+            assert len(looks) == 2
+    assert "early" not in loading.names()
+
+
+def test_a_thread_imports_what_finds_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    aside: list[str] = []
+
+    class Runtime:
+        async def run_blocking(self, function: Any, *args: Any) -> Any:
+            aside.append(function.__name__)
+            return function(*args)
+
+    runtime: Any = Runtime()
+    asyncio.run(have_learned(runtime, ["raylog.interceptors"]))
+    assert aside == [], "it is imported already"
+    monkeypatch.delitem(sys.modules, "raylog.actors.interceptors.loading")
+    asyncio.run(have_learned(runtime, ["retention.ms"]))
+    assert aside == []
+    asyncio.run(have_learned(runtime, ["raylog.interceptor.mask.fields"]))
+    assert aside == ["_learn"]

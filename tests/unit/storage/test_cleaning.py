@@ -1,15 +1,25 @@
 """Compaction of a log: what stays, in which files, and when it is due."""
 
+import errno
 import random
 
 import pytest
 from crc32c import crc32c
 
+from raylog.storage.cleaned_transactions import CleanedTransactions
 from raylog.storage.index import AbortedTransaction
 from raylog.storage.log import Log, LogConfig, Slice
+from raylog.storage.segment_work import KeysRead
 from raylog.wire.compression import Codec
 from raylog.wire.errors import InvalidRecord, KafkaStorageError
-from raylog.wire.records import BatchHeader, decode_batch, iter_batches
+from raylog.wire.records import (
+    BatchHeader,
+    Record,
+    decode_batch,
+    encode_batch,
+    iter_batches,
+    read_header,
+)
 from tests.support.disk import FaultyDisk
 from tests.support.logs import (
     DIRECTORY,
@@ -236,6 +246,19 @@ def test_memory_bounds_how_far_a_cleaning_comes(disk: FaultyDisk) -> None:
         rounds += 1
     assert rounds >= 3
     assert [offset for offset, _, _ in contents(log)] == [*range(13, 21)]
+
+
+def test_memory_bounds_how_much_of_one_segment_is_noted(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=10_000, min_cleanable_dirty_ratio=0)
+    for number in range(20):
+        append(log, keyed([(b"%d" % number, b"")]))
+    log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
+    append(log, keyed([(b"last", b"")]))
+    flush(log)
+    checkpoint(log)
+    job = begin_clean(log, memory_bytes=1_000)
+    assert job is not None
+    assert job.work.step() == KeysRead(5, 5), "200 bytes for each key"
 
 
 # -- when ------------------------------------------------------------------------------------------
@@ -511,3 +534,105 @@ def test_a_follower_keeps_a_last_batch_behind_a_gap(disk: FaultyDisk, *, durable
     assert log.is_whole
     assert [offset for offset, _, _ in contents(log)] == [0, 5]
     assert log.log_end_offset == 6
+
+
+# -- what a cleaning meets -------------------------------------------------------------------------
+
+
+def test_what_has_no_room_among_the_keys_stays_for_the_next_cleaning(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=10_000, min_cleanable_dirty_ratio=0)
+    pairs: list[tuple[bytes, bytes | None]] = []
+    for number in range(12):
+        pairs += [(b"%d" % (number % 3), b"v%d" % number), (b"", None)]
+        append(log, keyed(pairs[-2:]))
+    log.reconfigure(type(log.config)(segment_bytes=10, min_cleanable_dirty_ratio=0))
+    append(log, keyed([(b"last", b"")]))
+    before = contents(log)
+    assert clean(log, memory_bytes=800)
+    end = log.first_dirty_offset
+    assert 2 < end < 20
+    found = contents(log)
+    latest = {key: offset for offset, key, _ in before if offset < end}
+    assert found == [one for one in before if one[0] >= end or latest[one[1]] == one[0]]
+    while log.first_dirty_offset < 24:
+        assert clean(log, memory_bytes=800)
+        assert log.first_dirty_offset > end
+        end = log.first_dirty_offset
+    latest = {key: offset for offset, key, _ in before}
+    assert contents(log) == [one for one in before if latest[one[1]] == one[0]]
+
+
+def test_a_segment_without_times_whose_file_cannot_be_asked_takes_the_log_offline(
+    disk: FaultyDisk,
+) -> None:
+    timeless = [keyed([(b"k", b"v")], timestamp=-1) for _ in range(2)]
+    log = segmented(disk, *timeless, min_compaction_lag_ms=1)
+    flush(log)
+    checkpoint(log)
+    disk.fail("modified_ms", errno.EIO)
+    with pytest.raises(KafkaStorageError, match="cleaning"):
+        log.cleanable(NOW_MS, log.log_end_offset)
+    assert log.offline
+    assert log.cleanable(NOW_MS, 3) is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_cleaning_that_is_given_up_removes_what_it_made(disk: FaultyDisk, fails: bool) -> None:
+    log = segmented(disk, *[keyed([(b"a", b"%d" % number)]) for number in range(3)])
+    flush(log)
+    checkpoint(log)
+    before = contents(log)
+    job = begin_clean(log)
+    assert job is not None
+    assert clean_step(log, job)
+    job.work.step()
+    assert any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))
+    if fails:
+        disk.fail("unlink", errno.EIO)
+    job.abandon()
+    assert job.done
+    if fails:
+        with pytest.raises(KafkaStorageError, match="cleaning"):
+            log.end_clean(job, NOW_MS)
+    else:
+        assert not log.end_clean(job, NOW_MS)
+        assert not any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))
+        assert contents(log) == before
+        assert clean(log)
+    assert (log.busy, log.offline) == (False, fails)
+
+
+def test_what_is_cleaned_may_be_more_than_is_written_at_once(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raylog.storage.segment_work._BUFFER_BYTES", 100)
+    log = segmented(disk, *[keyed([(b"%d" % (number % 5), b"v")]) for number in range(9)])
+    merge_from_now_on(log)
+    assert clean(log)
+    assert [offset for offset, _, _ in contents(log)] == [4, 5, 6, 7, 8, 9]
+    log.close()
+    log = open_log(disk)
+    assert [offset for offset, _, _ in contents(log)] == [4, 5, 6, 7, 8, 9]
+
+
+def test_of_a_transactions_control_batches_a_marker_alone_ends_it() -> None:
+    aborted = AbortedTransaction(1, 0, 3, 4)
+    transactions = CleanedTransactions([aborted])
+
+    def is_discarded(data: bytearray, offset: int, **changes: int) -> bool:
+        header = read_header(data)._replace(base_offset=offset, **changes)
+        return transactions.is_discarded(header, memoryview(data))
+
+    data = transactional(b"k", b"v", 1)
+    end = marker(1, commit=False)
+    another = Record(0, NOW_MS, bytes([0, 0, 0, 2]), bytes(6), [])
+    other = bytearray(encode_batch([another], producer_id=1, producer_epoch=0, is_control=True))
+    assert is_discarded(data, 0)
+    assert not is_discarded(other, 1)
+    assert is_discarded(end, 2, record_count=0), "emptied when it was cleaned before"
+    assert transactions.kept == []
+    assert is_discarded(data, 2), "it is not over"
+    assert not is_discarded(end, 3), "batches before it were there: the marker stays"
+    assert transactions.kept == [aborted]
+    assert is_discarded(end, 4), "nothing is left that it would mark"
+    assert not is_discarded(data, 5)

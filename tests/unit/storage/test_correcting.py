@@ -7,6 +7,7 @@ import pytest
 
 from raylog.storage.checkpoint import STATE_KIND, Claims, decode, encode
 from raylog.storage.clean_job import CleanJob
+from raylog.storage.correcting import right_max_timestamp
 from raylog.storage.log import Log
 from raylog.wire.compression import Codec
 from raylog.wire.errors import KafkaStorageError
@@ -15,6 +16,7 @@ from raylog.wire.records import (
     TimestampType,
     decode_batch,
     iter_batches,
+    read_header,
     set_log_append_time,
     set_max_timestamp,
 )
@@ -465,3 +467,51 @@ def test_a_state_says_what_it_was_told(disk: FaultyDisk) -> None:
     assert checkpoint(log)
     disk.kill()
     assert claims(opened(disk)) == claims(log) == Claims(0, 4)
+
+
+def test_who_stops_a_correction_leaves_the_claims(disk: FaultyDisk) -> None:
+    pairs: list[tuple[bytes, bytes | None]] = [(b"k", b"v")] * 1_000
+    old_log(disk, claiming(0, keyed(pairs)), claiming(0, keyed(pairs)))
+    log = opened(disk)
+    stops = iter([False, False, True])
+
+    def pause(_: int) -> None:
+        if next(stops, False):
+            log.stop_cleaning()
+
+    job = log.begin_correct(NOW_MS, pause=pause, token="t")
+    assert job is not None
+    assert clean_step(log, job), "the first segment takes two walks"
+    assert not clean_step(log, job)
+    assert (log.busy, claims(log)) == (False, Claims(1_000, 2_000))
+    assert not any(name.endswith(".tmp") for name in disk.listdir(str(DIRECTORY)))
+    assert correct(log)
+    assert claims(log) is None
+
+
+def test_a_growing_segment_behind_the_claims_is_not_closed(disk: FaultyDisk) -> None:
+    old_log(disk, claiming(0))
+    log = opened(disk)
+    append(log, batch(2))
+    assert claims(log) == Claims(0, 2)
+    assert not log.close_claimed(NOW_MS)
+    assert log.segment_count == 2
+    log.claim(2, 3)
+    assert log.close_claimed(NOW_MS)
+    assert log.segment_count == 3
+
+
+def test_a_log_without_claims_has_no_segment_to_close(disk: FaultyDisk) -> None:
+    log = opened(disk)
+    assert not log.close_claimed(NOW_MS)
+    append(log, batch())
+    assert not log.close_claimed(NOW_MS)
+    assert log.segment_count == 1
+
+
+def test_records_that_are_compressed_by_nothing_known_keep_their_time() -> None:
+    data = claiming(7, batch(2))
+    assert right_max_timestamp(memoryview(data), read_header(data)) == NOW_MS + 1
+    for codec in (5, 6, 7):
+        data[22] = codec
+        assert right_max_timestamp(memoryview(data), read_header(data)) == 7

@@ -2,6 +2,7 @@
 
 import errno
 import random
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -17,7 +18,9 @@ from raylog.storage.checkpoint import (
     decode,
     encode,
 )
+from raylog.storage.index import SparseIndex, decode_body, decode_head, encode_index
 from raylog.storage.log import Log, LogConfig
+from raylog.storage.scan import Surroundings, scan
 from raylog.wire.errors import KafkaStorageError
 from raylog.wire.records import read_header
 from tests.support.disk import FaultyDisk
@@ -29,6 +32,7 @@ from tests.support.logs import (
     checkpoint,
     contents,
     flush,
+    marker,
     open_log,
 )
 
@@ -476,3 +480,188 @@ def test_a_copy_of_old_data_is_still_unchecked(disk: FaultyDisk) -> None:
     assert fresh is not None
     assert not log.needs_check(fresh)
     assert read_header(log.load(fresh)).base_offset == 5
+
+
+# ---- indexes that lie ------------------------------------------------------------------------
+
+
+def lie_in_index(disk: FaultyDisk, name: str, lie: Callable[[SparseIndex], None]) -> None:
+    """Change the entries of an index file and make its checksums right again."""
+    data = disk.contents(path(name))
+    head = decode_head(data)
+    assert head is not None
+    index = decode_body(head, data[head.body_position :])
+    assert index is not None
+    lie(index)
+    put(disk, name, encode_index(head.summary, index, head.aborted))
+
+
+def beyond_the_end(index: SparseIndex) -> None:
+    index.positions = array("I", [each + (1 << 20) for each in index.positions])
+
+
+def at_the_end(index: SparseIndex) -> None:
+    last = index.positions[-1] + index.positions[0]
+    index.positions = array("I", [last for _ in index.positions])
+
+
+def within_batches(index: SparseIndex) -> None:
+    index.positions = array("I", [each - 7 for each in index.positions])
+
+
+def offsets_too_low(index: SparseIndex) -> None:
+    index.offsets = array("I", [each - 1 for each in index.offsets])
+
+
+def offsets_too_high(index: SparseIndex) -> None:
+    index.offsets = array("I", [each + 1 for each in index.offsets])
+
+
+def one_batch_further(index: SparseIndex) -> None:
+    index.positions = array("I", [each + index.positions[0] for each in index.positions])
+
+
+def none_at_all(index: SparseIndex) -> None:
+    del index.offsets[:], index.positions[:], index.timestamps[:]
+
+
+LIES = (
+    beyond_the_end,
+    at_the_end,
+    within_batches,
+    offsets_too_low,
+    offsets_too_high,
+    one_batch_further,
+    none_at_all,
+)
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("max_bytes", [1, 500, 700, 1_000_000])
+def test_an_index_that_lies_is_found_out_by_who_reads(
+    disk: FaultyDisk, lie: Callable[[SparseIndex], None], max_bytes: int
+) -> None:
+    settings = {"segment_bytes": 2_000, "index_interval_bytes": 1}
+    log = open_log(disk, **settings)
+    for _ in range(BATCHES):
+        append(log, batch(2))
+    assert log.segment_count > 1
+    log.close()
+    asked = range(2 * BATCHES)
+    log = open_log(disk, **settings)
+    expected = [log.read(offset, max_bytes, 2 * BATCHES) for offset in asked]
+    log.close()
+    lie_in_index(disk, f"{0:020}.index", lie)
+    for order in (list(asked), list(reversed(asked))):
+        log = open_log(disk, **settings)
+        found = {offset: log.read(offset, max_bytes, 2 * BATCHES) for offset in order}
+        assert [found[offset] for offset in asked] == expected
+        assert not log.offline
+        log.close()
+
+
+def test_an_offset_whose_batch_is_nowhere_takes_the_log_offline(disk: FaultyDisk) -> None:
+    log = filled(disk)
+    log.close()
+    size = len(batch(producer_id=1))
+    disk.corrupt(path(f"{2:020}.log"), size + 16, b"\xff")
+    log = reopened(disk)
+    with pytest.raises(KafkaStorageError, match=f"{2:020}.log has no batch with offset 3"):
+        log.read(3, size, BATCHES)
+    assert log.offline
+    log.close()
+    assert reopened(disk).log_end_offset == 3
+
+
+# ---- checks of slices ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_checked_slice_begins_with_the_batch_that_was_asked_for(
+    disk: FaultyDisk, is_right: bool
+) -> None:
+    log = filled(disk)
+    log.close()
+    log = reopened(disk)
+    found = log.read(0, 300, 1)
+    assert found is not None
+    job = log.begin_check(found if is_right else found._replace(first_offset=1))
+    job.run()
+    assert (job.damage is None) == is_right
+    assert (job.end >= found.length) == is_right
+
+
+def test_a_check_finds_a_last_batch_that_claims_offsets_of_the_next_segment(
+    disk: FaultyDisk,
+) -> None:
+    log = filled(disk)
+    log.close()
+    size = len(batch(producer_id=1))
+    disk.corrupt(path(f"{2:020}.log"), size, (4).to_bytes(8))
+    log = reopened(disk)
+    found = log.read(2, 10_000, 4)
+    assert found is not None
+    assert found.length == 2 * size
+    job = log.begin_check(found)
+    job.run()
+    assert (job.end, job.damage) == (size, f"no batch is whole and right at byte {size}")
+
+
+# ---- files that end before they were said to ---------------------------------------------------
+
+
+def cut(disk: FaultyDisk, name: str, size: int) -> None:
+    fd = disk.open(path(name))
+    disk.ftruncate(fd, size)
+    disk.close(fd)
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(("kept", "count"), [(0, 0), (30, 0), (61, 0), (-1, 0), (0, 1), (61, 1)])
+def test_a_walk_ends_where_the_file_does(
+    disk: FaultyDisk, check: bool, kept: int, count: int
+) -> None:
+    log = open_log(disk)
+    sizes = [append(log, marker(1, commit=True)).length for _ in range(2)]
+    end = sum(sizes)
+    cut(disk, f"{0:020}.log", sum(sizes[:count]) + (sizes[count] - 1 if kept < 0 else kept))
+    fd = disk.open(path(f"{0:020}.log"))
+    found = [position for position, _, _ in scan(disk, fd, 0, end, check=check)]
+    assert found == [0][:count]
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_a_walk_may_cross_windows_and_need_larger_ones(
+    disk: FaultyDisk, check: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raylog.storage.scan._CHECKED_WINDOW", 150)
+    monkeypatch.setattr("raylog.storage.scan._SKIPPING_WINDOW", 100)
+    log = open_log(disk)
+    stored = []
+    for number in range(9):
+        one = batch(size=50 * number) if number % 3 else marker(number, commit=True)
+        append(log, one)
+        stored.append(bytes(one))
+    fd = disk.open(path(f"{0:020}.log"))
+    found: list[int] = []
+    for position, header, data in scan(disk, fd, 0, log.size, check=check):
+        assert position == sum(len(one) for one in stored[: len(found)])
+        assert header.size == len(stored[len(found)])
+        if check or header.is_control:
+            assert bytes(data) == stored[len(found)]
+        found.append(header.base_offset)
+    assert found == list(range(9))
+
+
+def test_a_batch_behind_that_is_cut_contradicts_nothing(disk: FaultyDisk) -> None:
+    """The first claims more offsets than it has, which the one behind would deny."""
+    log = open_log(disk)
+    sizes = [append(log, batch()).length for _ in range(2)]
+    name, end = f"{0:020}.log", sum(sizes)
+    disk.corrupt(path(name), 0, (5).to_bytes(8))
+    around = Surroundings(held=6)
+    fd = disk.open(path(name))
+    assert not list(scan(disk, fd, 0, end, around=around, check=True))
+    found = scan(disk, fd, 0, end - 1, around=around, check=True)
+    assert [position for position, _, _ in found] == [0]
+    assert not list(scan(disk, fd, 0, end - 1, around=Surroundings(held=5), check=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from raylog.storage.log import Log, Slice
-from raylog.wire.errors import InvalidRecord, KafkaStorageError
+from raylog.wire.errors import InvalidRecord, KafkaStorageError, OffsetOutOfRange
 from raylog.wire.records import Record, encode_batch
 from tests.support.disk import FaultyDisk
 from tests.support.logs import (
@@ -329,3 +329,178 @@ def test_flush_settings(disk: FaultyDisk) -> None:
     assert [*due, log.flush_due] == [False, True, False]
     assert not log.needs_flush(NOW_MS + 999)
     assert log.needs_flush(NOW_MS + 1_000)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_short_write_that_cannot_be_cut_back_takes_the_log_offline(
+    disk: FaultyDisk, code: int
+) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    disk.capacity = disk.used + disk.block
+    disk.fail("ftruncate", code)
+    with pytest.raises(KafkaStorageError, match="cutting back a short write"):
+        append(log, batch(size=3_000))
+    assert log.offline
+
+
+@pytest.mark.parametrize(("code", "is_lost"), [(errno.EMFILE, False), (errno.EIO, True)])
+def test_the_last_segment_may_not_open_for_the_first_append(
+    disk: FaultyDisk, code: int, is_lost: bool
+) -> None:
+    append(open_log(disk), batch())
+    disk.kill()
+    log = open_log(disk)
+    disk.fail("open", code, path=".log")
+    refuse(log)
+    assert log.offline == is_lost
+    if not is_lost:
+        assert append(log, batch()).base_offset == 1
+        assert log.trouble == ""
+
+
+def test_one_flush_at_a_time_and_none_of_a_log_that_is_offline(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300, flush_ms=0)
+    append(log, batch())
+    assert log.needs_flush(NOW_MS)
+    job = log.begin_flush()
+    append(log, batch(size=400))
+    assert not log.needs_flush(NOW_MS)
+    job.run()
+    log.end_flush(job, NOW_MS)
+    assert log.needs_flush(NOW_MS)
+    disk.fail("pwritev", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        append(log, batch())
+    assert log.offline
+    assert not log.needs_flush(NOW_MS)
+
+
+# ---- reading beside the log ------------------------------------------------------------------
+
+
+def read(log: Log, offset: int = 0) -> Slice:
+    found = log.read(offset, 10_000, log.log_end_offset)
+    assert found is not None
+    return found
+
+
+def test_a_slice_is_loaded_beside_the_log(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    first, second = batch(), batch(size=400)
+    append(log, first)
+    append(log, second)
+    open_before = disk.open_descriptors
+    for found in (read(log), read(log, 1)):
+        job = log.begin_load(found)
+        job.run()
+        assert log.end_load(job) == log.load(found) == bytes((first, second)[found.first_offset])
+    assert disk.open_descriptors == open_before
+
+
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_a_slice_that_cannot_be_loaded_takes_the_log_offline(disk: FaultyDisk, call: str) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    job = log.begin_load(read(log))
+    disk.fail(call, errno.EIO)
+    job.run()
+    with pytest.raises(KafkaStorageError, match="read"):
+        log.end_load(job)
+    assert log.offline
+
+
+def test_no_descriptor_for_a_slice_is_passing(disk: FaultyDisk) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    found = read(log)
+    job = log.begin_load(found)
+    disk.fail("open", errno.EMFILE)
+    job.run()
+    with pytest.raises(KafkaStorageError):
+        log.end_load(job)
+    assert not log.offline
+    job = log.begin_load(found)
+    job.run()
+    assert len(log.end_load(job)) == found.length
+
+
+def loaded_beside(log: Log, found: Slice) -> bytes:
+    job = log.begin_load(found)
+    job.run()
+    return log.end_load(job)
+
+
+@pytest.mark.parametrize("load", [Log.load, loaded_beside])
+def test_a_file_that_ends_within_a_slice_takes_the_log_offline(
+    disk: FaultyDisk, load: Callable[[Log, Slice], bytes]
+) -> None:
+    log = open_log(disk)
+    append(log, batch())
+    size = len(disk.contents(FIRST))
+    found = read(log)._replace(length=size)
+    assert len(load(log, found)) == size
+    with pytest.raises(KafkaStorageError, match="ends within"):
+        load(log, found._replace(length=size + 1))
+    assert log.offline
+
+
+def test_a_slice_whose_segment_is_gone_is_refused_and_the_log_goes_on(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=300)
+    for _ in range(3):
+        append(log, batch())
+    found = read(log)
+    loaded, late = log.begin_load(found), log.begin_load(found)
+    loaded.run()
+    log.truncate_fully(5)
+    late.run()
+    assert len(log.end_load(loaded)) == found.length
+    with pytest.raises(KafkaStorageError, match="is gone meanwhile"):
+        log.end_load(late)
+    for use in (log.load, log.begin_load):
+        with pytest.raises(OffsetOutOfRange, match="is gone"):
+            use(found)
+    assert not log.offline
+    assert append(log, batch()).base_offset == 5
+
+
+def unchecked(disk: FaultyDisk) -> Log:
+    """A log that nobody has read since it was opened."""
+    log = open_log(disk, segment_bytes=300)
+    for _ in range(3):
+        append(log, batch())
+    flush(log)
+    checkpoint(log)
+    log.close()
+    log = open_log(disk, segment_bytes=300)
+    assert log.needs_check(read(log))
+    return log
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "is_lost"),
+    [("open", errno.EMFILE, False), ("open", errno.EIO, True), ("preadv", errno.EIO, True)],
+)
+def test_a_check_that_cannot_read_leaves_the_slice_unchecked(
+    disk: FaultyDisk, call: str, code: int, is_lost: bool
+) -> None:
+    log = unchecked(disk)
+    found = read(log)
+    job = log.begin_check(found)
+    disk.fail(call, code, path=".log")
+    job.run()
+    assert job.damage is None
+    with pytest.raises(KafkaStorageError):
+        log.end_check(job)
+    assert log.offline == is_lost
+    assert log.needs_check(found)
+
+
+def test_a_check_of_a_segment_that_is_gone_meanwhile_says_nothing(disk: FaultyDisk) -> None:
+    log = unchecked(disk)
+    job = log.begin_check(read(log))
+    log.truncate_fully(5)
+    job.run()
+    assert job.failure is not None
+    log.end_check(job)
+    assert not log.offline

@@ -1,6 +1,9 @@
 """Names, index files and checkpoint files: what is written is read, what is damaged is not."""
 
+import struct
+
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -166,3 +169,55 @@ def test_a_flipped_bit_makes_no_version(kind: int, version: int, bit: int) -> No
     # Of the versions whose checksum covers the contents only one may become another.
     assert found is None or found.version == version ^ 1 << (bit + 8) % 16
     assert found is None or max(version, found.version) <= 2
+
+
+@pytest.mark.parametrize(("count", "is_right"), [(0, False), (1, False), (2, True), (3, False)])
+def test_the_head_of_an_index_file_has_room_for_as_many_transactions_as_it_says(
+    count: int, is_right: bool
+) -> None:
+    data = bytearray(encode_index(SUMMARY, SparseIndex(), ABORTED))
+    struct.pack_into("=I", data, 68, count)
+    struct.pack_into("=I", data, 12, crc32c(data[16:]))
+    assert (decode_head(bytes(data)) is not None) == is_right
+
+
+@pytest.mark.parametrize("contents", [b"", b"\xc1", b"\x01\x02", b"\xa3ab"])
+def test_a_checkpoint_whose_contents_are_no_value_is_damaged(contents: bytes) -> None:
+    whole = checkpoint.encode_parts(checkpoint.STATE_KIND, 1, [b"\x07"])
+    assert checkpoint.decode(checkpoint.STATE_KIND, 1, whole, "p") == (1, 7)
+    data = checkpoint.encode_parts(checkpoint.STATE_KIND, 1, [contents])
+    assert checkpoint.decode(checkpoint.STATE_KIND, 1, data, "p") is None
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [7, None, "ab", [1], [1, 2], ["a", []], [-1, []], [3, [["a"]]], [3, [["a", -1]]], [3, [1]]],
+)
+def test_a_cleaners_state_of_another_shape_counts_as_lost(lie: object) -> None:
+    disk = FaultyDisk()
+    data = checkpoint.encode(checkpoint.CLEANER_KIND, 1, lie)
+    checkpoint.write_file(disk, "/d/cleaner", data, durable=True)
+    assert checkpoint.CleanerFile(disk, "/d").read() == checkpoint.CleanerState()
+
+
+def test_a_cleaners_state_is_read_as_it_was_written() -> None:
+    file = checkpoint.CleanerFile(FaultyDisk(), "/d")
+    assert file.read() == checkpoint.CleanerState()
+    state = checkpoint.CleanerState(7, (checkpoint.Swap("a", 3), checkpoint.Swap("b", 7)))
+    file.write(state)
+    assert file.read() == state
+
+
+class ShrinkingDisk(FaultyDisk):
+    """Files end before they were said to."""
+
+    def size(self, fd: int) -> int:
+        return super().size(fd) + 10
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_what_is_left() -> None:
+    disk = ShrinkingDisk()
+    checkpoint.write_file(disk, "/d/state", b"abc", durable=True)
+    assert checkpoint.read_file(disk, "/d/state") == b"abc"
+    assert checkpoint.read_file(disk, "/d/other") is None
+    assert disk.open_descriptors == 0

@@ -2,15 +2,22 @@
 
 import pytest
 
+from raylog.storage.checkpoint import PRODUCERS_KIND, encode
 from raylog.storage.index import AbortedTransaction
-from raylog.storage.producers import Duplicate, ProducerInfo, ProducerStates
+from raylog.storage.producers import Duplicate, LastOfProducers, ProducerInfo, ProducerStates
 from raylog.wire.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from raylog.wire.records import BatchHeader, read_header, set_log_append_time
+from raylog.wire.records import (
+    BatchHeader,
+    Record,
+    encode_batch,
+    read_header,
+    set_log_append_time,
+)
 from tests.support.logs import NOW_MS, batch, marker
 
 SEQUENCE_MAX = 2**31 - 1
@@ -116,6 +123,31 @@ def test_a_new_epoch_starts_at_zero_and_ends_the_old_one(states: ProducerStates)
     write(states, 1, header(0, epoch=1))
     with pytest.raises(InvalidProducerEpoch, match="has epoch 0, the partition has seen 1"):
         states.check(header(1))
+
+
+@pytest.mark.parametrize("raised_by_marker", [False, True])
+def test_what_was_written_in_the_epoch_before_is_no_repeat(
+    states: ProducerStates, raised_by_marker: bool
+) -> None:
+    """Or records would be acknowledged that the log does not have."""
+    for sequence in range(3):
+        write(states, sequence, header(sequence))
+    if raised_by_marker:
+        end(states, 3, 1, producer_epoch=1)
+    for sequence in range(3):
+        write(states, 4 + sequence, header(sequence, epoch=1))
+    assert states.check(header(2, epoch=1)) == Duplicate(6, 6, -1)
+
+
+def test_the_last_batch_of_each_producer_is_known_and_of_others_the_epoch(
+    states: ProducerStates,
+) -> None:
+    write(states, 0, header(0))
+    write(states, 1, header(1, count=3))
+    write(states, 4, header(0, producer_id=2))
+    end(states, 5, 2, producer_epoch=1)
+    end(states, 6, 3, producer_epoch=4)
+    assert states.last_batches() == LastOfProducers({1: 3}, {2: 1, 3: 4})
 
 
 def test_producers_do_not_see_each_other(states: ProducerStates) -> None:
@@ -270,3 +302,17 @@ def test_a_damaged_snapshot_is_none(states: ProducerStates, cut: int) -> None:
     damaged = bytearray(states.snapshot().encode())
     damaged[cut] ^= 0x40
     assert ProducerStates.restore(bytes(damaged)) is None
+
+
+def test_a_control_batch_that_ends_no_transaction_changes_nothing(states: ProducerStates) -> None:
+    write(states, 0, header(0, transactional=True))
+    other = Record(0, NOW_MS, bytes([0, 0, 0, 2]), bytes(6), [])
+    data = bytearray(encode_batch([other], producer_id=1, producer_epoch=3, is_control=True))
+    assert states.apply(read_header(data), 1, data, NOW_MS) is None
+    assert (states.transaction_start(1), states.epoch_of(1)) == (0, 0)
+    assert states.last_stable_offset(2) == 0
+
+
+@pytest.mark.parametrize("lie", [None, 7, [1], {"open": 3}, {"producers": 1}])
+def test_a_snapshot_of_another_shape_is_none(lie: object) -> None:
+    assert ProducerStates.restore(encode(PRODUCERS_KIND, 1, lie)) is None

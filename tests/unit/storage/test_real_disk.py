@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from raylog.storage.disk import OsDisk, remove, sync_names_anew
+from raylog.storage.disk import OsDisk, make_durably, remove, sync_names_anew
+from raylog.storage.dry_run import DryRunDisk
 from raylog.storage.log import Log, LogConfig
 from raylog.wire.errors import KafkaStorageError
+from tests.support.disk import FaultyDisk
 from tests.support.logs import NOW_MS, append, batch, flush
 
 CONFIG = LogConfig(segment_bytes=100_000)
@@ -185,3 +187,75 @@ class _SharedDirectory(OsDisk):
 def test_two_may_sync_one_directory_anew(tmp_path: Path) -> None:
     sync_names_anew(_SharedDirectory(), str(tmp_path))
     assert os.listdir(tmp_path) == []
+
+
+def test_what_goes_while_space_is_counted_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"a" * 10_000)
+    walked: list[tuple[str, list[str], list[str]]] = [(str(tmp_path), [], ["gone", "a"])]
+    monkeypatch.setattr(os, "walk", lambda _: iter(walked))
+    assert OsDisk().used(str(tmp_path)) == (tmp_path / "a").stat().st_blocks * 512 > 0
+
+
+def test_a_machine_without_a_boot_id_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "boot_id"
+    monkeypatch.setattr("raylog.storage.disk._BOOT_ID", str(told))
+    assert OsDisk().boot_id() == ""
+    told.write_text("abc\n")
+    assert OsDisk().boot_id() == DryRunDisk().boot_id() == "abc"
+
+
+class ClosedDisk(FaultyDisk):
+    """Has a directory whose names nobody may read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.synced: list[str] = []
+
+    def listdir(self, path: str) -> list[str]:
+        if path == "/a":
+            raise PermissionError(path)
+        return super().listdir(path)
+
+    def fsync_dir(self, path: str) -> None:
+        self.synced.append(path)
+        super().fsync_dir(path)
+
+
+def test_a_directory_whose_names_nobody_may_read_is_there() -> None:
+    disk = ClosedDisk()
+    disk.mkdir("/a")
+    make_durably(disk, "/a/b/c")
+    assert disk.synced == ["/a", "/a/b"], "from the top, or a name may outlive its parent"
+    disk.synced.clear()
+    make_durably(disk, "/a/b/c")
+    assert disk.synced == ["/a/b"]
+
+
+def test_a_dry_run_changes_nothing_and_says_that_it_did(tmp_path: Path) -> None:
+    disk, file = DryRunDisk(), tmp_path / "a"
+    file.write_bytes(b"abc")
+    os.utime(file, (5, 5))
+    assert disk.modified_ms(str(file)) == 5_000
+    disk.set_modified_ms(str(file), 7_000)
+    fd = disk.open(str(file))
+    assert disk.pwritev(fd, (b"xy", b"zzz"), 1) == 5
+    disk.ftruncate(fd, 0)
+    disk.fdatasync(fd)
+    assert (disk.size(fd), disk.pread(fd, 9, 0)) == (3, b"abc")
+    disk.close(fd)
+    disk.rename(str(file), str(tmp_path / "b"))
+    disk.unlink(str(file))
+    disk.mkdir(str(tmp_path / "c"))
+    disk.fsync_dir(str(tmp_path / "c"))
+    assert disk.listdir(str(tmp_path / "c")) == []
+    with pytest.raises(FileNotFoundError):
+        disk.open(str(tmp_path / "d"))
+    fd = disk.open(str(tmp_path / "d"), create=True)
+    assert disk.size(fd) == 0
+    disk.close(fd)
+    assert disk.listdir(str(tmp_path)) == ["a"]
+    assert (file.read_bytes(), file.stat().st_mtime) == (b"abc", 5)

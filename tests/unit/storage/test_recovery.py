@@ -1,11 +1,15 @@
 """Opening a log after a clean close, a killed process, a power cut, and damage."""
 
+import errno
 import random
+from contextlib import suppress
+from itertools import count
 
 import pytest
 
 from raylog.storage.log import Log
 from tests.support.disk import FaultyDisk
+from tests.support.dying_disk import DyingDisk, Killed
 from tests.support.logs import (
     DIRECTORY,
     NOW_MS,
@@ -81,6 +85,34 @@ def test_the_clean_mark_does_not_outlive_the_next_append(disk: FaultyDisk) -> No
     assert not log.report.clean
     assert log.log_end_offset == 11
     assert log.producers.describe()[0].last_sequence == 10
+
+
+class Always(random.Random):
+    """Chance that has one outcome: of what was not synced, at 0.0 nothing survives, at 0.5 all."""
+
+    def __init__(self, outcome: float) -> None:
+        super().__init__()
+        self._outcome = outcome
+
+    def random(self) -> float:
+        return self._outcome
+
+
+def test_no_epoch_outlives_its_records_in_a_power_cut(disk: FaultyDisk) -> None:
+    """The file is what it was when the log was closed, and the saved state is not."""
+    log = open_log(disk)
+    fill(log)
+    log.close()
+    disk.crash(Always(0.5))
+    log = open_log(disk)
+    assert log.report.clean
+    append(log, batch(producer_id=1, sequence=10), epoch=5)
+    checkpoint(log)
+    disk.crash(Always(0.0))
+    log = open_log(disk)
+    assert log.log_end_offset == 10
+    assert log.epochs.latest == 0
+    assert append(log, batch(producer_id=1, sequence=10), epoch=6).base_offset == 10
 
 
 def test_a_killed_process_loses_nothing(disk: FaultyDisk) -> None:
@@ -368,6 +400,31 @@ def test_producers_stay_known_whose_segments_go_after_a_recovery(disk: FaultyDis
     assert known == [(1, 4), (2, 6)]
 
 
+def test_producers_stay_known_wherever_the_power_goes_while_their_segments_go() -> None:
+    """What says that segments are gone is saved when all that they alone told is saved."""
+    for call in count():
+        disk = DyingDisk()
+        log = open_log(disk, segment_bytes=400, file_delete_delay_ms=0)
+        append(log, batch(producer_id=2, sequence=4))
+        fill(log, 8)
+        log.delete_records_to(9)
+        flush(log)
+        assert len(log.retention(NOW_MS, 9)) == 5
+        job = log.begin_checkpoint(NOW_MS, 9)
+        assert job is not None
+        disk.left = call
+        with suppress(Killed):
+            job.run()
+        is_over, disk.left = disk.left > 0, -1
+        disk.crash(random.Random(call))
+        log = open_log(disk, segment_bytes=400)
+        known = {one.producer_id: one.last_sequence for one in log.producers.describe()}
+        assert (known, log.log_end_offset) == ({1: 7, 2: 4}, 9), call
+        if is_over:
+            break
+    assert call > 8
+
+
 def test_transactions_survive_with_their_aborted_list(disk: FaultyDisk) -> None:
     log = open_log(disk, segment_bytes=500)
     for sequence in range(6):
@@ -435,3 +492,46 @@ def test_files_of_others_are_left_alone(disk: FaultyDisk) -> None:
     log.close()
     open_log(disk).delete()
     assert disk.listdir(str(DIRECTORY)) == ["lock"]
+
+
+def test_producers_are_replayed_up_to_the_offset_asked_for(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=100_000)
+    for sequence in range(6):
+        append(log, batch(producer_id=1, sequence=sequence))
+    log.truncate_to(3, 0)
+    assert log.producers.last_batches().offsets == {1: 2}
+    append(log, batch(producer_id=1, sequence=3))
+    log.truncate_to(2, 0)
+    append(log, batch(producer_id=1, sequence=2))
+    disk.kill()
+    assert open_log(disk, segment_bytes=100_000).producers.last_batches().offsets == {1: 2}
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_producers_that_a_recovery_cannot_save(disk: FaultyDisk, code: int) -> None:
+    log = open_log(disk, segment_bytes=500)
+    for sequence in range(9):
+        append(log, batch(producer_id=1, sequence=sequence))
+    disk.kill()
+    disk.fail("pwritev", code, times=99, path=".producers")
+    if code == errno.EIO:
+        with pytest.raises(OSError, match="Input/output"):
+            open_log(disk, segment_bytes=500)
+    else:
+        log = open_log(disk, segment_bytes=500)
+        assert log.producers.last_batches().offsets == {1: 8}
+
+
+class ShortDisk(FaultyDisk):
+    """Files end before they were said to."""
+
+    def size(self, fd: int) -> int:
+        return super().size(fd) + 100
+
+
+def test_a_file_that_ends_early_has_nothing_behind_its_data() -> None:
+    disk = ShortDisk()
+    append(open_log(disk), batch())
+    disk.kill()
+    log = open_log(disk)
+    assert (log.log_end_offset, log.report.rejected_bytes) == (1, 0)

@@ -52,7 +52,7 @@ from tests.support.largest import Known, Shape, newest, shapes
 from tests.support.wire_client import WireClient
 
 HELD_MAX_S = 0.05
-ATTEMPTS = 3
+ATTEMPTS = 8
 """The best counts: other work on the machine makes CPU time longer as well."""
 KINDS = ("empty", "unknown", "existing", "repeated")
 IN_EVERY_RUN = ("empty", "unknown")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
-from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from raylog.actors.names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, broker_name
 from raylog.actors.ports import RouteUpdate
 from raylog.actors.transaction import describing, hosting, shard
 from raylog.actors.transaction.actor import LISTED_AT_ONCE
@@ -22,6 +22,7 @@ from tests.support.coordinator_world import BROKER
 from tests.support.gateway_world import settle
 from tests.support.shards import id_of
 from tests.support.transaction_world import (
+    CLUSTER,
     GROUPS,
     LOCAL,
     OTHER_BROKER,
@@ -553,5 +554,76 @@ def test_a_leader_that_refuses_may_be_elsewhere_by_now(tmp_path: Path) -> None:
         await world.world.advance(1_000)
         assert await state(world) == "CompleteCommit"
         assert world.leaders[LOCAL].markers[U0]
+
+    run(scenario, tmp_path)
+
+
+def test_before_there_is_a_topic_of_transactions_nobody_coordinates_them(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        world.records = []
+        await world.start()
+        answer = await world.ask(init(), INIT_VERSION)
+        assert answer.error_code == ErrorCode.NOT_COORDINATOR
+        named = DescribeTransactionsRequest(transactional_ids=["x", "y"])
+        found = (await world.ask(named, 0)).transaction_states
+        assert [one.transactional_id for one in found] == ["x", "y"]
+        assert {one.error_code for one in found} == {ErrorCode.NOT_COORDINATOR}
+        none = await world.ask(DescribeTransactionsRequest(transactional_ids=[]), 0)
+        assert none.transaction_states == []
+
+    run(scenario, tmp_path)
+
+
+def test_a_pattern_that_is_none_lists_nothing(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        await opened(world)
+        listed = await world.ask(ListTransactionsRequest(transactional_id_pattern="("), 2)
+        assert listed.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+        assert listed.transaction_states == []
+
+    run(scenario, tmp_path)
+
+
+def test_producer_ids_are_asked_for_again_when_the_broker_is_back(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        name = broker_name(CLUSTER, BROKER)
+        broker = world.world.peers.pop(name)
+        for _ in range(2):
+            answer = await world.ask(init(), INIT_VERSION)
+            assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        world.world.peers[name] = broker
+        assert not (await world.ask(init(), INIT_VERSION)).error_code
+
+    run(scenario, tmp_path)
+
+
+@pytest.mark.parametrize(("moved", "aborted"), [(False, 3), (True, 1)])
+def test_ids_of_a_shard_that_was_left_are_looked_at_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, moved: bool, aborted: int
+) -> None:
+    """Whoever coordinates them by now aborts what has timed out."""
+    monkeypatch.setattr(hosting, "SWEEP_IDS", 1)
+    seen: list[list[str]] = []
+    sweep = shard.TransactionShard.abort_timed_out
+
+    def looking(self: shard.TransactionShard, step: Any, ids: list[str]) -> None:
+        seen.append(ids)
+        sweep(self, step, ids)
+
+    monkeypatch.setattr(shard.TransactionShard, "abort_timed_out", looking)
+
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        for name in "abc":
+            await world.ask(init(name), INIT_VERSION)
+        host = world.actor._shards.get(0)
+        assert host is not None
+        host._sweep(host.shard, host.shard.transactional_ids(), looking)
+        if moved:
+            await world.apply(PartitionChanged(id_of(TRANSACTIONS_TOPIC), 0, leader=OTHER_BROKER))
+        await world.world.advance(1)
+        assert len(seen) == aborted
 
     run(scenario, tmp_path)

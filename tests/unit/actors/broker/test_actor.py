@@ -257,6 +257,19 @@ def test_several_gateways_hear_the_same(tmp_path: Path) -> None:
     tell(story, tmp_path, gateway_actors="2")
 
 
+def test_gateways_are_as_many_as_the_cores_here_carry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cluster: NotingCluster) -> None:
+        await cluster.create(NewTopic("t", 1, 1))
+        await cluster.routes(1)
+        told = [gateway.args["settings"]["gateway.actors"] for gateway in cluster.gateways()]
+        assert told == ["3", "3", "3"]
+
+    monkeypatch.setattr("raylog.actors.broker.actor.cores_here", lambda: 6)
+    tell(story, tmp_path, gateway_actors="auto")
+
+
 def test_a_lost_controller_is_started_again_by_the_broker_with_the_log(tmp_path: Path) -> None:
     async def story(cluster: NotingCluster) -> None:
         await cluster.create(NewTopic("t", 1, 1))
@@ -417,10 +430,13 @@ def test_a_child_that_is_just_being_started_ends_with_its_broker(tmp_path: Path)
         await cluster.create(NewTopic("t", 1, 1))
         await cluster.until(lambda: bool(cluster.replicas()))
         shutdown = asyncio.create_task(cluster.call(0, "shutdown"))
+        again = asyncio.create_task(cluster.call(0, "shutdown"))
         await cluster.until(lambda: not cluster.replicas())
         assert not shutdown.done(), "the start may still come through"
+        assert not again.done(), "who is told that it is shut down may end the process"
         may_start.set()
         await shutdown
+        await again
         assert not [*cluster.gateways(), *cluster.replicas()]
         await cluster.world.stop()
         assert cluster.world.failures == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from raylog.actors.broker import pool
 from raylog.actors.broker.effects import (
     Effect,
     EndReplica,
@@ -15,7 +16,7 @@ from raylog.actors.broker.effects import (
     SpawnReplica,
 )
 from raylog.actors.broker.machine import BrokerMachine
-from raylog.actors.broker.pool import ReplicaPool, houses_gateway
+from raylog.actors.broker.pool import ReplicaPool, gateways_of, houses_gateway
 from raylog.actors.config import BrokerSettings, ResourceType
 from raylog.actors.controller.api import MetadataUpdate, NewTopic
 from raylog.actors.metadata.records import (
@@ -53,6 +54,8 @@ def key(number: int) -> PartitionKey:
         ({SETTING: "true"}, 64, True),
         ({SETTING: "false"}, 1, False),
         ({SETTING: "false", "gateway.actors": "2"}, 1, False),
+        ({"gateway.actors": "auto"}, 2, True),
+        ({"gateway.actors": "auto"}, 4, False),
     ],
 )
 def test_the_gateway_lodges_where_cores_are_few(
@@ -64,6 +67,33 @@ def test_the_gateway_lodges_where_cores_are_few(
 def test_several_gateways_cannot_lodge() -> None:
     with pytest.raises(InvalidConfig, match=r"gateway\.actors must be 1"):
         houses_gateway(BrokerSettings({SETTING: "true", "gateway.actors": "2"}), 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "cores", "expected"),
+    [
+        ({}, 64, 1),
+        ({"gateway.actors": "3"}, 1, 3),
+        *[
+            ({"gateway.actors": " auto "}, cores, count)
+            for cores, count in ((1, 1), (2, 1), (3, 1), (4, 2), (32, 16), (128, 64), (256, 64))
+        ],
+    ],
+)
+def test_gateways_are_as_many_as_given_or_as_half_of_the_cores_carry(
+    given: dict[str, str], cores: int, expected: int
+) -> None:
+    settings = BrokerSettings(given)
+    assert gateways_of(settings, cores) == expected
+    found = pool.pool_of("c", 1, settings, cores, itertools.count())
+    assert found.gateways == expected
+    assert found.gateways_told(settings) == ({"gateway.actors": str(expected)} if given else {})
+
+
+@pytest.mark.parametrize("wrong", ["0", "65", "many", "automatic", ""])
+def test_another_number_of_gateways_is_refused(wrong: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"gateway\.actors"):
+        BrokerSettings({"gateway.actors": wrong})
 
 
 # ---- the pool --------------------------------------------------------------------------------

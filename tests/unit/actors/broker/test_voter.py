@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -368,5 +368,57 @@ def test_the_last_voter_lets_nobody_win_while_it_hears_its_controller_either() -
             await one.new_epoch(NewEpoch(2, "started by a broker that votes no more"))
         clock.now_ms = 2_000
         assert (await one.new_epoch(NewEpoch(2, "rival"))).controller == "rival"
+
+    run(scenario())
+
+
+async def fetched(one: Voter, epoch: int) -> None:
+    one.fetch(epoch, 0)
+
+
+ASKING: dict[str, Callable[[Voter, Any], Coroutine[Any, Any, object]]] = {
+    "new_epoch": lambda one, epoch: one.new_epoch(NewEpoch(epoch, "evil")),
+    "join": lambda one, epoch: one.join(JoinVoters(epoch, "evil", "d0")),
+    "append": lambda one, epoch: one.append(append(epoch, (1, 1), entry(1, 2))),
+    "install": lambda one, epoch: one.install(epoch, LogSnapshot(9, 2, ()), "evil"),
+    "fetch": fetched,
+}
+
+
+@pytest.mark.parametrize("epoch", [2**63 - 1, -(2**63), 2**31 - 1, -1, 0, "7", 7.0, True, None])
+@pytest.mark.parametrize("asked_by", ASKING)
+def test_an_epoch_that_cannot_be_is_refused_and_changes_nothing(asked_by: str, epoch: Any) -> None:
+    """The last one that there is would leave none for the next controller."""
+
+    async def scenario() -> None:
+        one = founded(FaultyDisk())
+        await one.append(append(1, (0, 0), entry(0, 1)))
+        before = one.state()
+        with pytest.raises((InvalidRequest, FencedLeaderEpoch)):
+            await ASKING[asked_by](one, epoch)
+        assert one.state() == before
+        assert (await one.append(append(1, (1, 1), entry(1, 1)))).matched
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("previous", "offsets"),
+    [((0, -1), ()), ((1, 2**63 - 1), ()), ((None, 9), (9,)), ((1, 1), (7,)), ((1, 1), (1, 1))],
+)
+def test_entries_that_follow_on_nothing_change_nothing(
+    previous: tuple[Any, int], offsets: tuple[int, ...]
+) -> None:
+    async def scenario() -> None:
+        one = founded(FaultyDisk())
+        await one.append(append(1, (0, 0), entry(0, 1)))
+        before = one.state()
+        try:
+            answer = await one.append(append(1, previous, *(entry(at, 1) for at in offsets)))
+        except InvalidRequest:
+            assert previous == (1, 1)
+        else:
+            assert not answer.matched
+        assert one.state() == before
 
     run(scenario())

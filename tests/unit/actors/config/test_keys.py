@@ -23,6 +23,8 @@ _DEVIATIONS = {
 }
 """Defaults that differ, as the module's docstring lists them."""
 _OURS = {
+    "broker.replacement.delay.ms",
+    "drain.timeout.ms",
     "external.host.command",
     "gateway.actors",
     "gateway.in.replica.process",

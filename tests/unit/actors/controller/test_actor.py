@@ -45,6 +45,7 @@ from raylog.actors.metadata.records import (
     BrokerFenced,
     BrokerRegistered,
     LeaderChanged,
+    PartitionCreated,
     Record,
     encode_record,
 )
@@ -366,6 +367,24 @@ def test_a_follower_gets_what_it_lacks_or_waits_for_news() -> None:
         assert nothing == MetadataUpdate(image.offset, image.offset, [])
 
     scenario(story)
+
+
+def test_a_follower_that_is_one_record_behind_gets_that_record() -> None:
+    """Whatever else there is, and though a snapshot has taken its place in the log."""
+
+    async def story(world: World) -> None:
+        await world.broker()
+        await world.call("create_topics", CreateTopics([NewTopic("many", 3_000, 1)]))
+        topics = CreateTopics([NewTopic("t", 1, 1)])
+        await world.call("create_topics", topics)
+        await until(lambda: world.voters.hosts[0].voter.state().start_offset > 3_000)
+        end = world.term().committed
+        update: MetadataUpdate = await world.call("follow", Follow(1, end - 1, 0))
+        assert update[:2] == (end - 1, end)
+        assert [type(one) for one in update.records] == [PartitionCreated]
+        assert update.parts == ()
+
+    scenario(story, {"metadata.log.max.record.bytes.between.snapshots": "1000"})
 
 
 @pytest.mark.parametrize("offset", [0, 1_000])

@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from raylog.actors.config import BrokerSettings
-from raylog.actors.controller import brokers
+from raylog.actors.controller import brokers, partitions
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer, PartitionsOpened
+from raylog.actors.controller.changes import PartitionChange
 from raylog.actors.controller.decision import Decision
 from raylog.actors.controller.machine import ControllerMachine
 from raylog.actors.metadata.records import (
@@ -20,6 +21,7 @@ from raylog.actors.metadata.records import (
     BrokerUnregistered,
     PartitionChanged,
 )
+from raylog.actors.ports import PartitionKey, TopicId
 from raylog.wire.errors import (
     BrokerIdNotRegistered,
     DuplicateBrokerRegistration,
@@ -354,7 +356,8 @@ def test_a_new_controller_lets_a_leaving_broker_go_when_the_others_follow_it() -
     assert isinstance(leaving, Decision)
     world.carry(leaving)
     machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
-    machine.image.apply_update(-1, world.image.offset, world.image.snapshot())
+    machine.replay(world.image.snapshot())
+    machine.image.ends_at(world.image.offset)
     asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
     assert not machine.brokers.heartbeat(asked, 0, 0).response.should_shut_down
     machine.brokers.followed(1, machine.image.offset)
@@ -381,7 +384,8 @@ def test_a_new_controller_waits_until_the_others_follow_it_that_a_broker_leaves(
     assert isinstance(leaving, Decision)
     world.carry(leaving)
     machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
-    machine.image.apply_update(-1, world.image.offset, world.image.snapshot())
+    machine.replay(world.image.snapshot())
+    machine.image.ends_at(world.image.offset)
     machine.brokers.followed(1, machine.image.offset - 1)
     machine.brokers.followed(0, machine.image.offset)
     asked = BrokerHeartbeat(0, world.epochs[0], -1, wants_shutdown=True)
@@ -602,6 +606,81 @@ def test_a_broker_that_handed_over_in_steps_waits_until_others_know(
     assert not in_steps(world, heartbeat)[1].should_shut_down
     world.machine.brokers.followed(1, world.image.offset)
     assert in_steps(world, heartbeat)[1].should_shut_down
+
+
+def alone_on_a_broker_that_is_away(count: int) -> tuple[Controlled, TopicId]:
+    """A broker was fenced that holds partitions which nobody else has."""
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", *[(0,)] * count)
+    world.pass_time(6_001, 1)
+    world.expire()
+    assert {world.state(topic_id, index).leader for index in range(count)} == {NO_LEADER}
+    return world, topic_id
+
+
+def test_a_broker_that_comes_back_leads_its_partitions_again_in_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, topic_id = alone_on_a_broker_that_is_away(5)
+    monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
+    beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
+    steps, answer = in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0, 0))
+    assert (steps, answer.fenced) == ([2, 2, 1], False)
+    assert {world.state(topic_id, index).leader for index in range(5)} == {0}
+    assert in_steps(world, lambda: world.machine.brokers.heartbeat(beat, 0, 0))[0] == [0]
+
+
+def test_the_next_controller_goes_on_with_the_partitions_of_a_broker_that_came_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, topic_id = alone_on_a_broker_that_is_away(5)
+    monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
+    beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
+    begun = world.machine.brokers.heartbeat(beat, 0, 0)
+    assert begun.more
+    world.machine.replay(begun.records)
+    machine = ControllerMachine(CLUSTER, BrokerSettings(), random.Random(1))
+    machine.replay(world.image.snapshot())
+    steps = []
+    for records in machine.settle():
+        machine.replay(records)
+        steps.append(len(records))
+    assert steps == [2, 1]
+    assert {one.leader for one in machine.image.topics[topic_id].partitions} == {0}
+
+
+def test_a_broker_that_goes_while_it_comes_back_is_given_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, topic_id = alone_on_a_broker_that_is_away(5)
+    monkeypatch.setattr(partitions, "LOOKED_AT_ONCE", 2)
+    beat = BrokerHeartbeat(0, world.epochs[0], 1 << 40)
+    world.machine.replay(world.machine.brokers.heartbeat(beat, world.now_ms, 0).records)
+    world.register(0, incarnation="later")
+    assert world.image.brokers[0].fenced
+    with pytest.raises(StaleBrokerEpoch):
+        world.machine.brokers.heartbeat(beat, world.now_ms, 0)
+    assert {world.state(topic_id, index).leader for index in range(5)} == {NO_LEADER}
+
+
+def test_what_a_broker_leaves_is_found_without_a_look_at_what_others_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = Controlled(brokers=4)
+    world.topic("others", *[(1, 2, 3)] * 500)
+    topic_id = world.topic("t", *[(0, 1)] * 3)
+    looked_at: list[PartitionKey] = []
+    change = world.machine.partitions.change
+
+    def counted(key: PartitionKey, *args: Any, **kwargs: Any) -> PartitionChange:
+        looked_at.append(key)
+        return change(key, *args, **kwargs)
+
+    monkeypatch.setattr(world.machine.partitions, "change", counted)
+    world.pass_time(6_001, 1, 2, 3)
+    world.expire()
+    world.beat(0)
+    assert looked_at == [(topic_id, index) for index in range(3)]
 
 
 def test_a_broker_is_unregistered_with_the_last_partition_that_it_leaves(

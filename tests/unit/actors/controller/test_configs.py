@@ -314,6 +314,22 @@ def test_subscriptions_to_clients_metrics_are_kept(world: Controlled) -> None:
         assert (records, outcome.error) == ([], ErrorCode.INVALID_CONFIG)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "said"),
+    [
+        ("", "match", "Subscription name can't be empty"),
+        ("m", "matches", "Unknown client metrics configuration: matches"),
+    ],
+)
+def test_impossible_subscriptions_to_clients_metrics_are_refused(
+    world: Controlled, name: str, key: str, said: str
+) -> None:
+    op = ConfigOp(key, SET, "client_id=a")
+    records, outcome = alter(world, ResourceType.CLIENT_METRICS, name, op)
+    assert records == []
+    assert (outcome.error, outcome.message) == (ErrorCode.INVALID_REQUEST, said)
+
+
 @pytest.mark.parametrize("name", ["", "0"])
 def test_some_connection_stays_possible(world: Controlled, name: str) -> None:
     """Nobody could take it back: it is kept over restarts."""

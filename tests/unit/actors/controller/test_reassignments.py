@@ -11,7 +11,7 @@ from raylog.actors.controller.api import (
     ReassignPartition,
 )
 from raylog.actors.controller.decision import Decision
-from raylog.actors.metadata.records import NO_LEADER, PartitionChanged, Record
+from raylog.actors.metadata.records import NO_LEADER, BrokerFenced, PartitionChanged, Record
 from raylog.actors.ports import TopicId
 from raylog.wire.errors import ErrorCode
 from tests.support.controllers import Controlled
@@ -204,6 +204,43 @@ def test_calling_off_may_need_an_unclean_election(unclean: str) -> None:
     assert outcome.message == (
         "Unable to revert partition assignment for t:0 because it would require an unclean leader "
         "election."
+    )
+
+
+@pytest.mark.parametrize(
+    ("eligible", "left"), [((0,), (0,)), ((0, 2), (0,)), ((2,), None), ((), None)]
+)
+def test_a_move_is_called_off_with_nobody_in_sync_if_one_that_stays_is_eligible(
+    eligible: tuple[int, ...], left: tuple[int, ...] | None
+) -> None:
+    world = Controlled(brokers=3)
+    topic_id = world.topic("t", (0, 1))
+    reassigned(world, (1, 2))
+    silent = PartitionChanged(topic_id, 0, leader=NO_LEADER, isr=(), elr=eligible)
+    world.carry(Decision([BrokerFenced(0, world.epochs[0]), silent], None))
+    records, outcome = reassigned(world, None)
+    if left is None:
+        assert (records, outcome.error) == ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT)
+        return
+    assert outcome.error is ErrorCode.NONE
+    assert world.standing(topic_id) == (NO_LEADER, (), left)
+    assert world.state(topic_id).replicas == (1, 0)
+
+
+def test_a_move_that_has_added_all_there_are_cannot_be_called_off() -> None:
+    """Another build may have left it so."""
+    world = Controlled(brokers=2)
+    topic_id = world.topic("t", (0,))
+    moved = PartitionChanged(topic_id, 0, replicas=(0, 1), adding_replicas=(0, 1))
+    world.carry(Decision([moved], None))
+    assert reassigned(world, None) == (
+        [],
+        ReassignOutcome(
+            "t",
+            0,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "Invalid replica assignment: addingReplicas contains all replicas.",
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from raylog.actors.controller.api import (
     TopicOutcome,
 )
 from raylog.actors.controller.placement import Ring
+from raylog.actors.controller.topics import METADATA_TOPIC
 from raylog.actors.metadata.records import (
     ConfigChanged,
     PartitionCreated,
@@ -96,6 +97,13 @@ def test_names_are_kafkas(name: str, said: str) -> None:
 
 def test_a_name_may_be_249_long() -> None:
     assert create(Controlled(), NewTopic("a" * 249, 1, 1))[0].error == 0
+
+
+def test_the_metadata_log_is_no_topic() -> None:
+    assert refusal(Controlled(), NewTopic(METADATA_TOPIC, 1, 1)) == (
+        ErrorCode.INVALID_REQUEST,
+        "Creation of internal topic __cluster_metadata is prohibited.",
+    )
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

@@ -77,7 +77,7 @@ def test_another_spelling_in_the_metadata_log_counts_when_a_controller_takes_ove
     older = ConfigChanged(ResourceType.TOPIC, "t", UNCLEAN, " TRUE ")
     world.carry(Decision([older], None))
     assert world.image.configs_of(ResourceType.TOPIC, "t") == {UNCLEAN: "true"}
-    (_, elected) = world.machine.took_over(2, ((0, "d0"),), world.now_ms)
+    ((elected,),) = world.machine.settle()
     assert isinstance(elected, PartitionChanged)
     assert (elected.topic_id, elected.leader, elected.isr) == (topic_id, 1, (1,))
 

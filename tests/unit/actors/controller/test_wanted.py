@@ -10,7 +10,7 @@ from raylog.actors.metadata.records import (
     decode_record,
     encode_record,
 )
-from raylog.wire.errors import InvalidRegistration
+from raylog.wire.errors import InvalidRegistration, InvalidRequest
 from tests.support.controllers import Controlled
 
 
@@ -96,3 +96,64 @@ def test_a_snapshot_has_it() -> None:
     whole = MetadataImage()
     whole.apply_all(decode_record(encode_record(one)) for one in cluster.image.snapshot())
     assert whole.wanted == cluster.image.wanted
+
+
+def replace(cluster: Controlled, broker_id: int, directory_id: str) -> None:
+    cluster.carry(cluster.machine.brokers.wanted.replace(broker_id, directory_id))
+
+
+def fence(cluster: Controlled, broker_id: int) -> None:
+    """The broker's session ends; the others are heard."""
+    for _ in range(5):
+        cluster.now_ms += 2_000
+        for other in cluster.epochs:
+            if other != broker_id:
+                cluster.beat(other)
+        cluster.carry_all(lambda: cluster.machine.brokers.expire(cluster.now_ms))
+    assert cluster.image.brokers[broker_id].fenced
+
+
+def test_a_lost_brokers_directory_is_given_up() -> None:
+    cluster = Controlled(2)
+    cluster.topic("t", (0, 1), (1, 0))
+    want(cluster, wanted(0), wanted(1))
+    fence(cluster, 1)
+    replace(cluster, 1, "d1")
+    assert cluster.image.wanted[1] == wanted(1, "", "d1")
+    offset = cluster.image.offset
+    replace(cluster, 1, "d1")
+    assert cluster.image.offset == offset, "that is so already"
+    cluster.register(1, directory_id="new", incarnation="later")
+    replace(cluster, 1, "d1")
+    assert cluster.image.wanted[1] == wanted(1, "new", "d1"), "a late repetition"
+
+
+def test_a_live_broker_is_not_replaced() -> None:
+    cluster = Controlled(2)
+    want(cluster, wanted(0), wanted(1))
+    with pytest.raises(InvalidRequest, match="broker 1 is live"):
+        replace(cluster, 1, "d1")
+
+
+def test_the_last_eligible_copy_is_not_given_up_and_is_named() -> None:
+    cluster = Controlled(2)
+    for number in range(5):
+        cluster.topic(f"only-{number}", (1,))
+    cluster.topic("both", (0, 1))
+    want(cluster, wanted(0), wanted(1))
+    fence(cluster, 1)
+    with pytest.raises(InvalidRequest, match="all of only-0:0, only-1:0, only-2:0 and 2 more"):
+        replace(cluster, 1, "d1")
+    assert cluster.image.wanted[1] == wanted(1, "d1")
+
+
+@pytest.mark.parametrize(
+    ("broker_id", "directory_id", "why"),
+    [(7, "d7", "is not wanted anywhere"), (1, "other", "has the directory d1, not other")],
+)
+def test_what_is_given_up_must_be_known(broker_id: int, directory_id: str, why: str) -> None:
+    cluster = Controlled(2)
+    want(cluster, wanted(0), wanted(1))
+    fence(cluster, 1)
+    with pytest.raises(InvalidRequest, match=why):
+        replace(cluster, broker_id, directory_id)

@@ -219,6 +219,29 @@ def test_a_full_disk_is_an_error_and_leaves_the_log_as_it_was(disk: FaultyDisk) 
     assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
 
 
+def test_a_snapshot_for_which_there_is_no_room_leaves_the_log_as_it_was(disk: FaultyDisk) -> None:
+    log = MetadataLog(DIRECTORY, disk)
+    log.append([entry(0, 1), entry(1, 1)])
+    snapshot = LogSnapshot(2, 1, (b"x" * 10_000,))
+    open_before = disk.open_descriptors
+    disk.capacity = disk.used + 2 * disk.block
+    with pytest.raises(OSError, match="is full"):
+        log.prepare_install(snapshot)
+    assert disk.open_descriptors == open_before, "the file that was begun is closed"
+    disk.heal()
+    assert reopened(disk).entries == [entry(0, 1), entry(1, 1)]
+
+
+def test_a_log_that_is_shorter_than_its_size_said_is_read_to_its_end(
+    disk: FaultyDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has cut it since."""
+    MetadataLog(DIRECTORY, disk).append([entry(0, 1)])
+    size = disk.size
+    monkeypatch.setattr(disk, "size", lambda fd: size(fd) + 1)
+    assert reopened(disk).entries == [entry(0, 1)]
+
+
 def test_entries_that_a_snapshot_contradicts_go_with_it(disk: FaultyDisk) -> None:
     log = MetadataLog(DIRECTORY, disk)
     log.promise(5, "c")

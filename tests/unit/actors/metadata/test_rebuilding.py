@@ -9,13 +9,14 @@ import pytest
 
 from raylog.actors.broker.directories import directory_name
 from raylog.actors.metadata.followed import Followed
-from raylog.actors.metadata.found import PRODUCER_ID_MAX, FoundBroker, FoundReplica
+from raylog.actors.metadata.found import FoundBroker, FoundReplica
 from raylog.actors.metadata.image import MetadataImage
 from raylog.actors.metadata.rebuilding import (
     EPOCHS_SKIPPED,
     NAMED_MAX,
     OFFSETS_SKIPPED,
     PARTITION_MAX,
+    PRODUCER_IDS_SKIPPED,
     Choices,
     plan_rebuild,
     records_of,
@@ -147,6 +148,14 @@ def test_a_name_that_is_cut_is_asked_for() -> None:
     assert f"--name {to_base64(ORDERS)}=NAME" in problem
     named = image_of(*found, choices=Choices(names={ORDERS: "whole"}))
     assert named.topics[ORDERS].name == "whole"
+
+
+def test_an_id_with_two_names_is_told_until_one_is_chosen() -> None:
+    found = [broker(0, replica(topic="orders")), broker(1, replica(1, topic="bills"))]
+    problem, *_ = plan_rebuild(found, Choices(), "new").problems
+    assert problem == f"topic id {to_base64(ORDERS)} has several names: bills, orders"
+    chosen = plan_rebuild(found, Choices(names={ORDERS: "bills"}), "new")
+    assert not [one for one in chosen.problems if "several names" in one]
 
 
 def test_one_name_with_two_ids_is_refused_until_one_is_left_out() -> None:
@@ -300,9 +309,12 @@ def test_producer_ids_that_no_cluster_gave_out_do_not_count() -> None:
     found = [broker(0, replica(producer_id=41, strange_producer_id=strange))]
     found += [broker(1, replica(producer_id=strange))]
     plan = plan_rebuild(found, Choices(), "new")
-    assert 41 < plan.next_producer_id < PRODUCER_ID_MAX
+    assert plan.next_producer_id == 41 + PRODUCER_IDS_SKIPPED
     assert any(str(strange) in note for note in plan.notes)
     assert all(map(encode_record, records_of(plan)))
+    alone = replica(producer_id=strange, strange_producer_id=strange)
+    plan = plan_rebuild([broker(0, alone)], Choices(), "new")
+    assert plan.next_producer_id == -1 + PRODUCER_IDS_SKIPPED, "ids begin with 0"
 
 
 def test_producer_ids_go_on_above_those_of_a_copy_of_the_metadata() -> None:

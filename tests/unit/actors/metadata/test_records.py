@@ -82,6 +82,16 @@ def test_what_is_no_record_is_refused(data: bytes) -> None:
         decode_record(data)
 
 
+def test_what_a_newer_build_adds_to_a_record_is_ignored() -> None:
+    newer = msgpack.packb([2, VERSION + 1, "cluster", "metadata", {"of a": "newer build"}, 7])
+    assert decode_record(newer) == ClusterNamed("cluster", "metadata")
+
+
+def test_a_record_of_a_type_that_this_build_lacks_is_named() -> None:
+    with pytest.raises(MetadataCorrupt, match=f"type 99 and version {VERSION + 1}, this build"):
+        decode_record(msgpack.packb([99, VERSION + 1, "x"]))
+
+
 def test_voter_sets_are_found_without_decoding_the_rest() -> None:
     first = VotersChanged(((0, "a"),))
     second = VotersChanged(((0, "a"), (1, "b")))

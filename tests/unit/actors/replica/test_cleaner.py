@@ -1,6 +1,7 @@
 """Which logs the cleaner of a process takes, and when."""
 
 import asyncio
+import errno
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from raylog.actors.replica.partition import Partition
 from raylog.actors.runtime.base import PeerLost, Runtime, Work
 from raylog.storage.checkpoint import Claims
 from raylog.storage.log import Log
+from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime, settle
 from tests.support.logs import append, checkpoint, clean, contents, flush, keyed
@@ -381,3 +383,148 @@ def test_compacted_segments_are_closed_before_records_wait_too_long(
     topic = {"cleanup.policy": policy, "segment.ms": "100", "max.compaction.lag.ms": "50"}
     resolved = resolve_topic(topic, BrokerConfigs()) | BROKER_KEYS
     assert partition_config(resolved).log.segment_ms == expected
+
+
+def test_a_log_that_is_closed_is_noted_no_more() -> None:
+    closed, kept = partition(FaultyDisk(), 0), partition(FaultyDisk(), 1)
+
+    async def run() -> None:
+        process = Process(closed, kept)
+        del process.open[closed.key]
+        await process.runtime.advance(16_000)
+        assert not process.runtime.failures
+        assert (offsets(closed), offsets(kept)) == ([0, 1, 2, 3], CLEANED)
+        assert process.runtime.pending_timers() == 0
+
+    asyncio.run(run())
+
+
+def test_a_log_whose_files_cannot_be_asked_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    failing, sound = partition(disk, 0), partition(disk, 1)
+    for each in failing, sound:
+        each.log.reconfigure(replace(each.log.config, min_compaction_lag_ms=1))
+    for segment in failing.log._segments:
+        segment.max_timestamp = -1  # as of records without times
+    disk.fail("modified_ms", errno.EIO, path="p0")
+    run_for(50_000, CleanerSettings(), failing, sound)
+    assert failing.log.offline
+    assert cast(FakeHost, failing.host).told[-1:] == [("failed", None)]
+    assert [record.message for record in caplog.records] == ["t-0 cannot be cleaned"]
+    assert not sound.log.offline
+
+
+def test_a_turn_is_kept_while_a_cleaning_runs_and_given_back_though_the_broker_is_silent() -> None:
+    one = partition(FaultyDisk(), 0)
+
+    async def run() -> None:
+        process = Process(one)
+        take = process.runtime.run_blocking
+
+        async def slowly(function: Any, *args: object) -> object:
+            await process.runtime.sleep(2.5)
+            return await take(function, *args)
+
+        process.runtime.run_blocking = slowly  # type: ignore[method-assign]  # of this one
+        await process.runtime.advance(15_000)
+        before = len(process.broker.asked)
+        assert (before, process.broker.ended) == (1, 0)
+        await process.runtime.advance(4_000)
+        assert len(process.broker.asked) - before == 4, "every second"
+        del process.runtime.peers["broker"]
+        await process.runtime.advance(60_000)
+        assert not process.runtime.failures
+        assert offsets(one) == CLEANED
+        assert process.broker.ended == 0
+        process.runtime.peers["broker"] = process.broker
+        asked = len(process.broker.asked)
+        await process.runtime.advance(60_000)
+        assert len(process.broker.asked) == asked, "nobody keeps a turn that is over"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("befalls", ["closed", "cut"])
+def test_a_log_that_is_no_more_when_its_turn_comes_is_let_go(befalls: str) -> None:
+    one = partition(FaultyDisk(), 0)
+
+    async def run() -> None:
+        process = Process(one)
+
+        async def granted(name: str, dirty_ratio: float) -> bool:
+            if befalls == "closed":
+                process.open.pop(one.key, None)
+            else:
+                one.in_surgery = True
+            return True
+
+        process.broker.cleaning_turn = granted  # type: ignore[method-assign]  # of this one
+        await process.runtime.advance(16_000)
+        assert not process.runtime.failures
+        assert process.broker.ended == 1
+        assert not one.log.busy
+        assert offsets(one) == [0, 1, 2, 3]
+
+    asyncio.run(run())
+
+
+class Stoppable:
+    """Work in another process that is told to stop before its first step."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.stopped = self.closed = 0
+
+    async def step(self) -> object:
+        assert self.stopped
+        return self._work.step()
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def test_who_is_stopped_before_the_work_has_a_process_stops_that_too() -> None:
+    one = partition(FaultyDisk(), 0)
+    made: list[Stoppable] = []
+
+    async def run() -> None:
+        process = Process(one)
+
+        async def apart(work: Work) -> Stoppable:
+            one.log.stop_cleaning()
+            made.append(Stoppable(work))
+            return made[-1]
+
+        process.runtime.apart = apart  # type: ignore[method-assign]  # of this one
+        assert await process.cleaner.sweep() == 0
+
+    asyncio.run(run())
+    assert [(each.stopped, each.closed) for each in made] == [(1, 1)]
+    assert not one.log.busy
+    assert offsets(one) == [0, 1, 2, 3]
+
+
+def test_damage_that_a_correction_leaves_alone_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    disk = FaultyDisk()
+    one = partition(disk, 0, "delete")
+    one.log.claim(0, 3)
+    disk.corrupt(f"/p0/{1:020}.log", 66, b"?")
+    run_for(16_000, CleanerSettings(), one)
+    assert one.log.claims is None
+    assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
+        f"timestamps were not corrected: /p0/{1:020}.log is damaged at byte 0"
+    ]
+
+
+def test_a_log_with_claims_that_is_offline_is_noted_no_more() -> None:
+    disk = FaultyDisk()
+    one = partition(disk, 0)
+    one.log.claim(0, 3)
+    disk.fail("pwritev", errno.EIO)
+    with pytest.raises(KafkaStorageError):
+        append(one.log, keyed([(b"k", b"")]))
+    assert one.log.offline
+    assert run_for(60_000, CleanerSettings(), one).pending_timers() == 0

@@ -100,3 +100,17 @@ def test_the_end_of_the_log_is_read_at_once() -> None:
         assert end(world, 2) == end(world, 1)
 
     run_world(scenario, brokers=2)
+
+
+def test_a_thread_that_has_no_descriptor_keeps_the_follower_waiting_for_a_while() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        threads = await behind(world)
+        world.disks[1].fail("open", errno.EMFILE, path=".log")
+        await threads.run_one()
+        assert end(world, 2) == 0
+        assert not world.replica(1).log.offline
+        await caught_up(world, threads, lambda: end(world, 2) == end(world, 1))
+        assert world.raw(2) == world.raw(1)
+        assert world.failed == []
+
+    run_world(scenario, brokers=2, config=SMALL)

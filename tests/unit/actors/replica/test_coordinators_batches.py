@@ -7,7 +7,8 @@ import errno
 from raylog.actors.replica.api import UNTIL_COMMITTED
 from raylog.actors.replica.upkeep import UPKEEP_MS
 from raylog.wire.errors import ErrorCode
-from tests.support.logs import batch, marker
+from raylog.wire.records import Record, encode_batch
+from tests.support.logs import NOW_MS, batch, marker
 from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
 
 LAG_MS = SETTINGS.lag_ms_max
@@ -121,3 +122,14 @@ def test_a_full_disk_refuses_it() -> None:
         assert offsets_of(list(await written)) == [0]
 
     run_world(scenario)
+
+
+def test_a_control_batch_that_ends_no_transaction_is_refused() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        record = Record(0, NOW_MS, bytes([0, 0, 0, 2]), bytes(6), [])
+        other = encode_batch([record], producer_id=7, producer_epoch=0, is_control=True)
+        answers = world.produce(1, other, marker(7, commit=True))
+        await world.pass_ms(0)
+        assert offsets_of(list(await answers)) == [ErrorCode.INVALID_RECORD, 0]
+
+    run_world(scenario, brokers=1)

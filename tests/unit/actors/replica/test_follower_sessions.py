@@ -7,10 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from raylog.actors.ports import PartitionKey
+from raylog.actors.ports import OpenPartition, PartitionKey
 from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.serving import FIGURES_MS
+from raylog.storage.log import Log, Slice
 from raylog.wire.errors import ErrorCode
+from tests.support.gateway_world import settle
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
 
@@ -251,3 +253,63 @@ def test_a_process_that_is_gone_is_told_nothing_more() -> None:
         assert world.replica(LEADER).followers == {}
 
     run_world(scenario, brokers=1)
+
+
+def test_nothing_is_read_for_a_process_that_goes_in_the_turn_of_an_append(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[int] = []
+    of_log = Log.read
+
+    def counted(log: Log, offset: int, *bounds: int, **how: bool) -> Slice | None:
+        read.append(offset)
+        return of_log(log, offset, *bounds, **how)
+
+    monkeypatch.setattr(Log, "read", counted)
+
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        asked = played.ask(played.interest(world.keys[0]))
+        await world.pass_ms(1)
+        read.clear()
+        written = world.produce(LEADER, batch(), acks=1)
+        await settle()
+        played.link.close()
+        await world.pass_ms(1)
+        assert await written
+        assert asked.exception() is not None
+        assert read == []
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize("opened_anew", [False, True])
+def test_who_forgets_a_partition_while_it_is_given_up_hears_of_the_others(
+    opened_anew: bool,
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        first = played.ask(*[played.interest(key) for key in world.keys])
+        await world.pass_ms(FIGURES_MS)
+        assert lengths(first) == [(0, 0), (1, 0)]
+        lost, actor = world.replica(LEADER), world.nodes[LEADER].actor
+        asked = played.ask(played.interest(world.keys[1]), forgotten=world.keys[:1])
+        lost.host.has_failed(lost)
+        await world.pass_ms(FIGURES_MS)
+        assert world.failed == [(LEADER, world.keys[:1])]
+        if opened_anew:
+            directory = world.directory(LEADER, 0)
+            again = OpenPartition(*world.keys[0][:1], "t", 0, directory, world.config, world.own)
+            assert [one.error for one in await actor.open_partitions([again])] == [None]
+            await world.publish()
+            assert world.replica(LEADER).machine.is_leader
+        lost.host.has_figures(lost)
+        await world.pass_ms(FIGURES_MS)
+        if asked.done():
+            assert records(asked) == []
+            asked = played.ask(played.interest(world.keys[1]))
+        await write(world, 1)
+        await world.pass_ms(FIGURES_MS)
+        assert lengths(asked) == [(1, BATCH)]
+
+    run_world(scenario, brokers=1, partitions=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -175,3 +176,29 @@ def _begun(partition: Partition) -> Callable[[], None]:
         partition.log.end_checkpoint(job)
 
     return finish
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_who_leads_is_heard_of_when_the_log_is_cut(is_closed: bool) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        actor = world.nodes[FOLLOWER].actor
+        partition.in_surgery = True
+        world.change(leader=FOLLOWER)
+        told = asyncio.ensure_future(actor.lead_partitions(list(world.metadata.values())))
+        await world.pass_ms(50)
+        assert not told.done()
+        assert not partition.machine.is_leader
+        if is_closed:
+            closing = asyncio.ensure_future(actor.close_partitions(world.keys, False))
+            await world.pass_ms(50)
+            assert not closing.done(), "a thread is at the files"
+        partition.in_surgery = False
+        await world.pass_ms(10)
+        assert told.done()
+        await told
+        assert partition.machine.is_leader != is_closed
+        if is_closed:
+            await closing
+
+    run_world(scenario, brokers=2)

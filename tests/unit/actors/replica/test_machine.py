@@ -424,6 +424,21 @@ def test_who_keeps_up_with_what_there_was_does_not_lag() -> None:
         assert machine.handle(TimePassed(now_ms)) == []
 
 
+@pytest.mark.parametrize("short", [0, 1])
+def test_who_has_what_there_was_at_its_fetch_before_was_level_then(short: int) -> None:
+    """While others write, a follower's log never ends where the leader's does."""
+    machine = leading(0)
+    for turn in range(5):
+        now_ms, end = turn * LAG_MS // 4, 10 * (turn + 1)
+        machine.handle(Appended(end, now_ms))
+        fetch(machine, RIGHT, end, now_ms)
+        fetch(machine, LEFT, max(10 * turn - short, 0), now_ms)
+    level_ms = 0 if short else 3 * LAG_MS // 4
+    assert machine.handle(TimePassed(level_ms + LAG_MS)) == []
+    without_left = Proposal(3, 7, ((ME, "a"), (RIGHT, "a")))
+    assert machine.handle(TimePassed(level_ms + LAG_MS + 1)) == [Propose(without_left)]
+
+
 def test_who_left_for_lagging_stays_out_until_level_even_where_the_high_watermark_stands() -> None:
     machine = leading(5, isr=(ME, LEFT), min_isr=2)
     fetch(machine, LEFT, 5, 0)

@@ -11,6 +11,7 @@ from raylog.actors.ports import OpenPartition, TopicId
 from raylog.actors.replica.opening import Outcome, open_logs
 from raylog.wire.errors import KafkaStorageError
 from tests.support.disk import FaultyDisk
+from tests.support.logs import append, batch, checkpoint, flush
 from tests.support.replica_world import ReplicaWorld, run_world
 
 NOBODY: frozenset[tuple[TopicId, int]] = frozenset()
@@ -92,3 +93,50 @@ def test_what_is_deleted_need_not_be_closed_cleanly(caplog: pytest.LogCaptureFix
         assert f"cannot close {Path(directory)}" in caplog.text
 
     run_world(scenario, brokers=1)
+
+
+def test_a_directory_that_cannot_be_made_keeps_its_log_closed_and_no_others() -> None:
+    disk = Disk()
+    disk.fail("mkdir", errno.EIO, path="t-1")
+    first, failed, last = opened(disk, "/a/t-0", "/a/t-1", "/a/t-2")
+    assert isinstance(failed, OSError)
+    assert isinstance(first, tuple)
+    assert isinstance(last, tuple)
+    closed(disk, [first, last])
+    (again,) = opened(disk, "/a/t-1")
+    assert isinstance(again, tuple)
+    closed(disk, [again])
+
+
+def test_a_damaged_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    (made,) = opened(disk, "/a/t-0")
+    assert isinstance(made, tuple)
+    for _ in range(3):
+        size = append(made[0], batch()).length
+    flush(made[0])
+    checkpoint(made[0])
+    disk.kill()
+    opened(disk, "/a/t-0")
+    assert caplog.text == ""
+    disk.kill()
+    disk.corrupt(f"/a/t-0/{0:020}.log", size + 70, b"?")
+    outcomes = opened(disk, "/a/t-0")
+    assert "/a/t-0 is damaged: it ends at offset 1 and had everything below 3." in caplog.text
+    closed(disk, outcomes)
+
+
+def test_files_that_cannot_be_deleted_are_told() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        node, disk = world.nodes[1], world.disks[1]
+        directories = [ReplicaWorld.directory(1, index) for index in range(2)]
+        for index in range(2):
+            assert await world.produce(1, partition=index)
+        disk.fail("unlink", errno.EIO, times=10, path=directories[0])
+        with pytest.raises(KafkaStorageError) as raised:
+            await node.actor.close_partitions(list(world.keys), True)
+        assert str(raised.value).startswith(f"1 of 2 logs are not closed: {directories[0]}: ")
+        assert disk.open_descriptors == 0
+        assert disk.listdir(directories[1]) == []
+
+    run_world(scenario, brokers=1, partitions=2)

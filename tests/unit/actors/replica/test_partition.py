@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -335,3 +337,60 @@ def test_a_large_fetch_that_is_to_end_is_answered_with_all_of_it(
         ]
 
     run_world(scenario, brokers=1, partitions=5)
+
+
+def test_of_one_session_one_request_waits_and_what_is_forgotten_is_not_waited_for() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        ask = _asking(world)
+        first = ask(0, 1)
+        await settle()
+        sessions = [world.replica(LEADER, index).sessions for index in (0, 1)]
+        assert not first.done()
+        assert [len(one) for one in sessions] == [1, 1]
+        second = ask(forgotten=(0, 9))
+        await settle()
+        assert not any(FetchedPartition(*one).length for one in first.result())
+        assert not second.done()
+        assert [len(one) for one in sessions] == [0, 1]
+        for index in (0, 1):
+            assert await world.produce(LEADER, partition=index)
+            await settle()
+            assert second.done() == (index == 1)
+        assert [FetchedPartition(*one).partition for one in second.result()] == [1]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def test_who_forgets_a_partition_while_it_is_given_up_waits_for_the_others() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        ask = _asking(world)
+        ask(0, 1)
+        await settle()
+        lost = world.replica(LEADER)
+        lost.host.has_failed(lost)
+        asked = ask(forgotten=(0,))
+        await world.pass_ms(10)
+        assert not asked.done()
+        assert await world.produce(LEADER, partition=1)
+        await world.pass_ms(10)
+        assert [FetchedPartition(*one).partition for one in asked.result()] == [1]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def _asking(world: ReplicaWorld) -> Callable[..., asyncio.Future[Any]]:
+    """One consumer's session, in which each request names partitions and waits for records."""
+    link = world.connect(world.nodes[LEADER].address)
+
+    def ask(*partitions: int, forgotten: tuple[int, ...] = ()) -> asyncio.Future[Any]:
+        changes = [Interest(TOPIC_ID, one, 0, 1_000_000, -1, -1, False) for one in partitions]
+        gone = [(TOPIC_ID, one) for one in forgotten]
+        request = FetchAsk(1, False, False, 0, 1_000_000, 1, True, changes, gone)
+        asked: asyncio.Future[Any] = asyncio.ensure_future(_answer(link.ask(FETCH, request)))
+        return asked
+
+    return ask
+
+
+async def _answer(asked: Any) -> Any:
+    return await asked

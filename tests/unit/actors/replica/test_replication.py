@@ -493,56 +493,6 @@ def test_a_follower_without_space_goes_on_when_there_is_some() -> None:
     run_world(scenario)
 
 
-def test_a_leader_whose_disk_fails_gives_that_partition_up() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        first = world.produce(1)
-        await world.pass_ms(60)
-        assert await first == answers(0)
-        world.disks[1].fail("pwritev", errno.EIO, path="t-0")
-        lost = world.produce(1)
-        other = world.produce(1, partition=1)
-        await world.pass_ms(50)
-        assert await lost == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert await other == answers(0)
-        assert world.failed == [(1, [world.keys[0]])]
-        gone = world.produce(1)
-        assert await gone == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        world.change(world.keys[0], leader=2, isr=(2, 3))
-        await world.publish()
-        written = world.produce(2)
-        await world.pass_ms(50)
-        assert await written == answers(1)
-
-    run_world(scenario, partitions=2)
-
-
-def test_who_waits_for_a_flush_that_fails_is_told() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        world.disks[1].fail("fdatasync", errno.EIO)
-        written = world.produce(1)
-        await world.pass_ms(50)
-        assert await written == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert world.failed == [(1, [world.keys[0]])]
-
-    run_world(scenario, config={"flush.messages": "1"})
-
-
-def test_a_follower_whose_disk_fails_stops_with_that_partition_only() -> None:
-    async def scenario(world: ReplicaWorld) -> None:
-        world.disks[2].fail("pwritev", errno.EIO, path="t-0")
-        first = world.produce(1)
-        second = world.produce(1, partition=1)
-        await world.pass_ms(50)
-        assert await second == answers(0)
-        assert not first.done()
-        await world.pass_ms(LAG_MS + UPKEEP_MS + 100)
-        assert await first == answers(0)
-        assert world.isr() == (1, 3)
-        assert world.failed == [(2, [world.keys[0]])]
-
-    run_world(scenario, partitions=2)
-
-
 @pytest.mark.parametrize("acks", [ACKS_ALL, UNTIL_COMMITTED])
 def test_acks_all_waits_for_the_flush_too(acks: int) -> None:
     async def scenario(world: ReplicaWorld) -> None:

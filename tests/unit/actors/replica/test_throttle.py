@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from raylog.actors.runtime.base import ActorGone, PeerLost, PeerTimeout
 from tests.support.disk import FaultyDisk
 from tests.support.logs import batch
 from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
@@ -274,5 +275,34 @@ def test_without_a_throttle_no_timer_runs_and_nobody_asks_for_shares() -> None:
         idle = world.clock.timers_run
         await world.pass_ms(10_000)
         assert world.clock.timers_run - idle < 5 * 10
+
+    run_world(scenario, settings=SLICE)
+
+
+@pytest.mark.parametrize("silence", [PeerLost("gone"), PeerTimeout("late"), ActorGone("gone")])
+def test_shares_stay_as_they_are_while_the_broker_is_silent(silence: Exception) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        call = world.call
+        silent = False
+
+        async def played(peer: str, method: str, *args: object) -> object:
+            found = await call(peer, method, *args)
+            if silent and method == "throttle_shares":
+                raise silence
+            return found
+
+        world.call = played  # type: ignore[method-assign]  # one that does not always answer
+        world.sharers = 2
+        await lose(world)
+        size = await fill(world)
+        await world.configure(**throttled("leader", "*"))
+        await world.start(3)
+        await world.pass_ms(1_500)
+        silent = True
+        asked = world.shares_asked
+        taken = 1.5 + await seconds_until_level(world, 0)
+        expected = size / (RATE / 2) - 1
+        assert expected * 0.8 <= taken <= expected * 1.1 + 0.2
+        assert world.shares_asked - asked >= taken - 4, "it is asked again"
 
     run_world(scenario, settings=SLICE)

@@ -191,3 +191,15 @@ def test_a_few_may_ask_without_an_answer() -> None:
     assert side.lets_ask("more", 1_000), "the first has had no answer for a window"
     moved(side, 5_000, 1_000)
     assert not side.lets_ask(3, 1_001)
+
+
+def test_who_asks_again_keeps_nobody_waiting_behind_those_who_had_no_answer() -> None:
+    side = throttle(1_000)
+    everyone = range(RELEASED_AT_ONCE)
+    assert all(side.lets_ask(one, one) for one in everyone)
+    assert side.lets_ask(0, 900)
+    late_ms = 1_000 + RELEASED_AT_ONCE
+    newcomers = [f"new {one}" for one in everyone]
+    assert [side.lets_ask(one, late_ms) for one in newcomers] == [True] * (len(everyone) - 1) + [
+        False
+    ]

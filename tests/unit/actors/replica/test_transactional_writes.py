@@ -360,3 +360,12 @@ def test_a_replica_that_does_not_lead_asks_nobody() -> None:
         assert not world.transactions.asked
 
     run_world(scenario)
+
+
+def test_of_several_partitions_one_may_be_unknown() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        answer = world.produce_in_transaction(1, written(), written(), partitions=(7, 0))
+        await world.pass_ms(1)
+        assert told(await answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]
+
+    run_world(scenario)

@@ -1,9 +1,11 @@
 """What the retention sweep does to logs, whatever their `cleanup.policy`."""
 
 import asyncio
+import errno
+from collections.abc import Coroutine
 from copy import copy
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -13,9 +15,10 @@ from raylog.actors.replica.config import partition_config
 from raylog.actors.replica.failures import StorageFailures
 from raylog.actors.replica.machine import PartitionMachine
 from raylog.actors.replica.partition import Partition
-from raylog.actors.replica.upkeep import SWEEP_SLICE, Upkeep
+from raylog.actors.replica.upkeep import CHECKPOINT_TICKS, SWEEP_SLICE, UPKEEP_MS, Upkeep
 from raylog.actors.runtime.base import Runtime
 from raylog.storage.log import Log
+from raylog.wire.errors import KafkaError, KafkaStorageError
 from tests.support.disk import FaultyDisk
 from tests.support.gateway_world import FakeRuntime
 from tests.support.logs import NOW_MS, append, keyed
@@ -120,3 +123,135 @@ def test_a_sweep_looks_at_each_log_once_and_lets_others_run_in_between(count: in
     assert slices == [
         min(end, count) for end in range(SWEEP_SLICE, count + SWEEP_SLICE, SWEEP_SLICE)
     ]
+
+
+class World:
+    """The upkeep of one log, under a clock of the test."""
+
+    def __init__(self, one: Partition) -> None:
+        self.one = one
+        self.runtime = FakeRuntime()
+        self.open = {one.key: one}
+        self.checkpointed: list[Partition] = []
+        self.failures = StorageFailures(self.runtime.monotonic_ms)
+        self.upkeep = Upkeep(
+            cast(Runtime, self.runtime), self.open, self.failures, self.checkpointed.append
+        )
+
+    @property
+    def told(self) -> list[tuple[str, object]]:
+        return cast(FakeHost, self.one.host).told
+
+    async def run(self, step: Coroutine[Any, Any, None]) -> None:
+        self.told.clear()
+        self.runtime.start(step, "a step")
+        await self.runtime.advance(1)
+        assert not self.runtime.failures
+
+
+def fail_disk(one: Partition, call: str, code: int = errno.EIO) -> None:
+    cast(FaultyDisk, one.log._disk).fail(call, code)
+
+
+def test_a_log_that_is_being_cut_is_neither_checkpointed_nor_retained_nor_flushed() -> None:
+    async def run() -> None:
+        world = World(one := partition("delete"))
+        one.delete_records(2)
+        one.in_surgery = True
+        await world.run(world.upkeep.checkpoint(one))
+        await world.run(world.upkeep.sweep())
+        world.upkeep.flush(one)
+        await world.runtime.advance(1)
+        assert (one.flush_running, world.checkpointed) == (False, [])
+        assert (one.log.segment_count, one.log.recovery_point) == (4, 0)
+        one.in_surgery = False
+        await world.run(world.upkeep.checkpoint(one))
+        assert world.checkpointed == [one]
+        assert one.log.durable_start_offset == 2
+        await world.run(world.upkeep.checkpoint(one))
+        assert world.checkpointed == [one], "there is nothing new to be saved"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("code", "is_lost"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_retention_that_fails_is_told_and_a_log_that_is_offline_is_given_up(
+    code: int, is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        world = World(one := partition("delete"))
+        one.delete_records(2)
+        fail_disk(one, "pwritev", code)
+        await world.run(world.upkeep.sweep())
+        assert one.log.offline == is_lost
+        assert world.told == [("failed", None)] * is_lost
+        assert world.checkpointed == []
+        if not is_lost:
+            await world.run(world.upkeep.sweep())
+            assert world.checkpointed == [one]
+
+    asyncio.run(run())
+    assert [record.message for record in caplog.records] == ["retention of t-0 failed"]
+
+
+@pytest.mark.parametrize("follows", [False, True])
+@pytest.mark.parametrize("retention_ms", ["1000", "-1"])
+def test_followers_are_told_of_a_log_start_that_moved(follows: bool, retention_ms: str) -> None:
+    async def run() -> None:
+        world = World(one := partition("delete"))
+        one.configure(partition_config(settings("delete") | {"retention.ms": retention_ms}))
+        world.runtime._now_ms = NOW_MS + 5_000
+        if follows:
+            one.followers[cast(Any, "session")] = cast(Any, None)
+        await world.run(world.upkeep.sweep())
+        moved = retention_ms == "1000"
+        assert one.log.log_start_offset == (4 if moved else 0)
+        assert (("figures", 4) in world.told) == (moved and follows)
+
+    asyncio.run(run())
+
+
+def test_a_flush_of_a_log_that_is_offline_fails_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        world = World(one := partition("delete"))
+        fail_disk(one, "pwritev")
+        with pytest.raises(KafkaStorageError):
+            append(one.log, keyed([(b"k", b"v")]))
+        world.told.clear()
+        failed: list[KafkaError] = []
+        monkeypatch.setattr(Partition, "fail_waiting", lambda _, failure: failed.append(failure))
+        world.upkeep.flush(one)
+        assert one.flush_running
+        await world.runtime.advance(1)
+        assert [type(each) for each in failed] == [KafkaStorageError]
+        assert world.told == [("failed", None)]
+        assert not one.flush_running
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("code", "is_lost"), [(errno.EIO, True), (errno.ENOSPC, False)])
+def test_a_checkpoint_that_fails_is_told_and_made_again_where_the_log_goes_on(
+    code: int, is_lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        world = World(one := partition("delete"))
+        for _ in range(2):
+            append(one.log, keyed([(b"k", b"v")]))
+            world.upkeep.appended(one)
+            await world.runtime.advance(CHECKPOINT_TICKS * UPKEEP_MS - 1)
+            assert world.checkpointed == []
+            if not caplog.records:
+                cast(FaultyDisk, one.log._disk).fail("pwritev", code, path="state")
+            await world.runtime.advance(1)
+            if is_lost:
+                break
+        assert world.checkpointed == [one] * (not is_lost)
+        assert one.log.offline == is_lost
+        assert (("failed", None) in world.told) == is_lost
+        assert not world.runtime.failures
+
+    asyncio.run(run())
+    assert [record.message for record in caplog.records] == ["checkpoint of t-0 failed"]

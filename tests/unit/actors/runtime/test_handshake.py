@@ -8,12 +8,13 @@ import pytest
 
 from raylog.actors.runtime.frames import LINK_VERSION
 from raylog.actors.runtime.handshake import CONNECTING, GREETING, SERVING, Handshake
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.wire.errors import DecodeError
 
-SECRET = b"s" * 32
+SECRET = LinkSecrets(b"s" * 32)
 
 
-def pair(secret: bytes = SECRET) -> tuple[Handshake, Handshake]:
+def pair(secret: LinkSecrets = SECRET) -> tuple[Handshake, Handshake]:
     return Handshake(SECRET, SERVING, "server"), Handshake(secret, CONNECTING, "client")
 
 
@@ -38,14 +39,55 @@ def test_who_knows_the_secret_is_trusted() -> None:
     assert (server.peer_instance, client.peer_instance) == ("client", "server")
 
 
+OLD, NEW = b"o" * 32, b"n" * 32
+STEPS = [LinkSecrets(OLD)]
+for _ in range(3):
+    STEPS.append(STEPS[-1].advanced(NEW))
+
+
+@pytest.mark.parametrize("step", range(4))
+@pytest.mark.parametrize("later", [0, 1])
+@pytest.mark.parametrize("serves", [False, True], ids=["connects", "serves"])
+def test_while_the_secret_is_replaced_neighbouring_steps_trust_one_another(
+    step: int, later: int, serves: bool
+) -> None:
+    if step + later >= len(STEPS):
+        return
+    ahead, behind = STEPS[step + later], STEPS[step]
+    serving, connecting = (ahead, behind) if serves else (behind, ahead)
+    server = Handshake(serving, SERVING, "server")
+    client = Handshake(connecting, CONNECTING, "client")
+    of_server, of_client = proof_of(server, client), proof_of(client, server)
+    server.took(of_client)
+    client.took(of_server)
+    assert trusting(server, client) == [True, True]
+
+
+def test_the_old_secret_opens_nothing_once_it_is_replaced() -> None:
+    server = Handshake(STEPS[3], SERVING, "server")
+    client = Handshake(STEPS[0], CONNECTING, "client")
+    of_client = proof_of(client, server)
+    proof_of(server, client)
+    with pytest.raises(DecodeError, match="secret"):
+        server.took(of_client)
+
+
+def test_a_newer_build_that_speaks_this_version_is_greeted() -> None:
+    server, client = pair()
+    greeting = client.greeting()
+    greeting[1], greeting[4] = LINK_VERSION + 5, "9.9"
+    assert server.took([*greeting, "of a newer build", 7]) is not None
+    assert server.version == LINK_VERSION
+
+
 def test_the_secret_never_travels() -> None:
     server, client = pair()
     for head in (server.greeting(), proof_of(server, client)):
-        assert SECRET not in head
+        assert SECRET.current not in head
 
 
 def test_another_secret_is_turned_away_by_both() -> None:
-    server, client = pair(b"x" * 32)
+    server, client = pair(LinkSecrets(b"x" * 32))
     of_server, of_client = proof_of(server, client), proof_of(client, server)
     with pytest.raises(DecodeError, match="secret"):
         server.took(of_client)
@@ -76,7 +118,13 @@ def test_a_proof_is_good_for_one_link() -> None:
     [
         (["http", LINK_VERSION, b"n" * 16, "x"], "does not speak"),
         ([GREETING, LINK_VERSION, b"n" * 16], "does not speak"),
-        ([GREETING, LINK_VERSION + 1, b"n" * 16, "x"], f"version {LINK_VERSION + 1}, this is"),
+        ([GREETING, 2, b"n" * 16, "x"], "build 'before 3' speaks link versions 2 to 2, this build"),
+        (
+            [GREETING, LINK_VERSION + 2, b"n" * 16, "x", "9.9", LINK_VERSION + 1],
+            f"build '9.9' speaks link versions {LINK_VERSION + 1} to {LINK_VERSION + 2}",
+        ),
+        ([GREETING, "3", b"n" * 16, "x", "9.9", 3], "expected link versions"),
+        ([GREETING, 3, b"n" * 16, "x", "9.9", 4], "expected link versions"),
         ([GREETING, LINK_VERSION, b"n" * 15, "x"], "nonce of 16 bytes"),
         ([GREETING, LINK_VERSION, "n" * 16, "x"], "nonce of 16 bytes"),
     ],

@@ -15,11 +15,12 @@ from raylog.actors.runtime.addresses import endpoint_of, tcp_address, unix_addre
 from raylog.actors.runtime.base import Buffer, Link, LinkRequest, PeerLost
 from raylog.actors.runtime.frames import frame
 from raylog.actors.runtime.handshake import CONNECTING, Handshake
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.links import InprocLink
 from raylog.actors.runtime.stream import ServingLink, StreamLink, connect_link, serve_links
 from raylog.wire.errors import DecodeError, NotLeaderOrFollower, UnknownServerError
 
-SECRET = b"s" * 32
+SECRET = LinkSecrets(b"s" * 32)
 
 
 class Echo:
@@ -217,7 +218,7 @@ def test_a_peer_without_the_secret_is_turned_away(address: str) -> None:
         echo = Echo()
         async with serving(address, echo) as at:
             with pytest.raises(PeerLost):
-                await connect_link(at, b"x" * 32, "client", 5)
+                await connect_link(at, LinkSecrets(b"x" * 32), "client", 5)
             assert echo.seen == []
 
     asyncio.run(main())
@@ -258,7 +259,7 @@ def test_a_peer_that_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch
 
     async def main() -> None:
         async with serving("tcp:127.0.0.1:0", Echo()) as address:
-            assert SECRET not in await first_words(address)
+            assert SECRET.current not in await first_words(address)
 
     asyncio.run(main())
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.runtime import ray as on_ray
+from raylog.actors.runtime import ray_places
 from raylog.actors.runtime.base import ActorSpec, NodeEntry
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.link_settings import LinkPlace, LinkSettings
 from raylog.actors.runtime.ray import RayRuntime
 
@@ -16,20 +17,20 @@ OWN = LinkSettings("10.0.0.9")
 
 def on_node(monkeypatch: pytest.MonkeyPatch, address: str, **labels: str) -> None:
     node = NodeEntry("n", address, {key.replace("_", "-"): value for key, value in labels.items()})
-    monkeypatch.setattr(on_ray, "_this_node", lambda: node)
+    monkeypatch.setattr(ray_places, "this_node", lambda: node)
 
 
 def test_a_ray_on_loopback_has_no_links_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     on_node(monkeypatch, "127.0.0.1")
-    assert on_ray._outside(LINKS) is None
+    assert ray_places.outside(LINKS) is None
 
 
 def test_the_address_of_the_node_is_the_default_and_hosts_are_those_of_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     on_node(monkeypatch, "10.0.0.5", raylog_external_host="out.example")
-    assert on_ray._outside(None) == LinkPlace("10.0.0.5", "10.0.0.5")
-    assert on_ray._outside(LINKS) == LinkPlace("0.0.0.0", "out.example", LINKS.ports)
+    assert ray_places.outside(None) == LinkPlace("10.0.0.5", "10.0.0.5")
+    assert ray_places.outside(LINKS) == LinkPlace("0.0.0.0", "out.example", LINKS.ports)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, LINKS), (OWN, OWN)])
@@ -44,7 +45,7 @@ def test_who_is_started_has_the_links_of_who_starts_it_or_its_own(
             raise ValueError("noted")
 
     async def story() -> None:
-        runtime = Noting("i", "nowhere", b"s" * 32, links=LINKS)
+        runtime = Noting("i", "nowhere", LinkSecrets(b"s" * 32), links=LINKS)
         with pytest.raises(ValueError, match="noted"):
             await runtime.spawn(ActorSpec("c/replica/0/1", "replica", links=given))
         runtime.end(wait=False)

@@ -10,13 +10,14 @@ import pytest
 
 from raylog.actors.runtime.addresses import endpoint_of
 from raylog.actors.runtime.base import Link, LinkRequest, PeerLost
+from raylog.actors.runtime.link_secret import LinkSecrets
 from raylog.actors.runtime.link_settings import LinkPlace
 from raylog.actors.runtime.loop import LoopRuntime
 from raylog.actors.runtime.residence import Residence, neighbour
 from raylog.actors.runtime.stream import connect_link
 from raylog.wire.errors import UnknownServerError
 
-SECRET = b"s" * 32
+SECRET = LinkSecrets(b"s" * 32)
 
 
 def unexpected(*what: object) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
+from raylog.actors.cluster import replace_controller, stop_broker
+from raylog.actors.controller.api import CreateTopics, NewTopic
 from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted
 from raylog.actors.names import broker_name, supervisor_name
 from raylog.actors.runtime.base import NODE_ID_LABEL, ActorGone, PeerLost, PeerTimeout
@@ -17,17 +20,21 @@ from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.simulation.world import Machine, World
 from raylog.actors.supervisor.actor import ensure_supervisor
 from raylog.actors.supervisor.desired import DesiredCluster, cluster_key, read_desired
-from raylog.wire.errors import KafkaError
+from raylog.actors.supervisor.holds import HOLD, Hold, hold, holds_of, release
+from raylog.actors.supervisor.notes import note_key
+from raylog.actors.supervisor.rolling import restart_wanted
+from raylog.wire.errors import BrokerNotAvailable, KafkaError
 
 CLUSTER = "c" * 22
 LABEL = "raylog-broker"
 DEADLINE_S = 120
 
 
-def labelled(broker_id: int) -> BrokerWanted:
+def labelled(broker_id: int, **more: str) -> BrokerWanted:
     listeners = {"listeners": f"PLAINTEXT://127.0.0.1:{9092 + broker_id}"}
     labels = {LABEL: str(broker_id)}
-    return BrokerWanted(broker_id, labels, "/srv/raylog", {**SETTINGS, **listeners}, 0.5, 1)
+    settings = {**SETTINGS, **listeners, **more}
+    return BrokerWanted(broker_id, labels, "/srv/raylog", settings, 0.5, 1)
 
 
 class Site:
@@ -257,5 +264,184 @@ def test_a_stopped_cluster_stays_so(told: Callable[[Story], None]) -> None:
         await site.runtime.sleep(20)
         assert not await site.serves(2)
         assert site.desired() == stopped
+
+    told(story)
+
+
+def test_a_held_broker_stays_stopped_until_it_is_released(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        await hold(site.runtime, CLUSTER, Hold(1, "stopped by hand"))
+        assert await stop_broker(site.runtime, CLUSTER, 1) is None
+        await site.until_trouble(1, "is held: stopped by hand")
+        await site.runtime.sleep(60)
+        assert not await site.serves(1)
+        await release(site.runtime, CLUSTER, 1)
+        await site.all_serve()
+        assert await site.troubles() == {}
+
+    told(story)
+
+
+def test_a_hold_for_a_machine_ends_when_it_is_back(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        machine = site.machine_of(1)
+        node_id = machine.labels[NODE_ID_LABEL]
+        await hold(site.runtime, CLUSTER, Hold(1, "its machine goes down", node_id))
+        assert await stop_broker(site.runtime, CLUSTER, 1) is None
+        await site.runtime.sleep(20)
+        assert not await site.serves(1)
+        site.world.stop_machine(machine, power=True)
+        await site.runtime.sleep(20)
+        machine.labels[NODE_ID_LABEL] = "another"
+        site.world.start_machine(machine)
+        await site.all_serve()
+        assert await holds_of(site.runtime, CLUSTER) == {}
+
+    told(story)
+
+
+def test_a_hold_that_nobody_can_read_holds_its_broker_alone(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        await site.runtime.kv_put(note_key(HOLD, CLUSTER, 1), b'{"version": 99}')
+        for broker_id in (1, 2):
+            assert await stop_broker(site.runtime, CLUSTER, broker_id) is None
+        await site.all_serve(2)
+        await site.until_trouble(1, "has format 99, this build knows 1")
+        await release(site.runtime, CLUSTER, 1)
+        await site.all_serve()
+
+    told(story)
+
+
+def test_a_hold_that_was_made_meanwhile_is_not_released(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        before, again = Hold(1, "down", "node-1"), Hold(1, "down again", "node-2")
+        await hold(site.runtime, CLUSTER, again)
+        await release(site.runtime, CLUSTER, 1, before)
+        assert await holds_of(site.runtime, CLUSTER) == {1: again}
+        await release(site.runtime, CLUSTER, 1, again)
+        assert await holds_of(site.runtime, CLUSTER) == {}
+
+    told(story)
+
+
+@pytest.mark.parametrize("already_stopping", [False, True])
+def test_a_broker_that_is_held_is_not_restarted(
+    told: Callable[[Story], None], already_stopping: bool
+) -> None:
+    async def story(site: Site) -> None:
+        desired, held = site.desired(), Hold(1, "stopped by hand")
+        if already_stopping:
+            restart = asyncio.ensure_future(
+                restart_wanted(site.runtime, desired, labelled(1), timeout_ms=60_000)
+            )
+            await asyncio.sleep(0)
+        await hold(site.runtime, CLUSTER, held)
+        assert await stop_broker(site.runtime, CLUSTER, 1) is None
+        if not already_stopping:
+            restart = asyncio.ensure_future(
+                restart_wanted(site.runtime, desired, labelled(1), timeout_ms=60_000)
+            )
+        with pytest.raises(BrokerNotAvailable, match="broker 1 is held: stopped by hand"):
+            await restart
+        await site.runtime.sleep(20)
+        assert not await site.serves(1)
+
+    told(story)
+
+
+def test_the_controller_is_replaced_by_command_without_waiting_for_the_lease(
+    told: Callable[[Story], None],
+) -> None:
+    async def story(site: Site) -> None:
+        name = await site.runtime.call(broker_name(CLUSTER, 0), "controller", timeout_ms=5_000)
+        before = (await site.runtime.find(name)).instance
+        began_ms = site.runtime.monotonic_ms()
+        for broker_id in (2, 1, 0):
+            assert await replace_controller(site.runtime, CLUSTER, [broker_id]) == name
+        assert site.runtime.monotonic_ms() - began_ms < 3 * 1_500
+        assert (await site.runtime.find(name)).instance != before
+        await site.all_serve()
+
+    told(story)
+
+
+def test_a_controller_is_replaced_by_the_first_broker_that_answers(
+    told: Callable[[Story], None],
+) -> None:
+    async def story(site: Site) -> None:
+        site.world.stop_machine(site.machine_of(2), power=True)
+        await replace_controller(site.runtime, CLUSTER, [2, 0])
+        with pytest.raises(BrokerNotAvailable, match="no broker starts a controller"):
+            await replace_controller(site.runtime, CLUSTER, [2], timeout_ms=1_000)
+
+    told(story)
+
+
+def lose(site: Site, broker_id: int, *, actor_too: bool) -> None:
+    """A broker's machine comes back with an empty disk."""
+    machine, empty = site.machine_of(broker_id), site.world.add_machine("stand-in").disk
+    if actor_too:
+        site.world.end_for_good(broker_name(CLUSTER, broker_id))
+    site.world.stop_machine(machine, power=True)
+    machine.disk = empty
+    site.world.start_machine(machine)
+
+
+@pytest.mark.parametrize("actor_too", [True, False])
+def test_a_broker_whose_disk_is_gone_is_replaced_after_a_delay(
+    told: Callable[[Story], None], actor_too: bool
+) -> None:
+    async def story(site: Site) -> None:
+        old = site.desired().brokers[1]
+        settings = {**old.settings, "broker.replacement.delay.ms": "600000"}
+        await site.want(old._replace(settings=settings))
+        await site.until(lambda: site.desired().brokers[1].settings == settings)
+        lose(site, 1, actor_too=actor_too)
+        await site.until_trouble(1, "raylog brokers replace 1")
+        await site.runtime.sleep(500)
+        assert site.desired().brokers[1].directory_id == old.directory_id, "the disk may come back"
+        await site.runtime.sleep(150)
+        await site.all_serve()
+        await site.until(
+            lambda: site.desired().brokers[1].directory_id not in ("", old.directory_id)
+        )
+        assert site.desired().brokers[1].replaced == (old.directory_id,)
+        await site.until(lambda: len(site.desired().voters) == 3)
+        await site.runtime.sleep(5)
+        assert await site.troubles() == {}
+
+    told(story)
+
+
+def test_without_the_setting_nobody_is_replaced(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        old = site.desired().brokers[1]
+        lose(site, 1, actor_too=True)
+        await site.until_trouble(1, "raylog brokers replace 1")
+        await site.runtime.sleep(3_600)
+        assert site.desired().brokers[1].directory_id == old.directory_id
+        assert not await site.serves(1)
+
+    told(story)
+
+
+def test_the_last_eligible_copy_is_not_replaced(told: Callable[[Story], None]) -> None:
+    async def story(site: Site) -> None:
+        old = site.desired().brokers[1]
+        await site.want(
+            old._replace(settings={**old.settings, "broker.replacement.delay.ms": "1000"})
+        )
+        controller = await site.runtime.call(
+            broker_name(CLUSTER, 0), "controller", timeout_ms=5_000
+        )
+        only = CreateTopics([NewTopic("only", assignments={0: (1,)})])
+        await site.runtime.call(controller, "create_topics", only, timeout_ms=5_000)
+        await site.runtime.sleep(10)
+        lose(site, 1, actor_too=True)
+        await site.until_trouble(1, "no other broker is known to hold all of only:0")
+        await site.runtime.sleep(600)
+        assert site.desired().brokers[1].directory_id == old.directory_id
+        assert not await site.serves(1)
 
     told(story)

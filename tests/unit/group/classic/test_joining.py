@@ -1,6 +1,7 @@
 """JoinGroup: who is let in, what each version is told, and each wrong state."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -45,6 +46,16 @@ def test_from_v4_a_new_member_has_to_come_back_with_its_id(version: int) -> None
     assert join.answer.member_id == told.member_id
     assert join.answer.protocol_name == "range"
     assert join.answer.protocol_type == ("consumer" if version >= 7 else None)
+
+
+def test_ids_of_members_end_in_random_uuids_as_they_are_usually_written() -> None:
+    session = Session()
+    ids = [session.join().answer.member_id for _ in range(20)]
+    assert len({*ids}) == 20
+    for member_id in ids:
+        found = UUID(member_id[-36:])
+        assert (str(found), found.version) == (member_id[-36:], 4)
+        assert member_id[-37] == "-"
 
 
 def test_an_id_that_nobody_comes_back_with_is_forgotten_after_its_session_timeout() -> None:

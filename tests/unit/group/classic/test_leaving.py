@@ -3,6 +3,7 @@
 import pytest
 
 from raylog.actors.group.classic import ClassicGroup
+from raylog.actors.journal import MEMBER
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.support.classic_groups import GROUP, Session
@@ -88,3 +89,19 @@ def test_leaving_while_members_sync_makes_them_join_again() -> None:
     session.leave(leader.answer.member_id)
     assert waiting.answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert session.group.leader == follower.answer.member_id
+
+
+def test_why_a_member_left_is_told_once() -> None:
+    session = Session()
+    first, second = session.stable(2, session_ms=10_000)
+    generation = session.group.generation
+    session.leave(first)
+    session.world.advance(60_000)
+    told = [(one.kind, one.subject, one.text) for one in session.world.decided]
+    assert told[0] == (
+        MEMBER,
+        GROUP,
+        f"member {first} leaves group {GROUP}: it was asked to; 1 left, generation {generation}",
+    )
+    assert len(told) == 2
+    assert told[1][2].startswith(f"member {second} leaves group {GROUP}: it ")

@@ -195,3 +195,11 @@ def test_the_leaders_place_goes_to_who_has_rejoined() -> None:
     session.world.advance(REBALANCE_MS)
     assert waiting.answer.leader == follower
     assert session.heartbeat(leader) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_the_end_of_a_rebalance_that_is_over_changes_nothing() -> None:
+    session = Session()
+    session.stable(2)
+    session.world.run(lambda step: session.group.timer(step, ("join",)))
+    assert (session.state, session.group.generation) == ("Stable", 2)
+    assert len(session.group.members) == 2

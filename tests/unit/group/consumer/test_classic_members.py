@@ -10,6 +10,11 @@ from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from raylog.wire.messages.leave_group import LeaveGroupRequest
+from raylog.wire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.support.shard_world import AT_ONCE, GROUP, ShardWorld, assigned_by
 
 
@@ -32,7 +37,9 @@ def test_a_join_is_answered_at_once_with_the_new_epoch(world: ShardWorld) -> Non
     synced = world.sync(joined.member_id, 3)
     assert assigned_by(synced.assignment) == {}
     member = next(
-        m for m in world.consumer.consumer_describe(world.image).members if m.member_type == 0
+        m
+        for m in world.consumer.consumer_describing(world.image).whole().members
+        if m.member_type == 0
     )
     assert member.member_id == joined.member_id
 
@@ -161,6 +168,30 @@ def test_static_members_come_back(settled: ShardWorld) -> None:
     assert fenced is ErrorCode.FENCED_INSTANCE_ID
     refused = settled.join(first.member_id, "t", instance_id="i")
     assert refused.error_code == ErrorCode.FENCED_INSTANCE_ID
+
+
+def test_a_static_member_that_says_who_it_is_stays_who_it_is(settled: ShardWorld) -> None:
+    first = settled.join("", "t", instance_id="i")
+    members = set(settled.consumer.state.profiles)
+    again = settled.join(first.member_id, "t", instance_id="i")
+    assert (again.error_code, again.member_id) == (ErrorCode.NONE, first.member_id)
+    assert set(settled.consumer.state.profiles) == members
+
+
+def test_commits_of_another_generation_are_refused_in_its_own_words(settled: ShardWorld) -> None:
+    def committing(generation: int) -> ErrorCode:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        request = OffsetCommitRequest(
+            group_id=GROUP,
+            generation_id_or_member_epoch=generation,
+            member_id="z",
+            topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])],
+        )
+        return ErrorCode(settled.ask(request, 8).topics[0].partitions[0].error_code)
+
+    assert committing(2) is ErrorCode.ILLEGAL_GENERATION
+    assert committing(4) is ErrorCode.ILLEGAL_GENERATION
+    assert committing(3) is ErrorCode.NONE
 
 
 def test_a_kip_848_client_takes_over_from_a_classic_instance(settled: ShardWorld) -> None:

@@ -82,6 +82,27 @@ def test_the_same_member_changes_its_protocol(classic: ShardWorld) -> None:
     assert classic.live(z, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+@pytest.mark.parametrize(("size_max", "upgrades"), [(1, False), (2, True)])
+def test_a_group_with_more_members_than_it_may_have_is_not_upgraded(
+    size_max: int, *, upgrades: bool
+) -> None:
+    settings = replace(AT_ONCE, consumer_migration_policy="bidirectional")
+    world = ShardWorld(replace(settings, consumer_size_max=size_max))
+    world.create_topic("t", 4)
+    first = world.join("", "t", version=3).member_id
+    joining = world.send_join("", "t", version=3)
+    world.join(first, "t", version=3)
+    second = world.answers.pop(joining).member_id
+    world.sync(first, 2, {first: {"t": [0, 1]}, second: {"t": [2, 3]}})
+    answer = world.enter(first, "t")  # there is nobody whom it would add
+    assert isinstance(world.group, ConsumerGroup) is upgrades
+    if not upgrades:
+        assert answer.error_message == (
+            "Cannot upgrade classic group g to consumer group because the group size exceeds "
+            "the consumer group maximum size."
+        )
+
+
 def test_a_load_after_an_upgrade(classic: ShardWorld) -> None:
     classic.enter("a", "t")
     before = classic.consumer.state
@@ -333,13 +354,16 @@ def test_deleting_leaves_nothing(classic: ShardWorld) -> None:
     assert repr(GroupMetadataKey(group=GROUP)) in last
 
 
-def test_who_has_no_room_upgrades_nothing() -> None:
+@pytest.mark.parametrize("members", [1, 2])
+def test_who_has_no_room_upgrades_nothing(members: int) -> None:
     world = ShardWorld(
-        replace(AT_ONCE, consumer_migration_policy="bidirectional", consumer_size_max=1)
+        replace(AT_ONCE, consumer_migration_policy="bidirectional", consumer_size_max=members)
     )
     world.create_topic("t", 4)
     joined = world.join("", "t", version=3)
     world.sync(joined.member_id, 1, {joined.member_id: {"t": [0, 1, 2, 3]}})
+    for _ in range(1, members):
+        world.send_join("", "t", version=3)
     written = len(world.log)
     assert world.enter("a", "t").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert isinstance(world.group, ClassicGroup)

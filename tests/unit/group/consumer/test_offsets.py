@@ -27,10 +27,15 @@ def world() -> ConsumerWorld:
 
 
 def commit(
-    world: ConsumerWorld, member_id: str, epoch: int, *partitions: int, version: int = 10
+    world: ConsumerWorld,
+    member_id: str,
+    epoch: int,
+    *partitions: int,
+    version: int = 10,
+    topic: str = "t",
 ) -> ErrorCode:
-    """Ask whether the member may commit in topic `t`."""
-    named = {"topic_id": world.world.image.topic_ids["t"]} if version >= 10 else {"name": "t"}
+    """Ask whether the member may commit in a topic."""
+    named = {"topic_id": world.world.image.topic_ids["t"]} if version >= 10 else {"name": topic}
     request = OffsetCommitRequest(
         group_id=GROUP,
         generation_id_or_member_epoch=epoch,
@@ -72,6 +77,11 @@ def test_older_epochs(world: ConsumerWorld, version: int) -> None:
     assert commit(world, "a", 1, 0, version=version) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(world, "a", 2, 0, 2, version=version) is ErrorCode.STALE_MEMBER_EPOCH
     assert commit(world, "b", 2, 2, version=version) is ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_nobody_owns_what_does_not_exist(world: ConsumerWorld) -> None:
+    assert commit(world, "a", 2, 0, version=9, topic="gone") is ErrorCode.STALE_MEMBER_EPOCH
+    assert commit(world, "a", 3, 0, version=9, topic="gone") is ErrorCode.NONE
 
 
 def test_versions_without_member_epochs(world: ConsumerWorld) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -68,7 +69,7 @@ def test_the_last_to_use_a_pattern_takes_it_along() -> None:
 def test_each_pattern_is_looked_at_in_a_turn_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[str] = []
     most = 0
-    resolve, timer = topics.resolve_regex, ConsumerGroup.timer
+    resolve, timer = topics.Matching, ConsumerGroup.timer
 
     def seen(pattern: str, *rest: Any) -> Any:
         looks.append(pattern)
@@ -80,7 +81,7 @@ def test_each_pattern_is_looked_at_in_a_turn_of_its_own(monkeypatch: pytest.Monk
         timer(group, *of)
         most = max(most, len(looks) - before)
 
-    monkeypatch.setattr(topics, "resolve_regex", seen)
+    monkeypatch.setattr(topics, "Matching", seen)
     monkeypatch.setattr(ConsumerGroup, "timer", turn)
     world = ConsumerWorld(t1=1, t2=1, t3=1)
     for number in range(20):
@@ -96,6 +97,42 @@ def test_each_pattern_is_looked_at_in_a_turn_of_its_own(monkeypatch: pytest.Monk
     assert len(looks) == 21 + 21
     assert world.group.state.subscribed() == {"t1", "t2", "t3", "t4"}
     assert most == 1
+
+
+def test_the_names_of_many_topics_are_matched_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes meanwhile is looked at afterwards, and a pattern may be dropped in between."""
+    turns: list[bool] = []
+    then: dict[int, Callable[[], object]] = {}
+    take_turn, timer = topics.Matching.take_turn, ConsumerGroup.timer
+
+    def taking(matching: topics.Matching) -> bool:
+        turns.append(take_turn(matching))
+        return turns[-1]
+
+    def turn(group: ConsumerGroup, *of: Any) -> None:
+        timer(group, *of)
+        then.pop(len(turns), lambda: None)()
+
+    monkeypatch.setattr(topics, "STEPS_MAX", 20_000)
+    monkeypatch.setattr(topics.Matching, "take_turn", taking)
+    monkeypatch.setattr(ConsumerGroup, "timer", turn)
+    world = ConsumerWorld(other=1)
+    for number in range(30):
+        world.create_topic(f"t{number}", 1)
+    world.join("a", subscribed_topic_regex="t.*")
+    then[2] = lambda: world.create_topic("t99", 1)
+    world.world.advance(0)
+    assert turns == [False] * 5 + [True], "six names have room in a turn"
+    names = {f"t{number}" for number in range(30)}
+    assert world.group.state.subscribed() == names
+    world.world.advance(1_000)
+    assert world.group.state.subscribed() == names | {"t99"}
+    world.join("b", subscribed_topic_regex="o.*")
+    turns.clear()
+    then[2] = lambda: world.beat("b", -1)
+    world.world.advance(1_000)
+    assert turns == [False] * 2
+    assert world.group.state.regexes.keys() == {"t.*"}
 
 
 def test_a_new_topic_that_matches_is_given_out() -> None:

@@ -1,0 +1,89 @@
+"""Asking the actors of a cluster on a Ray, for commands that change it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from raylog.cli.failures import CommandFailed, last_line
+from raylog.cli.progress import Progress
+from raylog.cli.ray_cluster import described
+
+if TYPE_CHECKING:
+    from raylog.actors.metadata.records import BrokerWanted
+    from raylog.actors.runtime.base import Runtime
+    from raylog.actors.supervisor.desired import DesiredCluster
+    from raylog.client import BlockingClient
+
+T = TypeVar("T")
+ASK_MS = 10_000
+
+RayAddress = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        envvar="RAYLOG_RAY_ADDRESS",
+        metavar="HOST:PORT|auto",
+        help="Address of the Ray cluster; auto: the one that this machine is a node of.",
+    ),
+]
+
+
+def wanted_of(desired: DesiredCluster, broker: int) -> BrokerWanted:
+    """The broker of an id; raises BadParameter."""
+    wanted = desired.broker(broker)
+    if wanted is None:
+        known = ", ".join(str(one.broker_id) for one in desired.brokers)
+        raise typer.BadParameter(f"expected one of the brokers {known}, found {broker}")
+    return wanted
+
+
+def client_of(desired: DesiredCluster, progress: Progress) -> BlockingClient:
+    """A client of the brokers that answer; raises CommandFailed."""
+    import asyncio
+
+    from raylog.client import BlockingClient
+
+    progress.tell("asking the brokers")
+    statuses = asyncio.run(described(desired))
+    if not statuses:
+        raise CommandFailed(f"no broker of cluster {desired.cluster_id} answers")
+    return BlockingClient([one.bootstrap for one in statuses])
+
+
+def ask_actors(desired: DesiredCluster, ask: Callable[[Runtime], Awaitable[T]]) -> T:
+    """Ask actors; raises CommandFailed for what they refuse, and where they are gone."""
+    import asyncio
+
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.actors.runtime.ray import RayRuntime
+    from raylog.wire.errors import KafkaError
+
+    async def asked() -> T:
+        return await ask(RayRuntime.of_driver(desired.secret_source))
+
+    try:
+        return asyncio.run(asked())
+    except (PeerLost, PeerTimeout, KafkaError) as failure:
+        raise CommandFailed(last_line(failure)) from failure
+
+
+async def controller_of(runtime: Runtime, desired: DesiredCluster) -> str:
+    """The name of the controller, as the first broker knows it that answers; raises PeerLost."""
+    from raylog.actors.names import broker_name
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.wire.errors import KafkaError
+
+    failure: Any = None
+    for one in desired.brokers:
+        try:
+            name: str = await runtime.call(
+                broker_name(desired.cluster_id, one.broker_id), "controller", timeout_ms=ASK_MS
+            )
+        except (PeerLost, PeerTimeout, KafkaError) as lost:
+            failure = lost
+        else:
+            return name
+    raise PeerLost(f"no broker answers: {failure}")

@@ -1,0 +1,137 @@
+"""`raylog brokers stop` and `start`: brokers on a Ray that stay stopped for a while."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.asking import RayAddress, ask_actors, wanted_of
+from raylog.cli.failures import CommandFailed
+from raylog.cli.options import DEFAULT_DATA, Data
+from raylog.cli.output import print_done
+from raylog.cli.progress import Progress
+from raylog.cli.ray_cluster import desired_clusters, on_ray, the_cluster, until_ready
+
+if TYPE_CHECKING:
+    from raylog.actors.supervisor.desired import DesiredCluster
+
+Brokers = Annotated[
+    list[int] | None, typer.Argument(metavar="BROKER...", min=0, help="Broker ids.")
+]
+Here = Annotated[bool, typer.Option("--here", help="All brokers on this machine.")]
+
+
+def stop(
+    brokers: Brokers = None,
+    here: Here = False,
+    address: RayAddress = "auto",
+    data: Data = DEFAULT_DATA,
+    timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--timeout",
+            min=0.1,
+            metavar="SECONDS",
+            help="For all together: to hand leadership over and close their logs. Then they "
+            "are killed.",
+        ),
+    ] = 25.0,
+) -> None:
+    """Stop brokers of a cluster on several machines until raylog brokers start.
+
+    Leadership moves to other brokers first, and logs are closed. Use --here
+    before a machine goes down: its brokers then also start again by themselves
+    when Ray is next started on it.
+
+    raylog brokers stop --here && ray stop
+    """
+    from raylog.actors.supervisor.holds import Hold
+    from raylog.actors.supervisor.rolling import stop_held
+
+    deadline = time.monotonic() + timeout_s
+    failures = []
+    with on_ray(address), Progress() as progress:
+        desired, chosen, node_id = _chosen(address, data, brokers or [], here=here)
+        if desired is None or not chosen:
+            print_done("this machine has no broker")
+            return
+        why = "its machine goes down" if here else "it was stopped by command"
+        for broker_id in chosen:
+            held = Hold(broker_id, why, node_id, time.time_ns() // 1_000_000)
+            left_ms = max(100, round(1_000 * (deadline - time.monotonic())))
+            with progress.waiting(f"broker {broker_id} hands leadership over and closes its logs"):
+                unclean = ask_actors(
+                    desired,
+                    lambda runtime, held=held, left_ms=left_ms: stop_held(  # type: ignore[misc]
+                        runtime, desired, held, timeout_ms=left_ms
+                    ),
+                )
+            if unclean is not None:
+                failures.append(f"broker {broker_id}: {unclean}")
+            print_done(f"broker {broker_id} is stopped; raylog brokers start {broker_id} starts it")
+    if failures:
+        raise CommandFailed(
+            f"stopped, but not cleanly: {'; '.join(failures)}", "The next start recovers the logs"
+        )
+
+
+def start(
+    brokers: Brokers = None,
+    here: Here = False,
+    address: RayAddress = "auto",
+    data: Data = DEFAULT_DATA,
+) -> None:
+    """Start brokers that raylog brokers stop has stopped, and wait until they serve."""
+    from raylog.actors.supervisor.holds import release
+
+    with on_ray(address), Progress() as progress:
+        desired, chosen, _ = _chosen(address, data, brokers or [], here=here)
+        if desired is None or not chosen:
+            print_done("this machine has no broker")
+            return
+        if desired.stopped:
+            raise CommandFailed(
+                "the cluster is stopped", f"Start it: raylog up --address {address}"
+            )
+        wanted = [wanted_of(desired, one) for one in chosen]
+        for one in wanted:
+            broker_id = one.broker_id
+            ask_actors(
+                desired,
+                lambda runtime, broker_id=broker_id: release(  # type: ignore[misc]
+                    runtime, desired.cluster_id, broker_id
+                ),
+            )
+        ask_actors(desired, lambda runtime: until_ready(runtime, desired, wanted, progress.tell))
+    for broker_id in chosen:
+        print_done(f"broker {broker_id} serves")
+
+
+def _chosen(
+    address: str, data: Data, asked: list[int], *, here: bool
+) -> tuple[DesiredCluster | None, list[int], str]:
+    """The cluster, the brokers that are meant, and the id of this machine's Ray node.
+
+    With `here` there may be no cluster, and nobody is meant. Raises BadParameter, CommandFailed.
+    """
+    if here == bool(asked):
+        raise typer.BadParameter("give the ids of brokers, or --here")
+    if not here:
+        desired = the_cluster(address, data)
+        chosen = list(dict.fromkeys(asked))
+        for broker_id in chosen:
+            wanted_of(desired, broker_id)
+        return desired, chosen, ""
+    from raylog.actors.runtime.ray_places import this_node
+    from raylog.actors.supervisor.rolling import brokers_on
+
+    node = this_node()
+    on_it = [one for one in desired_clusters() if brokers_on(one, node)]
+    if len(on_it) > 1:
+        ids = ", ".join(one.cluster_id for one in on_it)
+        raise CommandFailed(f"this machine has brokers of the clusters {ids}", "Give their ids")
+    if not on_it:
+        return None, [], node.node_id
+    return on_it[0], brokers_on(on_it[0], node), node.node_id

@@ -1,0 +1,94 @@
+"""What a plan of moves is made of, asked of the brokers: replicas, sizes, racks, present moves."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from raylog.cli.failures import CommandFailed, last_line
+
+if TYPE_CHECKING:
+    from raylog.client import (
+        BlockingClient,
+        LogDir,
+        PartitionReplicas,
+        Reassignment,
+        TopicPartition,
+    )
+    from raylog.client.admin import BrokerView
+
+
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """A cluster as it was found."""
+
+    brokers: list[BrokerView]
+    """All that are registered, by id."""
+    partitions: dict[TopicPartition, PartitionReplicas]
+    """As they will be once their moves are over."""
+    moving: dict[TopicPartition, Reassignment]
+    sizes: dict[TopicPartition, int]
+    """Bytes of the largest replica, which is the leader's or will be as large."""
+
+    @property
+    def racks(self) -> dict[int, str | None]:
+        """Of all registered brokers."""
+        return {one.broker_id: one.rack for one in self.brokers}
+
+    @property
+    def live(self) -> list[int]:
+        """The brokers that the controller hears."""
+        return [one.broker_id for one in self.brokers if not one.is_fenced]
+
+    @property
+    def emptied(self) -> set[int]:
+        """Brokers that present moves take replicas from, and give none: they are being drained."""
+        losing = {broker for move in self.moving.values() for broker in move.removing}
+        return losing - {broker for move in self.moving.values() for broker in move.adding}
+
+
+def survey(client: BlockingClient) -> Surveyed:
+    """Ask the live brokers; raises CommandFailed, naming one that does not tell its sizes."""
+    from raylog.cli.reassignment import arrived
+
+    brokers = sorted(client.describe_cluster().brokers, key=lambda one: one.broker_id)
+    moving = client.list_reassignments()
+    partitions = arrived(client.describe_partitions(), moving)
+    found = _directories(client, [one.broker_id for one in brokers if not one.is_fenced])
+    sizes: dict[TopicPartition, int] = {}
+    for key, size in _sizes(found):
+        sizes[key] = max(size, sizes.get(key, 0))
+    return Surveyed(brokers, partitions, moving, sizes)
+
+
+def _directories(client: BlockingClient, brokers: Collection[int]) -> list[LogDir]:
+    from raylog.client import ClientError
+    from raylog.wire.errors import KafkaError
+
+    found: list[LogDir] = []
+    for broker in brokers:
+        try:
+            found += client.describe_log_dirs([broker])
+        except (ClientError, KafkaError) as failure:
+            raise CommandFailed(
+                f"broker {broker} does not tell what it holds, and a plan without its sizes would "
+                f"be wrong: {last_line(failure)}",
+                "See the brokers with: raylog brokers list",
+            ) from failure
+    for one in found:
+        if one.failure is not None:
+            raise CommandFailed(
+                f"a disk of broker {one.broker_id} has failed ({one.path}), so that its sizes are "
+                "not known",
+                "Mend or replace it first; see docs/operations.md",
+            )
+    return found
+
+
+def _sizes(directories: Iterable[LogDir]) -> Iterable[tuple[TopicPartition, int]]:
+    from raylog.client import TopicPartition
+
+    for directory in directories:
+        for one in directory.partitions:
+            yield TopicPartition(one.topic, one.partition), one.size_bytes

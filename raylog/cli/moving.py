@@ -1,0 +1,235 @@
+"""Carrying a plan of moves out: a few at a time, with progress, until all replicas are there.
+
+The brokers do the work. What was begun goes on without this process; what was not begun needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed, last_line
+from raylog.cli.output import counted, human_bytes, print_done
+from raylog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from raylog.cli.reassignment import Plan
+    from raylog.client import BlockingClient, PartitionReplicas, Reassignment, TopicPartition
+
+PER_BROKER_MAX = 5
+"""Moves at once that one broker takes part in."""
+_POLL_S = 0.2
+_TELL_S = 1.0
+_POLLS_PER_LOOK = 10
+"""Asking for sizes may take this part of the time at most: 10,000 partitions take their time."""
+_ORDERED_MAX = 500
+_ELECTED_MAX = 100
+_NAMED_MAX = 3
+
+
+@dataclass(slots=True)
+class Moves:
+    """A plan under way.
+
+    Invariant: each partition of the plan is waiting, begun, there, or in `failed`.
+    """
+
+    client: BlockingClient
+    plan: Plan
+    current: Mapping[TopicPartition, PartitionReplicas]
+    sizes: Mapping[TopicPartition, int]
+    under_way: Collection[TopicPartition] = ()
+    """Those of the plan that move already."""
+    waiting: list[TopicPartition] = field(init=False)
+    """Not begun, the largest first."""
+    begun: dict[TopicPartition, None] = field(default_factory=dict)
+    failed: dict[TopicPartition, str] = field(default_factory=dict)
+    copied: dict[TopicPartition, int] = field(default_factory=dict)
+    """Bytes of those begun, over all their new replicas."""
+    began_s: float = field(default_factory=time.monotonic)
+    next_look_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.begun = dict.fromkeys(self.under_way)
+        self.waiting = sorted(
+            (key for key in self.plan if key not in self.begun),
+            key=lambda key: (-self.cost(key), key),
+        )
+
+    def cost(self, key: TopicPartition) -> int:
+        """Bytes to copy for one partition."""
+        new = {*self.plan[key]} - {*self.current[key].replicas}
+        return self.sizes.get(key, 0) * len(new)
+
+    def run(self) -> None:
+        """Move all; raises CommandFailed where that did not succeed, or was interrupted."""
+        try:
+            with Progress() as progress:
+                told_s = 0.0
+                while self.waiting or self.begun:
+                    self._step()
+                    if time.monotonic() - told_s >= _TELL_S:
+                        progress.tell(self.describe())
+                        told_s = time.monotonic()
+                    time.sleep(_POLL_S)
+                progress.tell(self.describe())
+                self._elect(progress)
+        except KeyboardInterrupt:
+            raise CommandFailed(
+                f"interrupted: {counted(len(self.begun), 'partition')} go on moving by themselves, "
+                f"{len(self.waiting):,} were not begun",
+                "See them with: raylog rebalance --status. Call them off: raylog rebalance "
+                "--cancel. To go on, run the command again",
+                EXIT_INTERRUPTED,
+            ) from None
+        if self.failed:
+            named = [f"{key.topic}:{key.partition} ({why})" for key, why in self.failed.items()]
+            more = "" if len(named) <= _NAMED_MAX else f" and {len(named) - _NAMED_MAX:,} more"
+            raise CommandFailed(
+                f"{counted(len(named), 'partition')} of {len(self.plan):,} did not move: "
+                f"{', '.join(named[:_NAMED_MAX])}{more}",
+                "Run the command again for a new plan",
+            )
+
+    def _step(self) -> None:
+        moving = self.client.list_reassignments()
+        self._look_for_arrivals(moving)
+        chosen = self._next(moving)
+        if chosen:
+            outcomes = self.client.alter_reassignments({key: self.plan[key] for key in chosen})
+            for key, failure in outcomes.items():
+                if failure is None:
+                    self.begun[key] = None
+                else:
+                    self.failed[key] = f"{failure.code.name}: {failure}".rstrip(": ")
+            left = {*chosen}
+            self.waiting = [key for key in self.waiting if key not in left]
+        self._look_at_sizes(moving)
+
+    def _next(self, moving: Mapping[TopicPartition, Reassignment]) -> list[TopicPartition]:
+        """What may begin: only so much at once that no broker takes part in too many copies."""
+        busy: Counter[int] = Counter()
+        for key, move in moving.items():
+            busy.update(move.adding)
+            busy.update(self._sources(key, move.replicas))
+        chosen: list[TopicPartition] = []
+        for key in self.waiting:
+            if key in moving or len(chosen) == _ORDERED_MAX:
+                continue
+            new = {*self.plan[key]} - {*self.current[key].replicas}
+            parties = new | self._sources(key, self.current[key].replicas) if new else set()
+            if all(busy[one] < PER_BROKER_MAX for one in parties):
+                busy.update(parties)
+                chosen.append(key)
+        return chosen
+
+    def _sources(self, key: TopicPartition, replicas: Iterable[int]) -> set[int]:
+        """The broker that is copied from: the leader, or where none is known the first replica."""
+        known = self.current.get(key)
+        leader = -1 if known is None else known.leader
+        return {leader} if leader >= 0 else {*list(replicas)[:1]}
+
+    def _look_for_arrivals(self, moving: Mapping[TopicPartition, Reassignment]) -> None:
+        """Strike out what moves no more; raises CommandFailed if somebody called it off."""
+        ended = [key for key in self.begun if key not in moving]
+        if not ended:
+            return
+        known = self._known(ended)
+        called_off = 0
+        for key in ended:
+            del self.begun[key]
+            self.copied.pop(key, None)
+            found = known.get(key)
+            if found is None:
+                self.failed[key] = "its topic was deleted"
+            elif {*found.replicas} != {*self.plan[key]}:
+                self.failed[key] = "called off"
+                called_off += 1
+        if called_off:
+            raise CommandFailed(
+                f"{counted(called_off, 'move')} were called off, or changed, by another command; "
+                f"{len(self.waiting):,} more are not begun",
+                "See what moves with: raylog rebalance --status",
+            )
+
+    def _known(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionReplicas]:
+        """Partitions of the topics of some as they are now; those of deleted topics are missing."""
+        from raylog.wire.errors import UnknownTopicOrPartition
+
+        topics = sorted({key.topic for key in keys})
+        try:
+            return self.client.describe_partitions(topics)
+        except UnknownTopicOrPartition:  # one of them: the others are among all
+            return self.client.describe_partitions()
+
+    def _look_at_sizes(self, moving: Mapping[TopicPartition, Reassignment]) -> None:
+        """How much of what moves is copied; at most every so often."""
+        from raylog.client import ClientError, TopicPartition
+        from raylog.wire.errors import KafkaError
+
+        adding = {broker for key in self.begun if key in moving for broker in moving[key].adding}
+        if not adding or time.monotonic() < self.next_look_s:
+            return
+        began_s = time.monotonic()
+        copied: Counter[TopicPartition] = Counter()
+        try:
+            for directory in self.client.describe_log_dirs(sorted(adding)):
+                for one in directory.partitions:
+                    key = TopicPartition(one.topic, one.partition)
+                    if (
+                        key in self.begun
+                        and key in moving
+                        and directory.broker_id in moving[key].adding
+                    ):
+                        copied[key] += min(one.size_bytes, self.sizes.get(key, 0))
+        except (ClientError, KafkaError) as silent:  # the moves wait for that broker, and so do we
+            print_done(f"the sizes of what moves are not known: {last_line(silent)}")
+        else:
+            self.copied = dict(copied)
+        took_s = time.monotonic() - began_s
+        self.next_look_s = time.monotonic() + max(_POLL_S, _POLLS_PER_LOOK * took_s)
+
+    def describe(self) -> str:
+        """How far it is, in one line."""
+        total = sum(map(self.cost, self.plan))
+        open_keys = [*self.waiting, *self.begun]
+        left = sum(map(self.cost, open_keys)) - sum(self.copied.values())
+        arrived = len(self.plan) - len(open_keys) - len(self.failed)
+        line = (
+            f"{arrived:,} of {len(self.plan):,} partitions are there, "
+            f"{human_bytes(total - left)} of {human_bytes(total)} are copied"
+        )
+        spent_s = time.monotonic() - self.began_s
+        if left > 0 and total > left:
+            line += f", about {_duration(spent_s * left / (total - left))} left"
+        return line
+
+    def _elect(self, progress: Progress) -> None:
+        """Let the preferred leaders lead, a hundred partitions at a time."""
+        from raylog.wire.errors import ElectionNotNeeded
+
+        known = self._known(self.plan)
+        keys = [
+            key
+            for key in sorted(self.plan)
+            if key in known and key not in self.failed and known[key].leader != self.plan[key][0]
+        ]
+        for first in range(0, len(keys), _ELECTED_MAX):
+            progress.tell(f"electing preferred leaders: {first:,} of {len(keys):,}")
+            outcomes = self.client.elect_leaders(keys[first : first + _ELECTED_MAX])
+            for key, failure in outcomes.items():
+                if failure is not None and not isinstance(failure, ElectionNotNeeded):
+                    print_done(f"{key.topic}:{key.partition} keeps its leader: {failure}")
+
+
+def _duration(seconds: float) -> str:
+    """A time for people, of which minutes matter."""
+    whole = max(1, round(seconds))
+    minutes = round(whole / 60)
+    if not minutes:
+        return f"{whole} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

@@ -1,0 +1,444 @@
+"""`raylog rebalance`: spread bytes, replicas and leaders evenly over the brokers."""
+
+from __future__ import annotations
+
+import fnmatch
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from raylog.cli.failures import CommandFailed
+from raylog.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_DATA, Address, Data, Json
+from raylog.cli.output import counted, human_bytes, print_done, print_json, print_table
+from raylog.cli.replica_options import parse_brokers
+
+if TYPE_CHECKING:
+    from raylog.cli.layouts import Surveyed
+    from raylog.cli.reassignment import Plan
+    from raylog.client import BlockingClient, TopicPartition
+
+Row = dict[str, object]
+
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        "--bootstrap-server",
+        "-b",
+        envvar="RAYLOG_BOOTSTRAP",
+        metavar="HOST:PORT",
+        help="Brokers to ask first. Default: those of the cluster on --data, else "
+        f"{DEFAULT_BOOTSTRAP}.",
+    ),
+]
+Status = Annotated[
+    bool,
+    typer.Option("--status", help="Show what moves now, whoever began it, and change nothing."),
+]
+Cancel = Annotated[
+    bool,
+    typer.Option(
+        "--cancel",
+        help="Call off all moves that have not ended, of this command and of others, and remove "
+        "throttles. Replicas that have moved already stay.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and end.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")]
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        min=1,
+        metavar="BYTES/S",
+        help="Bytes a second that each broker may copy for the moves, in and out. Clients are "
+        "not slowed down. It is removed at the end. Default: as fast as the machines can.",
+    ),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topics",
+        metavar="PATTERN",
+        help="Move only partitions of these topics, such as 'orders-*'; others count as load and "
+        "stay. May be repeated.",
+    ),
+]
+Excluded = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude-topics",
+        metavar="PATTERN",
+        help="Move no partition of these topics; they count as load. May be repeated.",
+    ),
+]
+Brokers = Annotated[
+    str | None,
+    typer.Option(
+        "--brokers",
+        metavar="0,1,2",
+        help="Even out these brokers only; others keep what they have. Default: all live ones.",
+    ),
+]
+MovesMax = Annotated[
+    int | None,
+    typer.Option(
+        "--max-moves",
+        min=1,
+        metavar="N",
+        help="Copy N partitions at most; the most useful come first. Run it again for the rest.",
+    ),
+]
+
+
+def rebalance(
+    data: Data = DEFAULT_DATA,
+    address: Address = None,
+    bootstrap: Server = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    throttle: Throttle = None,
+    topics: Topics = None,
+    exclude_topics: Excluded = None,
+    brokers: Brokers = None,
+    moves_max: MovesMax = None,
+    status: Status = False,
+    cancel: Cancel = False,
+    as_json: Json = False,
+) -> None:
+    """Spread bytes, replicas and leaders evenly over brokers that are in use.
+
+    Shows the plan first, and asks. What the plan aims at, the first before the
+    next: replicas of a partition in different racks; bytes a broker within 10 %
+    of the mean, as far as the sizes of partitions allow; the same number of
+    replicas, then of preferred leaders, on each broker; little to copy.
+
+    A broker takes part in five moves at a time. After Ctrl-C the moves that
+    have begun go on, and no more are begun: run the command again for the rest.
+
+    raylog rebalance --dry-run
+
+    raylog rebalance --throttle 50000000
+    """
+    if sum((dry_run, status, cancel)) > 1:
+        raise typer.BadParameter("give one of --dry-run, --status and --cancel")
+    if as_json and not (dry_run or status or cancel or yes):
+        raise typer.BadParameter("--json goes with --dry-run, --yes, --status or --cancel")
+    from raylog.client import BlockingClient
+
+    with BlockingClient(_brokers_of(data, address, bootstrap)) as client:
+        if status:
+            _status(client, as_json=as_json)
+        elif cancel:
+            _cancel(client, as_json=as_json)
+        else:
+            found = _survey(client)
+            chosen = _chosen(found, brokers)
+            fixed = _fixed(found, topics, exclude_topics)
+            plan = _plan(found, chosen, fixed, moves_max)
+            if dry_run or not as_json:
+                _show(found, plan, chosen, as_json=as_json)
+            if not dry_run:
+                _rebalance(client, found, plan, throttle, yes=yes, as_json=as_json)
+
+
+def _brokers_of(data: Path, address: str | None, bootstrap: str | None) -> list[str]:
+    """Where brokers listen: as given, of the cluster on a Ray, or of the one on a directory."""
+    from raylog.cli.cluster_record import read_record
+
+    if bootstrap is not None:
+        return bootstrap.split(",")
+    if address is not None:
+        from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+
+        with on_ray(address):
+            record = record_of(address, the_cluster(address, data))
+        if not record.bootstrap:
+            raise CommandFailed(f"no broker of cluster {record.cluster_id} answers")
+        return record.bootstrap
+    noted = read_record(data.absolute() / "run")
+    return noted.bootstrap if noted is not None else [DEFAULT_BOOTSTRAP]
+
+
+# ---- planning ----------------------------------------------------------------------------
+
+
+def _survey(client: BlockingClient) -> Surveyed:
+    from raylog.cli.layouts import survey
+
+    return survey(client)
+
+
+def _chosen(found: Surveyed, brokers: str | None) -> list[int]:
+    """The brokers to even out; raises CommandFailed for one that is not live."""
+    live = found.live
+    if brokers is None:
+        holding = {one for held in found.partitions.values() for one in held.replicas}
+        silent = sorted(holding - {*live})
+        if silent:
+            named = ", ".join(map(str, silent))
+            raise CommandFailed(
+                f"broker {named} does not answer, and holds replicas: a plan without its sizes "
+                "would be wrong",
+                "Start it, or leave it as it is and name the others with: --brokers "
+                f"{','.join(map(str, live))}",
+            )
+        return [one for one in live if one not in found.emptied]
+    wanted = sorted(parse_brokers(brokers, "--brokers"))
+    unknown = [one for one in wanted if one not in live]
+    if unknown:
+        raise CommandFailed(
+            f"expected live brokers ({', '.join(map(str, live))}), found "
+            f"{', '.join(map(str, unknown))}",
+            "See them with: raylog brokers list",
+        )
+    return wanted
+
+
+def _fixed(
+    found: Surveyed, topics: list[str] | None, excluded: list[str] | None
+) -> set[TopicPartition]:
+    """The partitions that stay: not asked for, excluded, or moving already."""
+    names = {key.topic for key in found.partitions}
+    for pattern in topics or ():
+        if not fnmatch.filter(names, pattern):
+            raise CommandFailed(
+                f"no topic matches {pattern!r}", "See the topics with: raylog topics list"
+            )
+    stay = {
+        name
+        for name in names
+        if (topics and not _matches(name, topics)) or _matches(name, excluded or ())
+    }
+    return {key for key in found.partitions if key.topic in stay or key in found.moving}
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _plan(
+    found: Surveyed, chosen: list[int], fixed: set[TopicPartition], moves_max: int | None
+) -> Plan:
+    from raylog.cli.rebalance_plan import Layout, rebalanced
+
+    replicas = {key: one.replicas for key, one in found.partitions.items()}
+    return rebalanced(Layout(replicas, found.sizes, found.racks, chosen, fixed), moves_max)
+
+
+def _copied_bytes(found: Surveyed, plan: Plan) -> int:
+    return sum(
+        found.sizes.get(key, 0) * len({*new} - {*found.partitions[key].replicas})
+        for key, new in plan.items()
+    )
+
+
+def _rows(found: Surveyed, plan: Plan, chosen: list[int]) -> list[Row]:
+    """A line for each broker: what it holds, and what it will."""
+    from raylog.cli.rebalance_plan import loads_of
+
+    replicas = {key: one.replicas for key, one in found.partitions.items()}
+    brokers = [one.broker_id for one in found.brokers]
+    now = loads_of(replicas, found.sizes, brokers)
+    then = loads_of({**replicas, **plan}, found.sizes, brokers)
+    return [
+        {
+            "broker": before.broker,
+            "rack": found.racks.get(before.broker),
+            "evened_out": before.broker in chosen,
+            "replicas": [before.replicas, after.replicas],
+            "leaders": [before.leaders, after.leaders],
+            "bytes": [before.size_bytes, after.size_bytes],
+        }
+        for before, after in zip(now, then, strict=True)
+    ]
+
+
+def _show(found: Surveyed, plan: Plan, chosen: list[int], *, as_json: bool) -> None:
+    rows = _rows(found, plan, chosen)
+    copying = [key for key in plan if {*plan[key]} != {*found.partitions[key].replicas}]
+    if as_json:
+        print_json(_document(found, plan, rows))
+        return
+    print_table(
+        None,
+        ["broker#", "rack", "replicas#", "preferred leaders#", "bytes#"],
+        [
+            (
+                row["broker"],
+                row["rack"] if row["evened_out"] else f"{row['rack'] or ''} (left as it is)",
+                _change(row["replicas"], str),
+                _change(row["leaders"], str),
+                _change(row["bytes"], human_bytes),
+            )
+            for row in rows
+        ],
+    )
+    if found.moving:
+        print_done(
+            f"{counted(len(found.moving), 'partition')} move already, and count as if they were "
+            "there: raylog rebalance --status"
+        )
+    if not plan:
+        print_done("Nothing to move: the brokers are as even as partitions allow")
+        return
+    print_done(
+        f"{counted(len(copying), 'partition')} to move, {human_bytes(_copied_bytes(found, plan))} "
+        f"to copy; {len(plan) - len(copying):,} more get another preferred leader only"
+    )
+
+
+def _document(found: Surveyed, plan: Plan, rows: list[Row]) -> dict[str, object]:
+    from raylog.cli.reassignment import plan_document
+
+    return {
+        "brokers": rows,
+        "bytes_to_copy": _copied_bytes(found, plan),
+        "partitions_to_copy": sum(
+            {*new} != {*found.partitions[key].replicas} for key, new in plan.items()
+        ),
+        "partitions_to_reorder": sum(
+            {*new} == {*found.partitions[key].replicas} for key, new in plan.items()
+        ),
+        "plan": plan_document(plan),
+    }
+
+
+def _change(values: object, tell: Callable[[int], str]) -> str:
+    """Before → after, or one number where both are the same."""
+    assert isinstance(values, list)
+    before, after = map(tell, values)
+    return before if before == after else f"{before} → {after}"
+
+
+# ---- doing -------------------------------------------------------------------------------
+
+
+def _rebalance(
+    client: BlockingClient,
+    found: Surveyed,
+    plan: Plan,
+    throttle: int | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Carry a plan out unless somebody says no, and wait for what moves already."""
+    from raylog.cli.move_throttles import set_throttles
+    from raylog.cli.moving import Moves
+
+    if plan and not yes and sys.stdin.isatty():
+        typer.confirm("Move them?", abort=True)
+    began_s = time.monotonic()
+    under_way = {key: tuple(found.partitions[key].replicas) for key in found.moving}
+    if throttle is not None and (plan or under_way):
+        current = client.describe_partitions(sorted({key.topic for key in (*plan, *under_way)}))
+        said = "that ends with the moves"
+        set_throttles(client, {**under_way, **plan}, current, throttle, said)
+    try:
+        Moves(client, {**under_way, **plan}, found.partitions, found.sizes, under_way).run()
+    except CommandFailed:
+        _remove_throttles(client)  # nobody would come back for them
+        raise
+    _remove_throttles(client)
+    if as_json:
+        print_json(
+            {
+                "partitions": len(plan),
+                "bytes_copied": _copied_bytes(found, plan),
+                "seconds": round(time.monotonic() - began_s, 1),
+            }
+        )
+    elif plan:
+        print_done(
+            f"{counted(len(plan), 'partition')} are where the plan has them, after "
+            f"{time.monotonic() - began_s:.0f} s"
+        )
+
+
+def _remove_throttles(client: BlockingClient) -> None:
+    """Remove all throttles of moves, unless something still moves."""
+    from raylog.cli.move_throttles import remove_throttles, throttled_brokers
+
+    if throttled_brokers(client) and not client.list_reassignments():
+        remove_throttles(client, client.metadata().topics)
+
+
+def _cancel(client: BlockingClient, *, as_json: bool) -> None:
+    from raylog.cli.replica_options import tell_outcomes
+
+    moving = client.list_reassignments()
+    if moving:
+        outcomes = client.alter_reassignments(dict.fromkeys(moving))
+        _remove_throttles(client)
+        tell_outcomes(outcomes, "called off", as_json=as_json)
+        return
+    _remove_throttles(client)
+    if as_json:
+        print_json([])
+    else:
+        print_done("nothing moves")
+
+
+def drain_broker(client: BlockingClient, broker: int, throttle: int | None) -> None:
+    """Move all replicas of a broker to the other live ones; raises CommandFailed.
+
+    Nothing else moves. A broker that is not live is drained from the other copies.
+    """
+    from raylog.cli.rebalance_plan import Layout, emptied
+
+    found = _survey(client)
+    others = [one for one in found.live if one != broker and one not in found.emptied]
+    replicas = {key: one.replicas for key, one in found.partitions.items()}
+    plan = emptied(Layout(replicas, found.sizes, found.racks, others), broker)
+    if plan:
+        print_done(
+            f"{counted(len(plan), 'partition')} to move, "
+            f"{human_bytes(_copied_bytes(found, plan))} to copy"
+        )
+    _rebalance(client, found, plan, throttle, yes=True, as_json=False)
+    print_done(f"broker {broker} holds nothing")
+
+
+# ---- looking -----------------------------------------------------------------------------
+
+
+def _status(client: BlockingClient, *, as_json: bool) -> None:
+    """What moves, how far each is, and how fast it may."""
+    from raylog.cli.move_throttles import throttled_brokers
+    from raylog.cli.reassign import copied_shares
+
+    moving = client.list_reassignments()
+    copied = copied_shares(client, moving)
+    rates = throttled_brokers(client)
+    rows: list[Row] = [
+        {
+            "topic": key.topic,
+            "partition": key.partition,
+            "adding": list(move.adding),
+            "removing": list(move.removing),
+            "copied": copied[key],
+        }
+        for key, move in sorted(moving.items())
+    ]
+    if as_json:
+        print_json({"moves": rows, "throttles": rates})
+        return
+    if rows:
+        print_table(
+            None,
+            ["topic", "partition#", "adding", "removing", "copied#"],
+            [(*list(row.values())[:-1], f"{row['copied']:.0%}") for row in rows],
+        )
+    share = sum(copied.values()) / len(copied) if copied else 1.0
+    print_done(
+        f"{counted(len(rows), 'partition')} move, {share:.0%} copied" if rows else "Nothing moves"
+    )
+    for broker, rate in rates.items():
+        print_done(f"broker {broker} copies what moves at {rate:,} bytes/s at most")
+    if rates and not rows:
+        print_done("Remove these throttles with: raylog rebalance --cancel")
