@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from bench.measure import cpu_by_process, marked_processes
+from raylog.actors.runtime.helpers import MODULE as HELPER
 
 SETTLED_S = 20.0
 SAMPLE_S = 0.25
@@ -46,7 +47,7 @@ class Sampler:
         self.memories: dict[int, Memory] = {}
         self.samples = 0
         self.died: list[str] = []
-        """Processes that were there when `start` was called and are gone."""
+        """Processes that were there when `start` was called and are gone; helpers end when idle."""
 
     def __enter__(self) -> Sampler:
         """Begin to sample."""
@@ -65,7 +66,11 @@ class Sampler:
         with self._lock:
             for pid, memory in self.memories.items():
                 memory.start = memory.peak = memory.last = private_bytes(pid)
-            self._watched = {pid for pid, memory in self.memories.items() if memory.start}
+            self._watched = {
+                pid
+                for pid, memory in self.memories.items()
+                if memory.start and memory.name != HELPER
+            }
 
     @property
     def growth(self) -> int:
@@ -152,5 +157,7 @@ def _name(pid: int) -> str:
         words = (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").split()
     except (FileNotFoundError, ProcessLookupError):
         return "gone"
+    if HELPER.encode() in words:
+        return HELPER
     text = b" ".join(word.rpartition(b"/")[2] for word in words[:2]).decode(errors="replace")
     return text[:24]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from time import monotonic
 
 from bench.measure import environment, new_mark
+from raylog.actors.runtime.helpers import MODULE as HELPER
 from tests.fuzz.processes import SAMPLE_S, Sampler
 
 GROWN = 80 << 20
@@ -56,3 +58,24 @@ def test_the_peak_and_the_end_of_a_process_are_seen() -> None:
         process.kill()
         process.wait()
         await_that(sampler, lambda: sampler.died != [])
+
+
+def test_a_helper_that_ends_when_idle_has_not_died() -> None:
+    mark = new_mark()
+    ours, theirs = socket.socketpair()
+    helper = subprocess.Popen(
+        [sys.executable, "-m", HELPER], stdin=theirs.fileno(), env=environment(mark)
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, env=environment(mark)
+    )
+    with helper, other, Sampler(mark) as sampler:
+        sampler.start()
+        assert {memory.name for memory in sampler.memories.values()} >= {HELPER}
+        theirs.close()
+        ours.close()
+        helper.wait()
+        other.kill()
+        other.wait()
+        await_that(sampler, lambda: sampler.died != [])
+        assert [f"({other.pid})" in one for one in sampler.died] == [True]
