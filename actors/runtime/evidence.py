@@ -199,7 +199,7 @@ class ProcessJournal:
             "started": "" if itself is None else itself.started,
             "build": BUILD,
         }
-        draft = self._directory / f"mark.{self._mark_path.name}"  # whole before it counts as a crash
+        draft = self._directory / f"mark.{self._mark_path.name}"  # whole before it counts
         draft.unlink(missing_ok=True)
         mark = draft.open("xb", buffering=0)
         mark.write(json.dumps(head).encode() + b"\n")

@@ -212,6 +212,8 @@ class StreamLink(_FrameProtocol):
         self._waiting: dict[int, tuple[ReplyHandler, FailureHandler]] = {}
         self._on_lost: list[Callable[[], None]] = []
         self._lost = False
+        self._closed = False
+        """Whether this end has closed it."""
 
     def require(self, instance: str) -> None:
         """Close the link, and raise PeerLost, unless the peer is that process; "": any will do."""
@@ -281,6 +283,13 @@ class StreamLink(_FrameProtocol):
         """Fail what waits, tell who wants to know."""
         self._end_timeout()
         self._lost = True
+        if not self._closed and self._handshake.done:
+            log.info(
+                "the link to %s is lost: %s; %d requests fail with it",
+                self._handshake.peer_instance,
+                self._broken or exc or "the peer closed it",
+                len(self._waiting),
+            )
         if not self.ready.done():
             why = self._broken or "the peer closed the link before greeting"
             self.ready.set_exception(PeerLost(why))
@@ -300,6 +309,7 @@ class StreamLink(_FrameProtocol):
 
     def close(self) -> None:
         """End the link; what is unanswered fails with PeerLost."""
+        self._closed = True
         self.abort()
 
 

@@ -95,15 +95,20 @@ class Scene:
         self.workload = self._stack.enter_context(Workload(self.bootstrap, folder, LOAD))
 
     def until_level(self) -> float:
-        """Wait until every partition has all replicas in sync; the seconds it took."""
+        """Wait until every partition has all replicas in sync, all of them live; the seconds."""
         began = time.monotonic()
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUICK})
 
         def look() -> bool:
             time.sleep(0.5)
-            topics = admin.list_topics(timeout=10).topics.values()
-            found = [one for topic in topics for one in topic.partitions.values()]
-            return all(len(one.isrs) == len(one.replicas) and one.leader >= 0 for one in found)
+            told = admin.list_topics(timeout=10)
+            found = [one for topic in told.topics.values() for one in topic.partitions.values()]
+            return all(
+                len(one.isrs) == len(one.replicas)
+                and one.leader >= 0
+                and told.brokers.keys() >= {*one.replicas}
+                for one in found
+            )
 
         wait_until(look, "all replicas in sync", LEVEL_S)
         return time.monotonic() - began

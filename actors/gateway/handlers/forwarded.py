@@ -11,6 +11,7 @@ body is decoded here only if there is no coordinator to answer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ from raylog.wire.messages.list_transactions import (
 from raylog.wire.messages.registry import request_class
 from raylog.wire.messages.sync_group import SyncGroupRequest
 
+log = logging.getLogger(__name__)
 _CONSUMER_PROTOCOL = (ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.CONSUMER_GROUP_DESCRIBE)
 """What is served only where `group.version` is 1 (KIP-848)."""
 LARGE_BODY_BYTES = 16 << 10
@@ -138,6 +140,7 @@ class _Forwarding:
 
     def _lost(self, failure: Exception) -> None:
         context = self._context
+        log.info("%s fails at its coordinator: %s", context, failure)
         if isinstance(failure, CorruptMessage):
             context.refuse(f"{context} cannot be read: {failure}")
         elif self._remains is not None:

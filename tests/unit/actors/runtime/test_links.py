@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -210,6 +211,36 @@ def test_a_closed_link_fails_what_waits_and_tells_both_sides(opener: Opener) -> 
             echo.held[0].reply("nobody hears this")
 
     run(case, opener)
+
+
+def test_the_log_tells_of_a_link_that_the_other_end_has_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "raylog.actors.runtime.stream")
+
+    async def lost(*, by_peer: bool) -> None:
+        links: set[ServingLink] = set()
+        address = unix_address(f"test-{uuid.uuid4().hex}")
+        server = await serve_links(address, SECRET, "server", Echo(), links)
+        link = await connect_link(address, SECRET, "client", 5)
+        held = asyncio.ensure_future(link.ask("hold"))
+        await asyncio.sleep(0)
+        if by_peer:
+            (serving,) = links
+            serving.abort()
+        else:
+            link.close()
+        with pytest.raises(PeerLost):
+            await held
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(lost(by_peer=False))
+    assert caplog.messages == []
+    asyncio.run(lost(by_peer=True))
+    (message,) = caplog.messages
+    assert message.startswith("the link to server is lost: ")
+    assert message.endswith("; 1 requests fail with it")
 
 
 @pytest.mark.parametrize("address", ["unix:test-secret", "tcp:127.0.0.1:0"])
