@@ -42,6 +42,8 @@ def machine_replaced(scene: Scene) -> None:
     everyone = here.workers
     what = _leads(scene, machine)
     machine.switch_off()
+    if scene.bootstrap:
+        scene.say(f"every partition has a leader again after {scene.until_led():.1f} s")
     here.write_file([index for index in everyone if index != machine.index])
     here.ray_up()  # or Ray takes the new machine for the one that it had set up
     here.until_live(here.members())

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, PartitionMetadata
 from rich.console import Console
 
 from tests.checker.history import load
@@ -96,6 +96,17 @@ class Scene:
 
     def until_level(self) -> float:
         """Wait until every partition has all replicas in sync, all of them live; the seconds."""
+        return self._until(
+            "all replicas in sync",
+            lambda one, live: one.leader >= 0 and {*one.isrs} >= {*one.replicas} <= live,
+        )
+
+    def until_led(self) -> float:
+        """Wait until every partition has a leader that lives; the seconds it took."""
+        return self._until("leaders", lambda one, live: one.leader in live)
+
+    def _until(self, what: str, holds: Callable[[PartitionMetadata, set[int]], bool]) -> float:
+        """Wait until something holds of every partition, given the live brokers."""
         began = time.monotonic()
         admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUICK})
 
@@ -103,14 +114,9 @@ class Scene:
             time.sleep(0.5)
             told = admin.list_topics(timeout=10)
             found = [one for topic in told.topics.values() for one in topic.partitions.values()]
-            return all(
-                len(one.isrs) == len(one.replicas)
-                and one.leader >= 0
-                and told.brokers.keys() >= {*one.replicas}
-                for one in found
-            )
+            return all(holds(one, {*told.brokers}) for one in found)
 
-        wait_until(look, "all replicas in sync", LEVEL_S)
+        wait_until(look, what, LEVEL_S)
         return time.monotonic() - began
 
     def start_pipeline(self) -> None:
