@@ -43,7 +43,8 @@ def machine_replaced(scene: Scene) -> None:
     what = _leads(scene, machine)
     machine.switch_off()
     if scene.bootstrap:
-        scene.say(f"every partition has a leader again after {scene.until_led():.1f} s")
+        led_s = scene.until_led_without(machine.broker_id)
+        scene.say(f"{machine.name} lost; every partition has a leader {led_s:.1f} s later")
     here.write_file([index for index in everyone if index != machine.index])
     here.ray_up()  # or Ray takes the new machine for the one that it had set up
     here.until_live(here.members())

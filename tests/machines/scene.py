@@ -101,9 +101,11 @@ class Scene:
             lambda one, live: one.leader >= 0 and {*one.isrs} >= {*one.replicas} <= live,
         )
 
-    def until_led(self) -> float:
-        """Wait until every partition has a leader that lives; the seconds it took."""
-        return self._until("leaders", lambda one, live: one.leader in live)
+    def until_led_without(self, broker_id: int) -> float:
+        """Wait until a broker counts as gone, and others lead all partitions; the seconds."""
+        return self._until(
+            "other leaders", lambda one, live: broker_id not in live and one.leader in live
+        )
 
     def _until(self, what: str, holds: Callable[[PartitionMetadata, set[int]], bool]) -> float:
         """Wait until something holds of every partition, given the live brokers."""
