@@ -101,7 +101,7 @@ class Scene:
             lambda one, live: one.leader >= 0 and {*one.isrs} >= {*one.replicas} <= live,
         )
 
-    def until_led_without(self, broker_id: int) -> float:
+    def until_led_without(self, broker_id: int | None) -> float:
         """Wait until a broker counts as gone, and others lead all partitions; the seconds."""
         return self._until(
             "other leaders", lambda one, live: broker_id not in live and one.leader in live
