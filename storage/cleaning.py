@@ -37,7 +37,7 @@ from raylog.storage.segment_work import (
     Unchanged,
     make_segment,
 )
-from raylog.wire.errors import CorruptMessage, DecodeError, KafkaError
+from raylog.wire.errors import CorruptMessage, KafkaError
 from raylog.wire.records import read_header
 
 
@@ -80,8 +80,6 @@ class Cleaning:
             path = f"{self.directory}/{damage.name}"
             failure = CorruptMessage(f"{path} is damaged at byte {damage.position}")
             return Failed(failure, damage.name)
-        except DecodeError as failure:
-            return Failed(CorruptMessage(str(failure)))
         except (OSError, KafkaError) as failure:
             return Failed(failure)
         except Stopped:

@@ -33,7 +33,7 @@ from raylog.storage.segment_work import (
     Unchanged,
     make_segment,
 )
-from raylog.wire.errors import DecodeError, InvalidRecord, KafkaError
+from raylog.wire.errors import InvalidRecord, KafkaError
 from raylog.wire.record import decode_records
 from raylog.wire.records import (
     DECOMPRESSED_BYTES_MAX,
@@ -150,6 +150,6 @@ def _largest(batch: memoryview, header: BatchHeader) -> int:
             body, header.record_count, header.base_offset, header.base_timestamp
         )
         found = max([record.timestamp for record in records])
-    except (KafkaError, DecodeError):
+    except KafkaError:
         return header.max_timestamp
     return max(found, NO_TIMESTAMP)

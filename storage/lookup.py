@@ -8,7 +8,7 @@ from typing import NamedTuple
 from raylog.storage.disk import Disk
 from raylog.storage.files import SegmentFiles
 from raylog.storage.segment import Segment
-from raylog.wire.errors import CorruptMessage, DecodeError, InvalidRecord, MessageTooLarge
+from raylog.wire.errors import CorruptMessage, KafkaError
 from raylog.wire.records import NO_TIMESTAMP, BatchHeader, Record, check_crc, iter_records
 
 
@@ -50,7 +50,7 @@ class LookupJob:
                 self.found = first_at_or_after(files, copies, self.start_offset, self.timestamp)
         except OSError as failure:
             self.failure = failure
-        except (CorruptMessage, DecodeError) as damage:
+        except CorruptMessage as damage:
             self.damage = str(damage)
 
     def _copies(self, files: SegmentFiles) -> Iterator[Segment]:
@@ -134,7 +134,7 @@ def _records(
     check_crc(batch, header)
     try:
         yield from iter_records(batch)
-    except (CorruptMessage, InvalidRecord, MessageTooLarge):
+    except KafkaError:
         return
 
 

@@ -15,7 +15,7 @@ from raylog.storage.reader import Slice, SliceReader, segment_index
 from raylog.storage.recovery import Recovered
 from raylog.storage.segment import Segment
 from raylog.storage.writer import LogWriter
-from raylog.wire.errors import CorruptMessage, DecodeError, KafkaStorageError, OffsetOutOfRange
+from raylog.wire.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
 
 RECENT_BYTES = 16 * 1024 * 1024
 """As much at the end of a log is taken to be in memory."""
@@ -29,7 +29,6 @@ class IndexJob:
     directory: str
     segment: Segment
     index: SparseIndex | None = None
-    damage: str | None = None
     failure: OSError | None = None
 
     def run(self) -> None:
@@ -40,8 +39,6 @@ class IndexJob:
             self.index = SegmentFiles(self.disk, self.directory).index_of(own)
         except OSError as failure:
             self.failure = failure
-        except (CorruptMessage, DecodeError) as damage:
-            self.damage = str(damage)
 
 
 @dataclass(slots=True)
@@ -121,14 +118,12 @@ class ReadableLog(LogWriter):
         return IndexJob(self._disk, self.directory, segment)
 
     def end_index(self, job: IndexJob) -> None:
-        """Take an index back. KAFKA_STORAGE_ERROR if the disk failed, or the log is damaged."""
+        """Take an index back. KAFKA_STORAGE_ERROR if the disk failed."""
         self._require_online()
         if job.segment not in self._segments:
             return  # cut, cleaned or expired meanwhile
         if job.failure is not None:
             self._refuse("read", job.failure)
-        if job.damage is not None:
-            self._condemn(job.segment, job.damage)
         if job.index is not None:
             self._files.take_index(job.segment, job.index)
 

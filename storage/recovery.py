@@ -543,7 +543,8 @@ def producers_at(
 ) -> ProducerStates:
     """Producer states as of `offset`: the newest usable snapshot below, and the batches since.
 
-    Snapshots that cannot be used are removed, also from `snapshots`. Blocking.
+    No segment has anything at or behind `offset`. Snapshots that cannot be used are removed, also
+    from `snapshots`. Blocking.
     """
     producers = ProducerStates()
     start = 0
@@ -557,12 +558,10 @@ def producers_at(
         remove(disk, path)
         snapshots.remove(candidate)
     for segment in segments:
-        if segment.next_offset <= start or segment.base_offset >= offset:
+        if segment.next_offset <= start:
             continue
         position = files.position_of(segment, start)
         for _, header, batch in files.batches(segment, position, check=False):
-            if header.base_offset >= offset:
-                break
             if header.producer_id >= 0:
                 producers.apply(header, header.base_offset, batch, now_ms)
     return producers

@@ -264,21 +264,30 @@ def test_a_log_held_the_most_that_its_files_say_of_this_run_of_the_machine(
     assert open_log(disk).held == (expected if known else durable)
 
 
-def test_an_index_that_cannot_be_made_again_takes_the_log_offline(disk: FaultyDisk) -> None:
+def test_an_index_read_beside_the_log_is_kept(disk: FaultyDisk) -> None:
     log = filled(disk)
-    name = log.segments[1]
-    job, late = log.begin_index(2), log.begin_index(2)
+    log.retention(NOW_MS, BATCHES)
+    assert not log.is_indexed(2)
+    for job in [log.begin_index(2), log.begin_index(2)]:
+        job.run()
+        log.end_index(job)
+        assert log.is_indexed(2)
+    disk.fail("open", errno.EIO, path=".index")
+    assert log.read(3, 1, BATCHES) is not None
+
+
+@pytest.mark.parametrize(("error", "is_passing"), [(errno.EIO, False), (errno.EMFILE, True)])
+def test_an_index_that_cannot_be_read_is_refused(
+    disk: FaultyDisk, error: int, is_passing: bool
+) -> None:
+    log = filled(disk)
+    log.retention(NOW_MS, BATCHES)
+    job = log.begin_index(2)
+    disk.fail("open", error)
     job.run()
-    log.end_index(job)
-    assert log.is_indexed(2)
-    late.damage = "no batch is there"
-    with pytest.raises(KafkaStorageError, match=f"{name} is damaged: no batch is there"):
-        log.end_index(late)
-    assert log.offline
-    log.close()
-    disk.corrupt(path(name), 30, b"\xff")
-    log = reopened(disk)
-    assert (log.log_end_offset, log.is_whole) == (2, False)
+    with pytest.raises(KafkaStorageError, match="read"):
+        log.end_index(job)
+    assert (log.offline, log.is_indexed(2)) == (not is_passing, False)
 
 
 def test_an_index_of_a_segment_that_is_gone_meanwhile_is_of_no_use(disk: FaultyDisk) -> None:

@@ -276,8 +276,9 @@ def test_the_largest_time_is_a_records_not_an_empty_batchs(disk: FaultyDisk) -> 
     [
         (raw_batch(raw_record(), attributes=Codec.ZSTD, body=b"no frame at all"), 0),
         (raw_batch(raw_record(), count=9, last_offset_delta=8), 1),
+        (raw_batch(raw_record(), attributes=7), 0),
     ],
-    ids=["garbage", "count"],
+    ids=["garbage", "count", "codec"],
 )
 def test_lookups_pass_over_what_older_builds_let_in(
     disk: FaultyDisk, unreadable: bytes, readable: int
