@@ -436,6 +436,8 @@ def test_a_leap_that_the_next_batch_takes_back_is_damage(disk: FaultyDisk) -> No
     [
         {"epochs": "x"},
         {"epochs": [[3, 0], [2, 5]]},
+        {"epochs": [[3, 0], [3, 5]]},
+        {"epochs": [[3, 0], [4, 0]]},
         {"epochs": [1]},
         {"recovery_point": -1},
         {"log_start_offset": "0"},

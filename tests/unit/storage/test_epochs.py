@@ -36,6 +36,11 @@ def test_nothing_is_known_of_an_empty_log() -> None:
         (6, 40, [*ENTRIES, (6, 40)]),
         (6, 30, [(2, 10), (3, 20), (6, 30)]),  # epoch 5 wrote nothing that is left
         (4, 40, [(2, 10), (3, 20), (4, 40)]),  # epoch 5 never was
+        (6, 20, [(2, 10), (6, 20)]),  # nor did epoch 3
+        (6, 21, [(2, 10), (3, 20), (6, 21)]),
+        (3, 15, [(2, 10), (3, 15)]),
+        (1, 40, [(1, 40)]),
+        (0, 40, [(0, 40)]),
     ],
 )
 def test_assign(epoch: int, start: int, expected: list[tuple[int, int]]) -> None:

@@ -1,6 +1,7 @@
 """Names, index files and checkpoint files: what is written is read, what is damaged is not."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 from crc32c import crc32c
@@ -221,3 +222,54 @@ def test_a_file_that_is_cut_while_it_is_read_is_what_is_left() -> None:
     assert checkpoint.read_file(disk, "/d/state") == b"abc"
     assert checkpoint.read_file(disk, "/d/other") is None
     assert disk.open_descriptors == 0
+
+
+def test_what_an_earlier_try_left_is_no_part_of_a_file() -> None:
+    disk = FaultyDisk()
+    fd = disk.open("/d/state.tmp", create=True)
+    disk.pwritev(fd, (b"longer than that",), 0)
+    disk.close(fd)
+    checkpoint.write_file(disk, "/d/state", b"abc", durable=False)
+    assert disk.contents("/d/state") == b"abc"
+    assert disk.listdir("/d") == ["state"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_durable_before_its_name_and_its_name_after(durable: bool) -> None:
+    disk = FaultyDisk()
+    checkpoint.write_file(disk, "/d/state", b"abc", durable=durable)
+    found = [call for call in disk.calls if call in {"fdatasync", "rename", "fsync_dir"}]
+    assert found == (["fdatasync", "rename", "fsync_dir"] if durable else ["rename"])
+    assert disk.open_descriptors == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0, 30, (10, 20)),
+        (10, 20, (10, 20)),
+        (11, 19, (11, 19)),
+        (0, 10, None),
+        (20, 30, None),
+        (0, 11, (10, 11)),
+        (19, 30, (19, 20)),
+    ],
+)
+def test_claims_within_a_log(start: int, end: int, expected: tuple[int, int] | None) -> None:
+    assert checkpoint.Claims(10, 20).within(start, end) == expected
+
+
+@pytest.mark.parametrize("missing", ["held", "clean_end", "written"])
+def test_a_state_of_before_a_field_was_known_has_none(missing: str) -> None:
+    disk = FaultyDisk()
+    whole = LogState(
+        clean_end=CleanEnd("a", 1, 2), written=WrittenPoint(3, "b"), held=4, recovery_point=5
+    )
+    StateFile(disk, "/d").write(whole, 1)
+    known = checkpoint.decode(checkpoint.STATE_KIND, 2, disk.contents("/d/state"), "p")
+    assert known is not None
+    del known.value[missing]
+    data = checkpoint.encode(checkpoint.STATE_KIND, 2, known.value)
+    checkpoint.write_file(disk, "/d/state", data, durable=True)
+    none = getattr(LogState(), missing)
+    assert StateFile(disk, "/d").read() == replace(whole, **{missing: none})

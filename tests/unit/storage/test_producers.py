@@ -21,6 +21,7 @@ from raylog.wire.records import (
 from tests.support.logs import NOW_MS, batch, marker
 
 SEQUENCE_MAX = 2**31 - 1
+HALF = SEQUENCE_MAX // 2
 
 
 def header(
@@ -106,7 +107,7 @@ def test_a_batch_that_wraps_within_is_followed_by_what_comes_next(states: Produc
     write(states, 3, header(2))
 
 
-@pytest.mark.parametrize(("first", "refused"), [(7, 0), (9, 7), (0, SEQUENCE_MAX)])
+@pytest.mark.parametrize(("first", "refused"), [(7, 0), (9, 7), (0, SEQUENCE_MAX), (HALF, 0)])
 def test_an_unknown_producer_may_start_anywhere_but_not_behind_what_was_refused(
     states: ProducerStates, first: int, refused: int
 ) -> None:
@@ -114,6 +115,11 @@ def test_an_unknown_producer_may_start_anywhere_but_not_behind_what_was_refused(
     assert states.check(header(refused), must_start_at=refused) is None
     with pytest.raises(OutOfOrderSequenceNumber):
         states.check(header(first), must_start_at=refused)
+
+
+def test_a_sequence_more_than_half_of_all_ahead_is_not_behind(states: ProducerStates) -> None:
+    assert states.check(header(HALF + 1), must_start_at=0) is None
+    assert states.check(header(0), must_start_at=HALF) is None
 
 
 def test_a_new_epoch_starts_at_zero_and_ends_the_old_one(states: ProducerStates) -> None:
@@ -259,6 +265,28 @@ def test_producers_expire_unless_a_transaction_is_open(states: ProducerStates) -
     write(states, 2, header(0, producer_id=3), NOW_MS + 1)
     assert states.expire(NOW_MS + 1_000, 1_000) == 1
     assert [info.producer_id for info in states.describe()] == [2, 3]
+
+
+def test_a_marker_is_a_sign_of_life(states: ProducerStates) -> None:
+    write(states, 0, header(0, transactional=True), NOW_MS - 900)
+    end(states, 1, 1)
+    assert states.expire(NOW_MS + 999, 1_000) == 0
+    assert states.expire(NOW_MS + 1_000, 1_000) == 1
+    assert len(states) == 0
+
+
+def test_a_producer_that_a_snapshot_has_too_goes_on_as_it_was(states: ProducerStates) -> None:
+    write(states, 0, header(0, transactional=True))
+    end(states, 1, 1, coordinator_epoch=5)
+    states.snapshot()
+    write(states, 2, header(1, transactional=True), NOW_MS + 7)
+    assert states.describe() == [ProducerInfo(1, 0, 1, NOW_MS + 7, 5, 2)]
+    assert states.check(header(0, transactional=True)) == Duplicate(0, 0, -1)
+    states.snapshot()
+    end(states, 3, 1, coordinator_epoch=6)
+    states.snapshot()
+    write(states, 4, header(0, epoch=1))
+    assert states.describe() == [ProducerInfo(1, 1, 0, NOW_MS, 6, -1)]
 
 
 def test_describe(states: ProducerStates) -> None:

@@ -55,6 +55,61 @@ def test_segments_go_while_the_log_is_too_large(disk: FaultyDisk) -> None:
     assert log.retention(NOW_MS, 6) == []
 
 
+def test_without_any_retention_what_is_past_goes(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_ms=0)
+    last_ms = NOW_MS + 5 * HOUR_MS
+    assert len(log.retention(last_ms, 6)) == 5
+    assert len(log.retention(last_ms + 1, 6)) == 1
+
+
+def test_no_segment_goes_before_one_that_is_in_front_of_it(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=100, retention_ms=HOUR_MS)
+    for age_ms in (0, 9 * HOUR_MS, 9 * HOUR_MS):
+        append(log, batch(timestamp=NOW_MS - age_ms))
+    assert log.retention(NOW_MS, 3) == []
+    assert log.log_start_offset == 0
+
+
+def test_a_segment_that_was_just_begun_does_not_expire(disk: FaultyDisk) -> None:
+    log = segmented(disk, retention_ms=HOUR_MS, retention_bytes=0, segment_ms=HOUR_MS)
+    assert log.roll_if_due(NOW_MS + 99 * HOUR_MS)
+    assert not log.roll_if_due(NOW_MS + 199 * HOUR_MS)
+    assert len(log.retention(NOW_MS + 99 * HOUR_MS, 6)) == 6
+    assert log.segments == [f"{6:020}.log"]
+    assert log.retention(NOW_MS + 99 * HOUR_MS, 6) == []
+
+
+@pytest.mark.parametrize("retention", [{"retention_ms": 1}, {"retention_bytes": 0}])
+def test_a_log_that_is_compacted_only_loses_what_was_deleted(
+    disk: FaultyDisk, retention: dict[str, int]
+) -> None:
+    log = segmented(disk)
+    log.reconfigure(
+        LogConfig(
+            delete=False,
+            compact=True,
+            retention_ms=retention.get("retention_ms", -1),
+            retention_bytes=retention.get("retention_bytes", -1),
+        )
+    )
+    assert log.retention(NOW_MS + 99 * HOUR_MS, 6) == []
+    log.delete_records_to(2)
+    assert log.retention(NOW_MS + 99 * HOUR_MS, 6) == [f"{0:020}.log", f"{1:020}.log"]
+
+
+def test_a_segment_goes_when_all_its_records_were_deleted(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=400, retention_ms=-1)
+    for _ in range(6):
+        append(log, batch())
+    base = int(log.segments[1][:20])
+    log.delete_records_to(base - 1)
+    assert log.retention(NOW_MS, 6) == []
+    log.delete_records_to(base)
+    assert log.retention(NOW_MS, base - 1) == [], "it is not replicated"
+    assert len(log.retention(NOW_MS, base)) == 1
+    assert log.log_start_offset == base
+
+
 def test_nothing_at_or_above_the_high_watermark_expires(disk: FaultyDisk) -> None:
     log = segmented(disk, retention_bytes=0)
     assert len(log.retention(NOW_MS, 3)) == 3
