@@ -349,7 +349,6 @@ class Recovery:
         segment.index = self._files.read_index(segment)
         segment.next_entry_at = segment.size + self._config.index_interval_bytes
         self._producers = self._producers_at(0, written_offset)
-        self._producers_offset = written_offset
         return segment.index is not None and written_offset in self._snapshots
 
     def _begin_scan(self, index: int) -> None:
@@ -501,8 +500,7 @@ class Recovery:
             self._drop_snapshots(lambda offset: offset != log_start_offset)
         if not self._segments:
             return log_start_offset, log_start_offset
-        start = max(log_start_offset, self._segments[0].base_offset)
-        return start, self._segments[-1].next_offset
+        return log_start_offset, self._segments[-1].next_offset
 
     def _drop_snapshots(self, stale: Callable[[int], bool]) -> None:
         for offset in filter(stale, self._snapshots):
