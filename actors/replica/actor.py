@@ -93,7 +93,7 @@ class ReplicaActor:
         self._name = name
         self._broker_id = broker_id
         self._broker = broker_name(cluster_id, broker_id)
-        self._replication = replication or ReplicationSettings()
+        self._replication = settings = replication or ReplicationSettings()
         self._retention_check_interval_ms = retention_check_interval_ms
         self._disk = runtime.disk
         self._partitions: dict[PartitionKey, Partition] = {}
@@ -110,16 +110,14 @@ class ReplicaActor:
         self._deadlines = Deadlines(runtime)
         self._upkeep = Upkeep(runtime, self._partitions, self._failures, self._cleaner.note)
         self._throttler = Throttler(
-            runtime, self._replication, cluster_id=cluster_id, broker_id=broker_id, name=name
+            runtime, settings, cluster_id=cluster_id, broker_id=broker_id, name=name
         )
-        self._isolation = Isolation(
-            runtime, self._partitions, self._broker, self._replication.session_ms
-        )
+        self._isolation = Isolation(runtime, self._partitions, self._broker, settings.session_ms)
         self._serving = Serving(
             runtime, self._deadlines, self._partitions, self._throttler, self._isolation.heard
         )
         self._following = Following(
-            runtime, self._replication, cluster_id, broker_id, self._throttler, self._upkeep
+            runtime, settings, cluster_id, broker_id, self._throttler, self._upkeep
         )
         self._deletions = Deletions(runtime, self._partitions, self._upkeep, self._serving)
         self._alterations = Alterations(runtime, cluster_id, broker_id)

@@ -8,7 +8,6 @@ for again when the link breaks or the process says that it does not lead it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from functools import partial
 
 from raylog.actors.journal import TRUNCATION, Decided, decided
@@ -227,7 +226,3 @@ class Following:
         is_followed = self._stream_of.get(partition) is stream and not partition.in_surgery
         own = partition.log
         return is_followed and own.durable_start_offset < own.log_start_offset
-
-    def streams(self) -> Iterable[LeaderStream]:
-        """All streams, for the end."""
-        return tuple(self._streams.values())

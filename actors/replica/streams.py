@@ -101,10 +101,6 @@ class LeaderStream:
         self._changed.clear()
         return partitions
 
-    def close(self) -> None:
-        """End the session."""
-        self._link.close()
-
     # ---- asking --------------------------------------------------------------------------
 
     def _ask(self) -> None:
