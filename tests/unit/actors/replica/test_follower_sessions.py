@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from raylog.actors.ports import OpenPartition, PartitionKey
-from raylog.actors.replica.api import REPLICATE, ReplicaInterest, ReplicateAsk, ReplicatedPart
+from raylog.actors.replica.api import (
+    DELETE_RECORDS,
+    REPLICATE,
+    ReplicaInterest,
+    ReplicateAsk,
+    ReplicatedPart,
+)
 from raylog.actors.replica.serving import FIGURES_MS
+from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.storage.log import Log, Slice
 from raylog.wire.errors import ErrorCode
+from raylog.wire.records import iter_batches
 from tests.support.gateway_world import settle
 from tests.support.logs import batch
 from tests.support.replica_world import ReplicaWorld, run_world
@@ -313,3 +322,224 @@ def test_who_forgets_a_partition_while_it_is_given_up_hears_of_the_others(
         assert lengths(asked) == [(1, BATCH)]
 
     run_world(scenario, brokers=1, partitions=2)
+
+
+def test_who_is_followed_anew_is_told_its_figures_soon_and_once() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await write(world)
+        level = played.interest(world.keys[0], 1, last_epoch=0)
+        first = played.ask(level)
+        await world.pass_ms(FIGURES_MS - 1)
+        assert not first.done()
+        await world.pass_ms(1)
+        (part,) = first.result()
+        figures = (part.high_watermark, part.log_start_offset, part.log_end_offset)
+        assert (part.length, part.error_code, figures) == (0, 0, (1, 0, 1))
+        second = played.ask(level)
+        await world.pass_ms(10 * FIGURES_MS)
+        assert not second.done()
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_request_is_answered_when_its_time_is_over_though_there_is_nothing() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        first = played.ask(played.interest(world.keys[0]))
+        await world.pass_ms(FIGURES_MS)
+        assert first.done()
+        asked = played.ask(wait_ms=LONG_MS)
+        await world.pass_ms(LONG_MS - 1)
+        assert not asked.done()
+        await world.pass_ms(2 * TICK_MS)
+        assert lengths(asked) == []
+        assert not played.ask().done()
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_high_watermark_that_moves_behind_the_records_is_told_by_itself() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await world.kill(2)
+        first = played.ask(played.interest(world.keys[0]))
+        await world.pass_ms(FIGURES_MS)
+        assert lengths(first) == [(0, 0)]
+        asked = played.ask(played.interest(world.keys[0]))
+        await world.produce(LEADER, acks=1)
+        await world.pass_ms(1)
+        assert lengths(asked) == [(0, BATCH)]
+        assert [part.high_watermark for part in asked.result()] == [0]
+        level = played.interest(world.keys[0], 1, last_epoch=0)
+        asked = played.ask(level)
+        await world.pass_ms(2 * FIGURES_MS)
+        assert not asked.done()
+        world.change(isr=(LEADER,))
+        await world.publish()
+        await world.pass_ms(FIGURES_MS - 1)
+        assert not asked.done()
+        await world.pass_ms(1)
+        assert [part.high_watermark for part in asked.result()] == [1]
+
+    run_world(scenario, brokers=2)
+
+
+def test_a_deletion_is_told_at_once() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await write(world, batches=5)
+        level = played.interest(world.keys[0], 5, last_epoch=0)
+        first = played.ask(level)
+        await world.pass_ms(FIGURES_MS)
+        assert first.done()
+        asked = played.ask(level)
+        deleted = asyncio.ensure_future(world.ask(LEADER, DELETE_RECORDS, 3))
+        await world.pass_ms(1)
+        assert [part.log_start_offset for part in asked.result()] == [3]
+        await world.pass_ms(100)
+        assert not deleted.done()
+        played.ask(level._replace(log_start_offset=2))
+        await world.pass_ms(100)
+        assert not deleted.done()
+        played.ask(level._replace(log_start_offset=3))
+        await world.pass_ms(100)
+        assert deleted.result() == 3
+
+    run_world(scenario, brokers=1)
+
+
+def test_records_are_loaded_once_for_all_who_are_told_of_them_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded: list[Slice] = []
+    of_log = Log.load
+
+    def counted(log: Log, found: Slice) -> bytes:
+        loaded.append(found)
+        return of_log(log, found)
+
+    monkeypatch.setattr(Log, "load", counted)
+
+    async def scenario(world: ReplicaWorld) -> None:
+        all_played = [Played(world) for _ in range(3)]
+        asked = [played.ask(played.interest(world.keys[0])) for played in all_played]
+        await world.pass_ms(FIGURES_MS)
+        assert all(one.done() for one in asked)
+        asked = [played.ask(played.interest(world.keys[0])) for played in all_played]
+        await write(world)
+        await world.pass_ms(1)
+        assert [lengths(one) for one in asked] == [[(0, BATCH)]] * 3
+        assert len(loaded) == 1
+        for played in all_played[:2]:  # each in a turn of its own
+            again = played.ask(played.interest(world.keys[0]))
+            await world.pass_ms(1)
+            assert lengths(again) == [(0, BATCH)]
+        assert len(loaded) == 3, "what was loaded is not kept"
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_refusal_comes_at_once_and_is_not_repeated() -> None:
+    """However many bytes are waited for."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        stranger = played.interest(world.keys[0])._replace(partition=7)
+        asked = played.ask(stranger, min_bytes=10 * BATCH)
+        await world.pass_ms(1)
+        (part,) = asked.result()
+        assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        asked = played.ask(min_bytes=10 * BATCH)
+        await world.pass_ms(FIGURES_MS)
+        assert not asked.done()
+        again = played.ask(stranger, min_bytes=10 * BATCH)
+        await world.pass_ms(1)
+        assert [part.partition for part in again.result()] == [7]
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize(
+    ("offset", "error", "length"),
+    [
+        (1, ErrorCode.OFFSET_OUT_OF_RANGE, 0),
+        (2, ErrorCode.NONE, 3 * BATCH),
+        (4, ErrorCode.NONE, BATCH),
+        (5, ErrorCode.NONE, 0),
+        (6, ErrorCode.OFFSET_OUT_OF_RANGE, 0),
+    ],
+)
+def test_a_follower_is_told_what_the_leader_has_where_it_asks_for_something_else(
+    offset: int, error: ErrorCode, length: int
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, batches=5)
+        world.replica(LEADER).log.delete_records_to(2)
+        played = Played(world)
+        asked = played.ask(played.interest(world.keys[0], offset))
+        await world.pass_ms(FIGURES_MS)
+        (part,) = asked.result()
+        assert (part.error_code, part.length) == (error, length)
+        assert (part.log_start_offset, part.log_end_offset) == (2, 5)
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_follower_of_an_older_epoch_is_fenced() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.elect(LEADER)
+        played = Played(world)
+        asked = played.ask(played.interest(world.keys[0], ahead=-1))
+        await world.pass_ms(1)
+        (part,) = asked.result()
+        assert part.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert part.leader_epoch == world.metadata[world.keys[0]].leader_epoch - 1
+
+    run_world(scenario, brokers=1)
+
+
+def test_old_records_and_new_ones_come_each_with_their_partition() -> None:
+    """A thread reads the old ones; one of the partitions has none to tell."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 0, batches=8)
+        for index in (2, 3):
+            await write(world, index, batches=index)
+        played = Played(world)
+        changes = [played.interest(key, last_epoch=-1) for key in world.keys]
+        assert not world.replica(LEADER).log.is_recent(_first(world, 0))
+        assert world.replica(LEADER, 2).log.is_recent(_first(world, 2))
+        header = ReplicateAsk(FOLLOWER, LONG_MS, 1, 100 * BATCH, changes, [])
+        told: list[tuple[Any, bytes]] = []
+        played.link.request(
+            REPLICATE,
+            header,
+            (),
+            lambda *answer: told.append((answer[0], bytes(answer[1]))),
+            _raise,
+        )
+        await world.pass_ms(FIGURES_MS)
+        ((parts, payload),) = told
+        begin, found = 0, {}
+        for part in [ReplicatedPart(*one) for one in parts]:
+            data = payload[begin : begin + part.length]
+            begin += part.length
+            found[part.partition] = [one.base_offset for one, _ in iter_batches(data)]
+            assert world.raw(LEADER, part.partition).startswith(data)
+        assert found.pop(0)[0] == 0
+        assert found in ({2: [0, 1], 3: [0, 1, 2]}, {1: [], 2: [0, 1], 3: [0, 1, 2]})
+        assert begin == len(payload)
+
+    run_world(scenario, brokers=1, partitions=4, config={"internal.segment.bytes": "1024"})
+
+
+def _first(world: ReplicaWorld, partition: int) -> Slice:
+    log = world.replica(LEADER, partition).log
+    found = log.read(0, 1, log.log_end_offset)
+    assert found is not None
+    return found
+
+
+def _raise(failure: Exception) -> None:
+    raise failure

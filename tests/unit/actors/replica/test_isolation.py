@@ -183,3 +183,38 @@ def test_many_partitions_are_told_in_turns_and_told_again_when_it_is_over(
         assert not any(actor.partition(*key).machine.is_cut_off for key in world.keys)
 
     run_world(scenario, settings=SETTINGS, partitions=5)
+
+
+def test_a_silent_process_looks_again_and_again() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.pass_ms(1_000)
+        await world.kill(2)
+        await world.kill(3)
+        asked = world.silence_asked
+        await world.pass_ms(SESSION_MS - LOOK_MS)
+        assert world.silence_asked == asked
+        await world.pass_ms(LOOK_MS + 5 * LOOK_MS)
+        assert 5 <= world.silence_asked - asked <= 6
+
+    run_world(scenario, settings=SETTINGS)
+
+
+def test_whoever_is_alone_in_sync_looks_no_more_until_a_follower_fetches() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.kill(2)
+        await world.kill(3)
+        await world.pass_ms(SETTINGS.lag_ms_max + 10_000)
+        assert world.isr() == (1,)
+        asked = world.silence_asked
+        await world.pass_ms(10 * SESSION_MS)
+        assert world.silence_asked == asked
+        await world.start(2)
+        await world.pass_ms(2_000)
+        assert world.silence_asked == asked + 1
+        assert world.isr() == (1, 2)
+        await world.kill(2)
+        world.controller_silent_ms = 10**9
+        await world.pass_ms(LATER_MS)
+        assert world.nodes[1].actor.partition(*world.keys[0]).machine.is_cut_off
+
+    run_world(scenario, settings=SETTINGS)

@@ -10,6 +10,7 @@ import pytest
 from raylog.actors.replica.api import REPLICATE, ReplicateAsk, ReplicatedPart
 from raylog.actors.replica.partition import Partition
 from raylog.actors.replica.streams import LeaderStream
+from raylog.wire.errors import ErrorCode, KafkaError
 from tests.support.gateway_world import FakeLink
 from tests.support.logs import batch
 from tests.support.replica_world import SETTINGS, ReplicaWorld, run_world
@@ -193,5 +194,212 @@ def test_the_leader_hears_of_a_log_start_when_it_is_durable() -> None:
         stream.add([partition])
         (change,) = ReplicateAsk(*link.requests[-1].header).changes
         assert (change.offset, change.log_start_offset) == (5, 0)
+
+    run_world(scenario)
+
+
+def _named(link: FakeLink) -> list[list[int]]:
+    """The partitions that each request names."""
+    return [[change[1] for change in ReplicateAsk(*one.header).changes] for one in link.requests]
+
+
+def _level(partition: Partition, **changes: Any) -> tuple[Any, ...]:
+    """An answer that tells nothing new."""
+    end = partition.log.log_end_offset
+    part = ReplicatedPart(*partition.key, partition.machine.leader_epoch, 0, log_end_offset=end)
+    return tuple(part._replace(**changes))
+
+
+def test_one_request_at_least_waits_at_the_leader_and_no_more_than_there_is_to_say() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = world.replica(FOLLOWER, 0), world.replica(FOLLOWER, 1)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([first])
+        stream.add([second])
+        assert _named(link) == [[0], [1]]
+        link.take().reply([], b"")
+        assert _named(link) == [[0], [1]], "another one still waits"
+        link.take().reply([], b"")
+        assert _named(link) == [[0], [1], []]
+        data = bytes(batch(leader_epoch=second.machine.leader_epoch))
+        link.take().reply([_level(second, length=len(data), log_end_offset=1)], data)
+        assert _named(link) == [[0], [1], [], [1]]
+
+    run_world(scenario, partitions=2)
+
+
+def test_a_link_over_which_nobody_follows_any_more_is_closed_at_its_next_answer() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = world.replica(FOLLOWER, 0), world.replica(FOLLOWER, 1)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([first, second])
+        stream.remove(first)
+        link.take().reply([], b"")
+        assert link.is_open
+        stream.remove(second)
+        assert link.is_open
+        link.take().reply([], b"")
+        assert not link.is_open
+
+    run_world(scenario, partitions=2)
+
+
+def test_a_process_that_does_not_understand_the_follower_loses_its_link() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([partition])
+        link.take().fail(KafkaError("it is not understood"))
+        assert not link.is_open
+        assert stream.end() == [partition]
+        assert stream.end() == []
+        asked = len(link.requests)
+        stream.resume(partition, partition.machine.leader_epoch)
+        assert len(link.requests) == asked, "it is followed over this link no more"
+
+    run_world(scenario)
+
+
+def test_who_was_not_followed_is_not_named_when_he_leaves() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = world.replica(FOLLOWER, 0), world.replica(FOLLOWER, 1)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([first])
+        stream.remove(second)
+        stream.remove(first)
+        stream.remove(first)
+        stream.add([second])
+        assert ReplicateAsk(*link.requests[-1].header).forgotten == [first.key]
+        assert _named(link) == [[0], [1]]
+
+    run_world(scenario, partitions=2)
+
+
+def test_each_partition_of_an_answer_gets_its_own_records() -> None:
+    """Also behind those of one that is not followed any more, and behind one without records."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partitions = [world.replica(FOLLOWER, index) for index in range(4)]
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add(partitions)
+        data, parts = b"", []
+        for count, partition in enumerate(partitions):
+            epoch = partition.machine.leader_epoch
+            records = bytes(batch(count, leader_epoch=epoch)) if count else b""
+            parts.append(_level(partition, length=len(records), log_end_offset=count))
+            data += records
+        stream.remove(partitions[1])
+        link.take().reply(parts, data)
+        assert [one.log.log_end_offset for one in partitions] == [0, 0, 2, 3]
+        assert _named(link)[1:] == [[2, 3]]
+
+    run_world(scenario, partitions=4)
+
+
+@pytest.mark.parametrize(("leaders_end", "is_behind"), [(1, False), (2, True)])
+def test_a_follower_is_behind_where_the_leader_has_more_than_it_sent(
+    leaders_end: int, is_behind: bool
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        partition.is_behind = not is_behind
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        data = bytes(batch(leader_epoch=partition.machine.leader_epoch))
+        told = _level(partition, length=len(data), log_end_offset=leaders_end, high_watermark=1)
+        link.take().reply([told], data)
+        assert (partition.log.log_end_offset, partition.high_watermark) == (1, 1)
+        assert partition.is_behind == is_behind
+        assert followers.noted == ["served"]
+
+    run_world(scenario)
+
+
+@pytest.mark.parametrize(
+    ("leaders_start", "start", "noted", "asks_at_once"),
+    [
+        (0, 0, ["served"], False),
+        (3, 3, ["served", "starts later"], True),
+        (5, 5, ["served", "starts later"], True),
+        (7, 5, ["served", "starts later"], True),
+    ],
+)
+def test_a_log_begins_where_the_leaders_does_as_far_as_there_are_records(
+    leaders_start: int, start: int, noted: list[str], asks_at_once: bool
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        link.take().reply([_level(partition, log_start_offset=leaders_start)], b"")
+        assert partition.log.log_start_offset == start
+        assert followers.noted == noted
+        assert _named(link)[1:] == [[0] if asks_at_once else []]
+
+    run_world(scenario)
+
+
+def test_a_log_start_that_is_the_leaders_but_not_durable_is_made_so() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        written = world.produce(1, batch(5))
+        await world.pass_ms(60)
+        await written
+        partition = world.replica(FOLLOWER)
+        partition.log.delete_records_to(3)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        link.take().reply([_level(partition, log_start_offset=3)], b"")
+        assert followers.noted == ["served", "starts later"]
+        assert _named(link)[1:] == [[]], "the leader hears of it once it is durable"
+
+    run_world(scenario)
+
+
+def test_damaged_records_are_asked_for_again_after_a_pause_and_not_before() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        data = bytearray(batch(leader_epoch=partition.machine.leader_epoch))
+        data[-1] ^= 1
+        told = _level(partition, length=len(data), log_end_offset=1, high_watermark=1)
+        link.take().reply([told], bytes(data))
+        assert (partition.log.log_end_offset, partition.high_watermark) == (0, 0)
+        assert _named(link)[1:] == [[]]
+        await world.pass_ms(SETTINGS.backoff_ms - 1)
+        assert _named(link)[1:] == [[]]
+        await world.pass_ms(1)
+        assert _named(link)[1:] == [[], [0]]
+
+    run_world(scenario)
+
+
+def test_a_follower_that_is_fenced_waits_for_the_metadata() -> None:
+    """Whoever is refused for another reason looks for the leader again."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        stream.add([partition])
+        code = int(ErrorCode.FENCED_LEADER_EPOCH)
+        link.take().reply([_level(partition, error_code=code)], b"")
+        assert followers.noted == []
+        assert _named(link)[1:] == [[]], "it is not asked for again"
+        code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        link.take().reply([_level(partition, error_code=code)], b"")
+        assert followers.noted == ["refused"]
 
     run_world(scenario)
