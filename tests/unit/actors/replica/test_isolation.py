@@ -203,6 +203,7 @@ def test_whoever_is_alone_in_sync_looks_no_more_until_a_follower_fetches() -> No
     async def scenario(world: ReplicaWorld) -> None:
         await world.kill(2)
         await world.kill(3)
+        await world.produce(1, acks=1)
         await world.pass_ms(SETTINGS.lag_ms_max + 10_000)
         assert world.isr() == (1,)
         asked = world.silence_asked

@@ -116,6 +116,18 @@ def test_the_newest_fetch_of_an_early_opening_is_the_one_that_counts() -> None:
     assert machine.handle(LeadershipChanged(told, 5, 0)) == [ReleaseUpTo(3)]
 
 
+def test_an_opening_that_came_early_was_level_when_it_fetched() -> None:
+    machine = leading(5)
+    now_ms = 100 * LAG_MS
+    fetch(machine, RIGHT, 5, now_ms, incarnation="b")
+    machine.handle(Appended(6, now_ms))
+    fetch(machine, LEFT, 6, now_ms)
+    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(told, 6, now_ms))
+    assert machine.handle(TimePassed(now_ms + LAG_MS)) == []
+    assert machine.handle(TimePassed(now_ms + LAG_MS + 1)) == [Propose(Proposal(3, 8, ALL[:2]))]
+
+
 def test_another_opening_than_the_one_that_came_early_begins_with_nothing() -> None:
     machine = leading(5)
     fetch(machine, LEFT, 5)
