@@ -249,9 +249,6 @@ class GroupCoordinatorActor:
         Parts wait for earlier ones, or all of what they write would be queued at once. A request
         that cannot be split waits for nobody: it may be one that waits for other members.
         """
-        if isinstance(asked.request, ListGroupsRequest):
-            await self._list(asked, reply)
-            return
         parts = deque(await self._runtime.run_blocking(split, asked.request))
         if isinstance(asked.request, OffsetFetchRequest):
             reply = partial(_fetched, reply)

@@ -321,3 +321,118 @@ def test_an_append_that_cannot_be_sent_ends_the_appender() -> None:
         assert isinstance(failure, UnknownServerError)
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    "answers", [[None, None], [InvalidProducerEpoch("no"), None], [NotLeaderOrFollower("no")]]
+)
+def test_what_is_settled_is_not_waited_for_any_longer(answers: list[KafkaError | None]) -> None:
+    async def scenario() -> None:
+        world = World(*answers)
+        world.records("first")
+        world.batch("behind it")
+        world.records("last")
+        world.answers += [None]
+        await world.runtime.advance(1)
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_what_waits_in_the_queue_has_its_time_limit_from_when_it_was_added() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.link.answering = None
+        world.records("first")
+        await world.runtime.advance(0)
+        world.records("second")
+        await world.runtime.advance(TIMEOUT_MS / 2)
+        world.link.take().reply([(0, -1, 0)])
+        await world.runtime.advance(TIMEOUT_MS / 2 - 1)
+        assert world.told == ["commit first", "first"]
+        await world.runtime.advance(1)
+        assert world.told[2:] == [("second", "REQUEST_TIMED_OUT")]
+        assert [world.appender.is_overdue] == [True]
+        world.link.take().reply([(0, -1, 0)])
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_where_nothing_is_on_its_way_nobody_waits() -> None:
+    async def scenario() -> None:
+        world = World(None)
+        world.wait("at once")
+        world.appender.when_durable(lambda: world.told.append("effect"))
+        world.appender.when_durable(None)
+        assert world.told == ["at once", "effect"]
+        world.records("record")
+        await world.runtime.advance(1)
+        world.told.clear()
+        world.wait("again")
+        assert world.told == ["again"]
+
+    run(scenario)
+
+
+def test_answers_and_effects_come_in_the_order_in_which_they_were_asked_for() -> None:
+    async def scenario() -> None:
+        world = World(None)
+        world.records("a")
+        world.appender.when_durable(lambda: world.told.append("effect"))
+        world.wait("b")
+        world.appender.when_durable(None, lambda _: world.told.append("refused"))
+        world.wait("c")
+        await world.runtime.advance(1)
+        assert world.told == ["commit a", "a", "effect", "b", "c"]
+
+    run(scenario)
+
+
+def test_who_waits_for_a_refused_append_alone_is_told_in_order() -> None:
+    async def scenario() -> None:
+        world = World(REFUSALS[0]("no"))
+        world.records("a")
+        world.appender.when_durable(None, lambda _: world.told.append("effect refused"))
+        world.appender.when_durable(lambda: world.told.append("effect"))
+        world.wait("b")
+        await world.runtime.advance(1)
+        name = REFUSALS[0].code.name
+        assert world.told == [
+            "revert a",
+            ("a", name),
+            "effect refused",
+            ("b", name),
+            ["a"],
+        ]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("end", ["taken", "refused", "closed"])
+def test_what_is_queued_is_counted_until_it_leaves(
+    monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(appending, "QUEUED_BYTES_MAX", 10)
+
+    async def scenario() -> None:
+        world = World()
+        world.link.answering = None
+        world.records("g" * 100)
+        assert [world.appender.is_full] == [True]
+        await world.runtime.advance(0)
+        assert [world.appender.is_full] == [False], "what is in flight is not queued"
+        world.batch("1")
+        assert [world.appender.is_full] == [False], "five bytes"
+        world.batch("2")
+        assert [world.appender.is_full] == [True], "the limit itself is full"
+        if end == "closed":
+            world.appender.close()
+        else:
+            refused = REFUSALS[0]("no")
+            answer = (0, -1, 0) if end == "taken" else (int(refused.code), str(refused))
+            world.link.take().reply([answer])
+            await world.runtime.advance(0)
+        assert [world.appender.is_full] == [False]
+
+    run(scenario)

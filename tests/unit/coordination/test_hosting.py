@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from raylog.actors.coordination import appending, hosting
 from raylog.actors.coordination.hosting import REPEAT_MS, RETRY_S, Host
 from raylog.actors.coordination.step import Asked, Change, LogRecord, Step
 from raylog.actors.metadata.image import MetadataImage
@@ -20,9 +21,10 @@ from raylog.wire.errors import (
     KafkaError,
     MessageTooLarge,
     NotCoordinator,
+    NotLeaderOrFollower,
 )
 from raylog.wire.internal.offsets import OffsetCommitKey
-from tests.support.gateway_world import FakeLink, FakeRuntime, settle
+from tests.support.gateway_world import FakeLink, FakeRuntime, FakeTimer, settle
 
 ROUTE = Route(TopicId(b"t" * 16), 0, 3, "replica", "replica", "/nowhere")
 TIMEOUT_MS = 60_000
@@ -379,5 +381,105 @@ def test_while_the_log_is_overdue_nobody_else_is_let_in() -> None:
         world.ask("next")
         await world.answer()
         assert world.replies[-1] == "done"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("needs_log", [True, False])
+def test_while_too_much_is_queued_only_who_needs_no_log_is_let_in(
+    monkeypatch: pytest.MonkeyPatch, *, needs_log: bool
+) -> None:
+    monkeypatch.setattr(appending, "QUEUED_BYTES_MAX", 1)
+
+    async def scenario() -> None:
+        world = World(None, None)
+        world.host._needs_log = lambda _: needs_log  # type: ignore[method-assign]
+        await settle()
+        world.ask("first")
+        world.ask("other")
+        expected = [CoordinatorNotAvailable.code.name] if needs_log else []
+        assert world.replies == expected
+        await world.answer()
+        assert world.replies == [*expected, *["done"] * (2 - needs_log)]
+        world.answers = [None]
+        world.ask("next")
+        await world.answer()
+        assert world.replies[-1] == "done"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("at_once", "turns"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (4, [4])])
+def test_many_answers_are_given_in_turns(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, turns: list[int]
+) -> None:
+    monkeypatch.setattr(hosting, "ANSWERED_AT_ONCE", at_once)
+
+    async def scenario() -> None:
+        world = World()
+        await settle()
+        for name in "abcd":
+            world.ask(name)
+        await world.runtime.advance(0)
+        seen: list[int] = []
+        call_later = world.runtime.call_later
+
+        def noting(delay_ms: float, callback: Callable[[], None]) -> FakeTimer:
+            def turn() -> None:
+                callback()
+                seen.append(len(world.replies))
+
+            return call_later(delay_ms, turn)
+
+        world.runtime.call_later = noting  # type: ignore[method-assign]
+        world.link.take().reply([(0, -1, 0)])
+        seen.append(len(world.replies))
+        await world.runtime.advance(0)
+        assert sorted({*seen} - {0}) == turns
+        assert world.replies == ["done"] * 4
+
+    run(scenario)
+
+
+def test_who_has_failed_before_its_turn_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "ANSWERED_AT_ONCE", 1)
+
+    async def scenario() -> None:
+        world = World()
+        await settle()
+        for name in "abc":
+            world.ask(name)
+        await world.runtime.advance(0)
+        world.link.take().reply([(0, -1, 0)])
+        world.host.close("it has moved")
+        await world.runtime.advance(1)
+        assert world.replies == [NotCoordinator.code.name] * 3
+
+    run(scenario)
+
+
+def test_a_load_is_put_off_the_longer_the_more_appends_have_failed() -> None:
+    """What fails is what a load appends, as on a full disk."""
+
+    async def scenario() -> None:
+        world = World()
+        world.host._new_shard = lambda: _writing(world.told)  # type: ignore[method-assign]
+        await settle()
+        first_s, longest_s = RETRY_S
+        lost = NotLeaderOrFollower("unknown")
+        for failures in range(1, 9):
+            read = world.host.read
+            assert world.host.is_active
+            world.answers = [lost]
+            await world.answer_one()
+            wait_ms = 1_000 * min(first_s * 2**failures, longest_s) if failures > 1 else 0
+            if wait_ms:
+                assert not world.host.is_active
+                await world.runtime.advance(wait_ms - 1)
+                assert world.host.read == read
+                await world.runtime.advance(1)
+            await settle()
+            assert world.host.read == read + 1
+        world.host.close("the end")
 
     run(scenario)

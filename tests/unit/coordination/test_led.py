@@ -9,11 +9,20 @@ import pytest
 
 from raylog.actors.coordination.led import MOVED, LedShards
 from raylog.actors.metadata.image import MetadataImage
-from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
+from raylog.actors.metadata.records import (
+    PartitionChanged,
+    PartitionCreated,
+    TopicCreated,
+    TopicDeleted,
+)
 from raylog.actors.names import OFFSETS_TOPIC
 from raylog.actors.ports import Route, RouteUpdate, TopicId
 from raylog.actors.reopening import REOPEN_MS, REOPEN_MS_MAX
-from raylog.wire.errors import CoordinatorLoadInProgress, NotCoordinator
+from raylog.wire.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    NotCoordinator,
+)
 from tests.support.gateway_world import FakeLink, settle
 from tests.support.shards import id_of, topic_records
 from tests.support.slow_links import SlowRuntime
@@ -208,5 +217,95 @@ def test_nothing_is_opened_after_the_end() -> None:
         await world.runtime.advance(10 * REOPEN_MS_MAX)
         assert len(world.opened) == 1
         assert world.led.partitions == []
+
+    run(scenario)
+
+
+def test_a_topic_that_was_made_anew_has_none_of_the_shards_of_the_former_one() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.add(route(0), route(1))
+        await world.runtime.connected()
+        world.image.apply(TopicDeleted(T))
+        again = TopicId(b"a" * 16)
+        world.image.apply(TopicCreated(again, OFFSETS_TOPIC))
+        for index in range(2):
+            world.image.apply(PartitionCreated(again, index, (OWN,), (OWN,), OWN))
+        world.led.close_lost()
+        assert world.led.partitions == []
+        assert [host.closed for host in world.opened] == [[MOVED], [MOVED]]
+
+    run(scenario)
+
+
+def test_a_shard_whose_link_broke_is_not_opened_again_once_others_lead_it() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.add(route())
+        link = await world.runtime.connected()
+        link.lose()
+        world.image.apply(PartitionChanged(T, 0, leader=OTHER))
+        world.led.close_lost()
+        await world.runtime.advance(10 * REOPEN_MS_MAX)
+        assert len(world.runtime.asked) == 1
+        assert world.led.partitions == []
+
+    run(scenario)
+
+
+def test_a_shard_whose_link_broke_is_not_opened_again_after_the_end() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.add(route())
+        link = await world.runtime.connected()
+        link.lose()
+        world.led.close("the end")
+        assert world.runtime.pending_timers() == 0
+        await world.runtime.advance(10 * REOPEN_MS_MAX)
+        assert len(world.runtime.asked) == 1
+
+    run(scenario)
+
+
+def test_a_broken_link_is_that_of_its_own_shards_alone() -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.add(route(0))
+        first = await world.runtime.connected()
+        await world.add(route(1, process="b"))
+        await world.runtime.connected()
+        first.lose()
+        await world.runtime.advance(REOPEN_MS)
+        assert world.runtime.asked == ["a", "b", "a"]
+        await world.runtime.connected()
+        assert [(host.route.partition, host.closed) for host in world.opened] == [
+            (0, [MOVED]),
+            (1, []),
+            (0, []),
+        ]
+
+    run(scenario)
+
+
+def test_all_is_there_once_every_partition_that_is_led_here_is_open() -> None:
+    async def scenario() -> None:
+        world = World(3)
+        world.image.apply(PartitionChanged(T, 2, leader=OTHER))
+        for number in range(2):
+            with pytest.raises(CoordinatorNotAvailable, match=f"{OFFSETS_TOPIC}-{number} is not"):
+                world.led.check_complete()
+            await world.add(route(number))
+            if world.runtime.waiting:
+                await world.runtime.connected()
+        world.led.check_complete()
+
+    run(scenario)
+
+
+def test_without_a_topic_there_is_nothing_to_be_open() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.image.apply(TopicDeleted(T))
+        world.led.check_complete()
 
     run(scenario)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.coordination.reading import read_claimed
+from raylog.actors.coordination.reading import CHUNK_BYTES, read_claimed
 from raylog.actors.ports import Route, TopicId
 from raylog.actors.replica import api
+from raylog.actors.replica.api import FetchAsk, Interest
+from raylog.storage.disk import OsDisk
 from raylog.wire.errors import CorruptMessage, NotLeaderOrFollower, OffsetOutOfRange
 from raylog.wire.records import assign, iter_batches
 from tests.support.gateway_world import FakeLink, FakeRequest, FakeRuntime, settle
@@ -184,5 +186,96 @@ def test_a_segment_that_ends_early_is_damaged(tmp_path: Path) -> None:
         with pytest.raises(CorruptMessage, match="ends 1 bytes early"):
             await world.read()
         assert world.taken == [0, 1, 2, 3]
+
+    asyncio.run(scenario())
+
+
+def test_the_replica_is_asked_for_all_that_is_committed_in_the_claimed_epoch(
+    tmp_path: Path,
+) -> None:
+    """Offsets of open transactions as well: the marker decides about them."""
+
+    async def scenario() -> None:
+        world = World(tmp_path, start=2)
+        assert await world.read() == 6
+        claim, first, *fetches = world.link.requests
+        key = (TopicId(b"t" * 16), 0)
+        assert claim.header == (*key, 3)
+        assert first.header == (*key, 3, api.EARLIEST_TIMESTAMP, 0)
+        for fetch, offset in zip(fetches, (2, 4), strict=True):
+            assert fetch.header == FetchAsk(
+                session_id=fetch.header.session_id,
+                once=True,
+                complete=True,
+                isolation_level=0,
+                max_bytes=CHUNK_BYTES,
+                min_bytes=1,
+                wait=False,
+                changes=[Interest(*key, offset, CHUNK_BYTES, 3, -1)],
+                forgotten=[],
+            )
+
+    asyncio.run(scenario())
+
+
+def test_reads_have_sessions_of_their_own(tmp_path: Path) -> None:
+    """Shards share a link: a newer ask of the same session would answer an older one."""
+
+    async def scenario() -> None:
+        world = World(tmp_path)
+        await asyncio.gather(world.read(), world.read())
+        sessions = [one.header.session_id for one in world.link.requests if one.kind == api.FETCH]
+        assert len({*sessions}) == len(sessions) == 6
+
+    asyncio.run(scenario())
+
+
+def test_after_something_has_come_the_next_is_not_waited_for_as_long(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path, 2)
+        reading = world.read()
+        await world.runtime.advance(OUTAGE_MS)
+        world.high_watermark = 4
+        while world.taken != [0, 1, 2, 3]:
+            await world.runtime.advance(1)
+        asked = len(world.link.requests)
+        await world.runtime.advance(100)
+        assert len(world.link.requests) - asked >= 3, "it is a matter of milliseconds again"
+        reading.cancel()
+        await settle()
+
+    asyncio.run(scenario())
+
+
+class CountingDisk(OsDisk):
+    """A disk that knows which files are open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.closed = 0
+
+    def open(self, path: Any, *args: Any, **kwargs: Any) -> int:
+        fd = super().open(path, *args, **kwargs)
+        self.opened += 1
+        return fd
+
+    def close(self, fd: int) -> None:
+        self.closed += 1
+        super().close(fd)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_no_segment_stays_open(tmp_path: Path, *, is_damaged: bool) -> None:
+    async def scenario() -> None:
+        world = World(tmp_path)
+        disk = world.runtime.disk = CountingDisk()
+        if is_damaged:
+            whole = (tmp_path / SEGMENT).read_bytes()
+            (tmp_path / SEGMENT).write_bytes(whole[:-1])
+            with pytest.raises(CorruptMessage):
+                await world.read()
+        else:
+            await world.read()
+        assert disk.opened == disk.closed == 3
 
     asyncio.run(scenario())
