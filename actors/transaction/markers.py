@@ -162,7 +162,11 @@ class MarkerSender:
         for piece in tuple(self._unanswered):
             topic = self._image.topic(piece.topic)
             state = None
-            if topic is not None and piece.index < len(topic.partitions):
+            if (
+                topic is not None
+                and topic.topic_id == piece.topic_id
+                and piece.index < len(topic.partitions)
+            ):
                 state = topic.partitions[piece.index]
             if state is None or state.leader_epoch != piece.leader_epoch:
                 self._uncertain(piece)

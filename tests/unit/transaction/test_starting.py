@@ -8,6 +8,7 @@ from raylog.actors.transaction.ids import ProducerIdPool
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import EPOCH_MAX, LAST_EPOCH, NEVER_MS, State
 from raylog.wire.errors import CoordinatorLoadInProgress, ErrorCode
+from raylog.wire.internal.transactions import TransactionLogKey
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.support.transactions import (
     FIRST,
@@ -190,3 +191,18 @@ def test_records_are_written_in_the_form_of_the_cluster(level: int, version: int
     world = TransactionWorld(level=level)
     given(world, init())
     assert [record.value_version for record in world.log] == [version]
+
+
+def test_another_producer_id_afterwards_needs_the_newer_form_of_records() -> None:
+    """The older one has no place for it; so Kafka writes it whatever the cluster's form is."""
+    world = TransactionWorld(level=0)
+    holder = world.open(FIRST)
+    world.shard.ids.transactions["x"] = replace(world.found, producer_epoch=LAST_EPOCH)
+    assert world.ask(init(), INIT_VERSION).error_code == CONCURRENT
+    decided = [one for one in world.log if isinstance(one.key, TransactionLogKey)][-1]
+    assert decided.value_version == 1
+    world.crash()
+    assert world.found.after == (holder[0] + 1, 0)
+    world.write_markers()
+    assert world.log[-1].value_version == 0
+    assert world.found.holder == (holder[0] + 1, 0)
