@@ -46,7 +46,7 @@ def empty(group: str) -> LogRecord:
 def load_of(path: Path, *batches: bytearray, start: int = 0) -> Shard:
     """What a load brings."""
     shard = Shard(GroupSettings(), Assigning())
-    load_from(path, start, batches, lambda *of: load(*of, shard))
+    load_from(path, start, batches, lambda runtime, link, route: load(runtime, link, route, shard))
     return shard
 
 

@@ -32,7 +32,9 @@ def gone(name: str) -> LogRecord:
 def load_of(path: Path, start: int, *batches: bytearray) -> tuple[int, TransactionShard]:
     """Where a load from `start` on ends, and what it brings."""
     shard = TransactionShard(TransactionSettings(), ProducerIdPool())
-    end = load_from(path, start, batches, lambda *of: load(*of, shard))
+    end = load_from(
+        path, start, batches, lambda runtime, link, route: load(runtime, link, route, shard)
+    )
     return end, shard
 
 
