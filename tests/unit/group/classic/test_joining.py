@@ -8,7 +8,14 @@ import pytest
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
 from raylog.wire.internal.offsets import GroupMetadataValue
-from tests.support.classic_groups import NEW, SESSION_MS, Session, code_of, subscription
+from tests.support.classic_groups import (
+    NEW,
+    REBALANCE_MS,
+    SESSION_MS,
+    Session,
+    code_of,
+    subscription,
+)
 
 
 def test_a_group_is_recorded_as_empty_when_it_is_first_heard_of() -> None:
@@ -236,3 +243,44 @@ def test_an_id_that_was_given_out_is_void_once_there_is_no_room_for_it() -> None
     session.leave(member)
     assert session.state == "Empty"
     assert session.join(given).answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_new_member_that_waits_in_its_first_join_is_out_after_five_minutes() -> None:
+    """It cannot send heartbeats: nobody knows whether it is still there."""
+    long_ms = 1_800_000
+    session = Session()
+    session.stable(session_ms=long_ms, rebalance_ms=long_ms)
+    newcomer = session.join(version=3, session_ms=long_ms, rebalance_ms=long_ms)
+    session.world.advance(299_999)
+    assert newcomer.waits
+    session.world.advance(1)
+    assert (code_of(newcomer), newcomer.answer.member_id) == (ErrorCode.UNKNOWN_MEMBER_ID, "")
+    assert len(session.group.members) == 1
+
+
+def test_who_waits_below_a_lowered_limit_may_ask_again() -> None:
+    session = Session()
+    ids = session.stable(3)
+    session.settings = GroupSettings(initial_rebalance_delay_ms=0, size_max=2)
+    session.world.crash()
+    first, second = session.join(ids[0]), session.join(ids[1])
+    again = session.join(ids[0])
+    assert code_of(first) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert again.waits
+    assert code_of(session.join(ids[2])) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    session.world.advance(REBALANCE_MS)
+    assert {code_of(again), code_of(second)} == {ErrorCode.NONE}
+    assert [one.member_id for one in session.group.members] == ids[:2]
+
+
+def test_an_id_that_was_given_out_is_given_back_where_there_is_no_room() -> None:
+    session = Session(GroupSettings(initial_rebalance_delay_ms=0, size_max=2))
+    (member,) = session.stable()
+    told = session.join().answer.member_id
+    session.join(version=3)
+    session.join(member)
+    refused = session.join(told).answer
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    again = session.join(told).answer
+    assert again.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert len(session.group.members) == 2
