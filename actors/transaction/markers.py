@@ -115,7 +115,6 @@ class _Piece:
 class _Frame:
     """One request: for each transaction its partitions there, as of which try."""
 
-    coordinator_epochs: list[int] = field(default_factory=list)
     markers: list[Marker] = field(default_factory=list)
     pieces: list[list[tuple[_Piece, int]]] = field(default_factory=list)
 
@@ -286,7 +285,6 @@ class MarkerSender:
         for sending, found in by_sending.items():
             markers = sending.markers
             frame.pieces.append([(piece, piece.tries) for piece in found])
-            frame.coordinator_epochs.append(sending.owner.coordinator_epoch)
             frame.markers.append(
                 Marker(
                     markers.producer_id,

@@ -566,3 +566,11 @@ def test_expired_offsets_are_looked_for_again_and_again(tmp_path: Path) -> None:
             assert await offsets(world) == {}
 
     run(scenario, tmp_path, offsets_retention_check_interval_ms="1000")
+
+
+def test_no_markers_are_answered_at_once(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        assert world.mark().codes == []
+
+    run(scenario, tmp_path)

@@ -185,3 +185,43 @@ def test_so_many_addresses_are_remembered_and_no_more(monkeypatch: pytest.Monkey
         assert world.lookups == ["x", "y", "z", "x"]
 
     run(scenario)
+
+
+def test_the_end_of_a_former_link_takes_none_of_the_next_one() -> None:
+    async def scenario(world: World) -> None:
+        connected: list[str] = []
+        connect = world.runtime.connect
+
+        async def noting(address: str) -> FakeLink:
+            connected.append(address)
+            return await connect(address)
+
+        world.runtime.connect = noting  # type: ignore[method-assign]  # to count
+        world.ask("x")
+        await world.turn()
+        former = world.link("one")
+        former.take().reply([[0, 0]])
+        former.is_open = False  # who waits for its end is told later
+        world.runtime.links["one"] = FakeLink()
+        world.ask("x")
+        await world.turn()
+        world.link("one").take().reply([[0, 0]])
+        former.lose()
+        world.ask("x")
+        await world.turn()
+        world.link("one").take().reply([[0, 0]])
+        assert connected == ["one", "one"]
+        assert world.outcomes["x"] == [[0, 0]] * 3
+
+    run(scenario)
+
+
+def test_links_are_closed_at_the_end() -> None:
+    async def scenario(world: World) -> None:
+        for name in "xz":
+            world.ask(name)
+        await world.turn()
+        world.client.close()
+        assert [world.link(one).is_open for one in ("one", "two")] == [False, False]
+
+    run(scenario)

@@ -105,3 +105,14 @@ def test_why_a_member_left_is_told_once() -> None:
     )
     assert len(told) == 2
     assert told[1][2].startswith(f"member {second} leaves group {GROUP}: it ")
+
+
+def test_who_names_nobody_does_not_mean_the_instance_without_a_name() -> None:
+    session = Session()
+    join = session.join(instance="")
+    session.world.advance(0)
+    session.settle([join.answer.member_id])
+    assert session.leave(("", None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert session.state == "Stable"
+    assert session.leave(("", "")) == [ErrorCode.NONE]
+    assert session.state == "Empty"

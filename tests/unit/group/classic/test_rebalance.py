@@ -2,7 +2,13 @@
 
 from raylog.actors.group.settings import GroupSettings
 from raylog.wire.errors import ErrorCode
-from tests.support.classic_groups import REBALANCE_MS, SESSION_MS, Session, subscription
+from tests.support.classic_groups import (
+    GROUP,
+    REBALANCE_MS,
+    SESSION_MS,
+    Session,
+    subscription,
+)
 
 DELAY_MS = 3_000
 DELAYED = GroupSettings(initial_rebalance_delay_ms=DELAY_MS)
@@ -203,3 +209,25 @@ def test_the_end_of_a_rebalance_that_is_over_changes_nothing() -> None:
     session.world.run(lambda step: session.group.timer(step, ("join",)))
     assert (session.state, session.group.generation) == ("Stable", 2)
     assert len(session.group.members) == 2
+
+
+def test_who_is_to_join_again_before_all_have_synced_has_no_assignment() -> None:
+    """That of the generation before is over; from a stable group it is told until the next."""
+    session = Session()
+    ids = session.stable(2)
+    for member_id in ids:
+        session.join(member_id)
+    assert session.state == "CompletingRebalance"
+    session.enter()
+    assert session.state == "PreparingRebalance"
+    assert [one.member_assignment for one in session.describe().members] == [b""] * 3
+
+
+def test_the_time_to_sync_ends_with_the_generation() -> None:
+    session = Session()
+    session.enter()
+    session.world.advance(0)
+    assert (GROUP, ("sync",)) in session.world.timers
+    session.enter()
+    assert session.state == "PreparingRebalance"
+    assert (GROUP, ("sync",)) not in session.world.timers
