@@ -114,6 +114,7 @@ class _Produce:
         "_errors_left",
         "_failed",
         "_full",
+        "_gathered",
         "_left",
         "_now_ms",
         "_patience",
@@ -140,6 +141,8 @@ class _Produce:
         self._sends: dict[Link, _Send] = {}
         self._full: tuple[tuple[Link, _Send], ...] = ()
         """Those that take no more batches."""
+        self._gathered = False
+        """Whether everything was looked at."""
         self._errors_left = RECORD_ERRORS_MAX
         self._timeout_ms = request.timeout_ms
         self._due = Due()
@@ -166,6 +169,7 @@ class _Produce:
         self._due = self._context.gateway.deadlines.add(
             self, max(self._timeout_ms, 0) + DEADLINE_GRACE_MS
         )
+        self._gathered = True
         if self._refusal is None:
             yield from self._send()
         else:
@@ -197,8 +201,6 @@ class _Produce:
 
     def _refuse_all(self, refusal: KafkaError) -> None:
         """Nothing of the request is written."""
-        self._sends.clear()
-        self._full = ()
         for topic in self._response.responses:
             for answer in topic.partition_responses:
                 self.fail(answer, refusal)
@@ -302,7 +304,10 @@ class _Produce:
         *,
         takes_long: bool,
     ) -> None:
-        """Admit a batch beside the event loop and send it then, behind those before it."""
+        """Admit a batch beside the event loop and send it then, behind those before it.
+
+        One that is admitted before everything was looked at is sent with the others.
+        """
         gateway = self._context.gateway
         rules = gateway.rules.of(topic)
         sequence = sequence_of(topic.topic_id, answer.index, header)
@@ -317,8 +322,9 @@ class _Produce:
                 failed(failure)
                 return
             self._add(topic, route, stored, answer, sequence)
-            for _ in self._send():
-                pass
+            if self._gathered:
+                for _ in self._send():
+                    pass
             self.one_done()
 
         def failed(failure: Exception) -> None:

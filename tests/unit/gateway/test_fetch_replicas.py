@@ -114,6 +114,7 @@ def test_who_stays_with_the_leader(
         (10, part(), ErrorCode.NONE),
         (3, part(error=ErrorCode.OFFSET_OUT_OF_RANGE), ErrorCode.OFFSET_OUT_OF_RANGE),
         (3, part(diverging=[0, 2]), ErrorCode.NONE),
+        (3, part()._replace(log_start_offset=4), ErrorCode.NONE),
     ],
 )
 def test_an_offset_that_the_other_replica_may_not_have(
@@ -126,6 +127,41 @@ def test_an_offset_that_the_other_replica_may_not_have(
         answer = cluster.answer()
         assert errors(answer) == {0: expected}
         assert answer.responses[0].partitions[0].preferred_read_replica == -1
+
+    run(scenario, **RACK_AWARE)
+
+
+@pytest.mark.parametrize("offset", [4, 9])
+def test_the_other_replica_has_all_from_the_start_of_the_log_to_what_is_committed(
+    offset: int, tmp_path: Path
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path)
+        cluster.send(from_rack("r2", (0, offset), isolation_level=1), 12)
+        found = part(0, 20, aborted=[[77, 4]])
+        cluster.even.take(FETCH).reply([found._replace(log_start_offset=4)])
+        answer = cluster.answer()
+        (data,) = answer.responses[0].partitions
+        assert (data.preferred_read_replica, data.aborted_transactions) == (2, None)
+        assert records(answer) == {}
+
+    run(scenario, **RACK_AWARE)
+
+
+def test_a_partition_that_is_forgotten_while_it_is_looked_at_is_sent_nowhere(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = await spread(world, tmp_path, partitions=2)
+        await world.apply(PartitionChanged(T, 0, isr=(1,)))
+        session = await opened(cluster, part(0), part(1))
+        cluster.send(from_rack("r2", (1, 9), session=(session, 1)))
+        cluster.send(fetch(session=(session, 2), forgotten=(1,), max_wait_ms=0))
+        first, second = (one for one in cluster.even.requests if one.kind == FETCH and one.open)
+        first.reply([part(0, 20), part(1)])
+        second.reply([])
+        answers = cluster.client.received()
+        assert [list(errors(one)) for one in answers] == [[0], []]
 
     run(scenario, **RACK_AWARE)
 

@@ -405,3 +405,107 @@ def test_a_partition_that_is_served_elsewhere_by_now_is_left_where_it_was(tmp_pa
         assert set(told(cluster.answer())) == {0, 1}
 
     run(scenario)
+
+
+def test_an_answer_that_comes_too_late_leaves_the_session_as_it_is(tmp_path: Path) -> None:
+    """Its records are told again: the replica need not be told of the partition."""
+
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch(session=(session, 1)))
+        cluster.even.take(FETCH).reply([])
+        cluster.odd.take(FETCH).reply([])
+        late = cluster.odd.take(FETCH)
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert records(cluster.answer()) == {0: CONTENT[10:30]}
+        late.reply([part(1, 20)])
+        cluster.send(fetch(session=(session, 2)))
+        again = cluster.odd.take(FETCH)
+        assert (again.header.changes, again.header.forgotten) == ([], [])
+        again.reply([part(1, 30)])
+        cluster.even.take(FETCH).reply([])
+        assert records(cluster.answer()) == {1: CONTENT[10:40]}
+
+    run(scenario)
+
+
+def test_a_replica_that_is_lost_after_the_answer_is_told_all_anew(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2, replicas=2)
+        session = await opened(cluster, part(0, 20), part(1))
+        cluster.send(fetch(session=(session, 1)))
+        cluster.even.take(FETCH).reply([])
+        cluster.odd.take(FETCH).reply([])
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert set(told(cluster.answer())) == {0}
+        cluster.odd.lose()
+        other = await cluster.route("other", 1)
+        cluster.send(fetch(session=(session, 2)))
+        assert offsets(other.take(FETCH)) == {1: 9}
+
+    run(scenario)
+
+
+def test_a_later_request_of_the_session_may_forget_what_an_earlier_one_waits_for(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0), part(1))
+        cluster.send(fetch(session=(session, 1)))
+        cluster.send(fetch(session=(session, 2), forgotten=(1,), max_wait_ms=0))
+        first, second = (one for one in cluster.even.requests if one.kind == FETCH and one.open)
+        assert second.header.forgotten == [(T, 1)]
+        first.reply([part(0, 20), part(1, 20)])
+        second.reply([])
+        answers = cluster.client.received()
+        assert [records(one) for one in answers] == [{0: CONTENT[10:30]}, {}]
+
+    run(scenario)
+
+
+def test_what_is_asked_of_a_topic_created_anew_comes_before_what_was_asked_of_the_old(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        session = await opened(cluster, part(0), version=12)
+        await world.apply(TopicDeleted(T))
+        anew = await world.topic("t", id_of="anew")
+        await cluster.route("odd", 0, anew)
+        cluster.send(fetch((0, 3), session=(session, 1), max_wait_ms=0), 12)
+        cluster.even.take(FETCH).reply([part(0, error=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)])
+        cluster.odd.take(FETCH).reply([part(0, key=anew)])
+        cluster.answer()
+        cluster.send(fetch(session=(session, 2), max_wait_ms=0), 12)
+        assert cluster.odd.take(FETCH).header.changes == []
+        kept = world.gateway.fetch_sessions.resume(session, 3, by_names=True)
+        assert [(one.topic_id, one.offset) for one in kept.interests.values()] == [(anew, 3)]
+
+    run(scenario)
+
+
+def test_a_session_is_told_again_what_it_was_told_of_a_partition_before_it_forgot_it(
+    tmp_path: Path,
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve(2)
+        session = await opened(cluster, part(0), part(1))
+        for epoch, asked, answered in (
+            (1, fetch(forgotten=(1,)), {0: 12}),
+            (2, fetch((1, 9)), {1: 9}),
+            (3, fetch(), {}),
+        ):
+            asked.session_id, asked.session_epoch, asked.max_wait_ms = session, epoch, 0
+            cluster.send(asked)
+            cluster.even.take(FETCH).reply([part(0, end=12), *([part(1)] * (epoch > 1))])
+            found = told(cluster.answer())
+            assert {at: one.high_watermark for at, one in found.items()} == answered
+
+    run(scenario)

@@ -15,7 +15,9 @@ from raylog.actors.gateway.large_requests import DECODED_BYTES_MAX, STANDSTILL_M
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import ConfigChanged
 from raylog.actors.replica.api import DELETE_RECORDS, OFFSET_FOR, PRODUCE, PRODUCERS
+from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.wire.api import ApiKey
+from raylog.wire.compression import Codec
 from raylog.wire.errors import ErrorCode
 from raylog.wire.frame import encode_request
 from raylog.wire.limits import ELEMENT_BYTES, LIGHT_ELEMENTS_MAX, LIMITS, limit_of
@@ -36,7 +38,7 @@ from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import World, run, settle, topic_id
-from tests.support.producing import produce
+from tests.support.producing import appended, codes, produce
 
 T = topic_id("t")
 BATCH = encode_batch([Record(0, 1_000_000, b"k", b"v", [])])
@@ -223,6 +225,65 @@ def test_a_produce_request_with_many_batches_keeps_its_place() -> None:
             await settle()
         sizes = [len(one.header[2]) for one in link.requests if one.kind == PRODUCE]
         assert sizes == [250, 250, 100, 1], "in parts, and the second request behind all of them"
+
+    run(scenario)
+
+
+def test_a_request_of_two_producers_writes_nothing_however_long_it_takes() -> None:
+    """The first batch is decompressed, and done with that, before the last one is looked at."""
+    slow = [Record(at, 1_000_000, b"k", bytes(500), []) for at in range(1_000)]
+    first, last = (
+        encode_batch(
+            records,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            is_transactional=True,
+            codec=Codec.LZ4,
+        )
+        for records, producer_id in ((slow, 5), (slow[:1], 6))
+    )
+    count = 600
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        between = [(at, BATCH) for at in range(1, count - 1)]
+        request = produce((0, first), *between, (count - 1, last))
+        request.transactional_id = "x"
+        client = world.client()
+        client.send(request, 9)
+        for _ in range(5):
+            await settle()
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * count
+        assert link.requests == []
+
+    run(scenario)
+
+
+def test_what_takes_long_is_sent_with_the_others_of_a_request_in_turns() -> None:
+    slow = [Record(at, 1_000_000, b"k", bytes(500), []) for at in range(1_000)]
+    count = 600
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        link.answering = appended
+        batches = [encode_batch(slow, codec=Codec.LZ4), *[BATCH] * (count - 1)]
+        client = world.client()
+        client.send(produce(*enumerate(batches)), 9)
+        for _ in range(5):
+            await settle()
+        (answer,) = client.received()
+        assert codes(answer) == [ErrorCode.NONE] * count
+        assert sorted(part.partition for one in link.requests for part in one.header[2]) == list(
+            range(count)
+        )
+        await world.runtime.advance(TICK_MS)
+        assert world.runtime.pending_timers() == 0
 
     run(scenario)
 

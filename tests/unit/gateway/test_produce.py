@@ -586,6 +586,21 @@ def test_transactional_batches_say_whose_they_are(
     run(scenario)
 
 
+def test_producer_0_is_a_producer() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        client.send(in_transaction("x", (0, transactional(0))), 12)
+        link.take(PRODUCE_IN_TRANSACTION).reply([(1, -1, 0)])
+        assert codes(client.received()[0]) == [ErrorCode.NONE]
+        answer = await client.ask(
+            in_transaction("x", (0, transactional(0)), (1, transactional())), 12
+        )
+        assert codes(answer) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+
+    run(scenario)
+
+
 def test_a_batch_without_a_producer_makes_no_request_one_of_two_producers() -> None:
     async def scenario(world: World) -> None:
         link = await served(world)

@@ -11,6 +11,7 @@ from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode
 from raylog.wire.frame import encode_response
+from raylog.wire.records import Record, encode_batch
 from tests.support.gateway_world import World, run, settle
 from tests.support.producing import appended, codes, produce
 from tests.unit.gateway.test_produce import BATCH, T, served
@@ -52,6 +53,63 @@ def test_what_comes_late_does_not_change_an_answer_that_is_being_encoded(
         refused.take().reply([(int(ErrorCode.CORRUPT_MESSAGE), "so long a text")])
         await settle()
         assert encode_response(ApiKey.PRODUCE, 9, 1, answer) == before
+
+    run(scenario)
+
+
+def test_what_was_answered_in_time_stays_as_it_was() -> None:
+    """The first offset of a log and a refusal, beside a replica that hangs."""
+
+    async def scenario(world: World) -> None:
+        first = await served(world, 3)
+        hanging = await world.route("hanging", (T, 2))
+        client = world.client()
+        client.send(produce((0, BATCH), (1, BATCH), (2, BATCH)), 9)
+        first.take().reply([(0, 99, 0), (int(ErrorCode.CORRUPT_MESSAGE), "bad")])
+        await world.runtime.advance(6_000 + 2 * TICK_MS)
+        (answer,) = client.received()
+        assert codes(answer) == [
+            ErrorCode.NONE,
+            ErrorCode.CORRUPT_MESSAGE,
+            ErrorCode.REQUEST_TIMED_OUT,
+        ]
+        found = answer.responses[0].partition_responses
+        assert [one.base_offset for one in found] == [0, -1, -1]
+        assert found[1].error_message == "bad"
+        assert len(hanging.requests) == 1
+
+    run(scenario)
+
+
+def test_acks_0_that_a_replica_does_not_take_in_time_closes_the_connection() -> None:
+    async def scenario(world: World) -> None:
+        await served(world)
+        client = world.client()
+        client.send(produce((0, BATCH), acks=0), 9)
+        await world.runtime.advance(6_000 + 2 * TICK_MS)
+        assert client.transport.closed
+        assert client.transport.written == b""
+
+    run(scenario)
+
+
+def test_a_batch_that_is_refused_too_late_is_still_remembered_as_refused() -> None:
+    """The next of its producer is not to be written before it."""
+
+    async def scenario(world: World) -> None:
+        link = await served(world)
+        client = world.client()
+        records = [Record(0, 1_000_000, b"k", b"v", [])]
+        first, second = (
+            encode_batch(records, producer_id=0, producer_epoch=0, base_sequence=at)
+            for at in (5, 6)
+        )
+        client.send(produce((0, first)), 9)
+        await world.runtime.advance(6_000 + 2 * TICK_MS)
+        assert codes(client.received()[0]) == [ErrorCode.REQUEST_TIMED_OUT]
+        link.take().reply([(int(ErrorCode.NOT_LEADER_OR_FOLLOWER), "moved")])
+        client.send(produce((0, second)), 9)
+        assert [part.refused_sequence for part in link.take().header[2]] == [5]
 
     run(scenario)
 
