@@ -241,9 +241,8 @@ class FetchSessionCache:
         if self._sessions.get(session_id) is not session:
             return
         size = len(session.interests)
-        more = size - session.counted
         self._count(session, size)
-        too_many = size > SESSION_PARTITIONS_MAX or (more > 0 and self._partitions > PARTITIONS_MAX)
+        too_many = size > SESSION_PARTITIONS_MAX or self._partitions > PARTITIONS_MAX
         if not size or too_many or session.is_misnamed:
             self._forget(session)
             session.session_id = 0

@@ -47,7 +47,5 @@ def _names(image: MetadataImage, kind: int) -> Iterable[str]:
             return sorted(image.topic_ids)
         case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
             return [str(broker_id) for broker_id in sorted(image.brokers)]
-        case ResourceType.GROUP | ResourceType.CLIENT_METRICS:
+        case _:  # a group or a subscription is there as long as it has settings
             return sorted(name for of, name in image.configs if of == kind)
-        case _:
-            return ()

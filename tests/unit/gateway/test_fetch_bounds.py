@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from raylog.actors.gateway.context import TURN
 from raylog.actors.gateway.handlers.fetch import REPLICA_GRACE_MS
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
+from raylog.actors.ports import TopicId
 from raylog.actors.replica.api import FETCH, FETCH_END
 from raylog.wire.errors import ErrorCode
 from tests.support.fetching import (
@@ -246,5 +249,86 @@ def test_the_records_of_a_replica_that_is_lost_as_it_answers_are_left_out(tmp_pa
         answer = cluster.answer()
         assert records(answer) == {0: CONTENT[10:30]}
         assert errors(answer) == {0: ErrorCode.NONE, 1: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+    run(scenario)
+
+
+# ---- two connections go on with one session --------------------------------------------------
+
+MANY = 2 * TURN + 1
+UNKNOWN = TopicId(b"u" * 16)
+
+
+async def large_session(cluster: Cluster, version: int, **named: Any) -> int:
+    """A session with more partitions than are handled in one turn; its id."""
+    cluster.send(fetch(*((at, 9) for at in range(MANY)), session=(0, 0), **named), version)
+    await settle()
+    for request in [one for one in cluster.even.requests if one.open]:
+        request.reply([part(at) for at in range(MANY)])
+    await settle()
+    answer = cluster.answer()
+    assert len(told(answer)) == MANY
+    assert answer.session_id
+    return answer.session_id
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_partitions_may_be_forgotten_while_they_are_looked_for_again(
+    version: int, tmp_path: Path
+) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        session = await large_session(cluster, version, by_id=UNKNOWN)
+        other = world.client()
+        cluster.send(fetch(session=(session, 1), max_wait_ms=0), version)
+        last = fetch(
+            session=(session, 2), max_wait_ms=0, by_id=UNKNOWN, forgotten=tuple(range(TURN, MANY))
+        )
+        other.send(last, version)
+        for _ in range(3):
+            await settle()
+        assert [len(told(one)) for one in other.received()] == [TURN]
+        assert len(cluster.client.received()) == 1
+
+    run(scenario)
+
+
+def test_a_topic_may_be_found_by_its_name_by_two_requests_together(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        session = await large_session(cluster, 12)
+        await world.brokers(1)
+        await world.topic("t", MANY)
+        other = world.client()
+        cluster.send(fetch(session=(session, 1), max_wait_ms=0), 12)
+        other.send(fetch(session=(session, 2), max_wait_ms=0), 12)
+        for _ in range(3):
+            await settle()
+        for client in (cluster.client, other):
+            (answer,) = client.received()
+            assert set(errors(answer).values()) == {ErrorCode.NOT_LEADER_OR_FOLLOWER}
+        kept = world.gateway.fetch_sessions.resume(session, 3, by_names=True)
+        assert sorted(kept.interests) == [(T, at) for at in range(MANY)]
+
+    run(scenario)
+
+
+def test_partitions_may_be_forgotten_while_they_are_told(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await world.brokers(1)
+        await world.topic("t", MANY)
+        keys = [(T, at) for at in range(MANY)]
+        await world.route("even", *keys, directory=str(tmp_path))
+        session = await large_session(cluster, 13)
+        other = world.client()
+        cluster.send(fetch(session=(session, 1), max_wait_ms=0))
+        cluster.even.take(FETCH).reply([part(at, end=10) for at in range(MANY)])
+        gone = fetch(session=(session, 2), max_wait_ms=0, forgotten=(MANY - 1,))
+        other.send(gone, 13)
+        cluster.even.take(FETCH).reply([])
+        await settle()
+        assert set(told(cluster.answer())) == set(range(MANY - 1))
+        assert [one.error_code for one in other.received()] == [0]
 
     run(scenario)

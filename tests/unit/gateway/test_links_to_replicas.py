@@ -12,6 +12,7 @@ from raylog.actors.metadata.records import PartitionCreated, TopicCreated
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.reopening import REOPEN_MS, REOPEN_MS_MAX
 from raylog.actors.runtime.base import PeerLost
+from raylog.wire.errors import UnknownTopicOrPartition
 from tests.support.gateway_world import FakeLink, FakeRuntime, settle, topic_id
 from tests.support.metadata import snapshot_of
 
@@ -162,5 +163,65 @@ def test_nothing_is_opened_again_at_the_end(play: Play) -> None:
         await world.runtime.advance(10_000)
         await settle()
         assert world.runtime.tried_ms == []
+
+    play(scenario)
+
+
+def test_a_partition_that_moves_between_processes_is_gone_from_the_one_before(play: Play) -> None:
+    """The Broker tells of both at once."""
+
+    async def scenario(world: World) -> None:
+        added = [Route(TOPIC, 0, 1, "new", "new", "/new")]
+        gone = await world.view.apply_routes(RouteUpdate(added, [(TOPIC, 0)]))
+        assert gone == ["/none"]
+        route = world.view.route(world.view.topic(TOPIC), 0)
+        assert (route.link, route.directory) == (world.runtime.links["new"], "/new")
+        assert route.leader_epoch == 1
+        assert world.link(1) is world.runtime.links["old"]
+        gone = await world.view.apply_routes(RouteUpdate([], [(TOPIC, 0), (TOPIC, 7)]))
+        assert gone == ["/new"], "the other was never here"
+        with pytest.raises(LeaderStarting):
+            world.link(0)
+        assert world.link(1).is_open
+
+    play(scenario)
+
+
+def test_a_leader_that_follows_now_is_no_way_to_the_leader(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        topic = world.view.topic(TOPIC)
+        assert world.view.serves(topic)
+        follows = Route(TOPIC, 0, 1, "old", "old", "/none", leads=False)
+        await world.view.apply_routes(RouteUpdate([follows]))
+        assert not world.view.serves(topic)
+        assert not world.view.any_route(topic, 0).leads
+        with pytest.raises(LeaderStarting):
+            world.view.route(topic, 0)
+
+    play(scenario)
+
+
+def test_partitions_beyond_the_topic_s_are_unknown(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        topic = world.view.topic(TOPIC)
+        for index in (-1, 2):
+            for look in (world.view.route, world.view.any_route, world.view.check_held):
+                with pytest.raises(UnknownTopicOrPartition, match="partitions 0 to 1"):
+                    look(topic, index)
+        for index in (0, 1):
+            world.view.check_held(topic, index)
+
+    play(scenario)
+
+
+def test_who_waits_no_more_hears_of_nothing(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        heard: list[str] = []
+        forget = world.view.on_change(lambda: heard.append("first"))
+        world.view.on_change(lambda: heard.append("second"))
+        await world.route("old", 0)
+        forget()
+        await world.route("old", 0)
+        assert heard == ["first", "second", "second"]
 
     play(scenario)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from raylog.actors.controller.api import TopicOutcome
+from raylog.actors.gateway.context import TURN
 from raylog.actors.gateway.handlers import metadata
 from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.wire.errors import ErrorCode
@@ -20,7 +22,7 @@ from raylog.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from raylog.wire.schema import INT32_MIN
-from tests.support.gateway_world import World, never, run, topic_id
+from tests.support.gateway_world import World, never, run, settle, topic_id
 
 VERSIONS = range(14)
 ALL_TOPIC_OPERATIONS = 3576  # as Apache Kafka answers without an authorizer
@@ -358,3 +360,65 @@ def test_nothing_is_created_where_it_is_not_wanted(
         assert world.controller.asked == []
 
     run(scenario, **settings)
+
+
+def test_a_topic_that_changes_while_it_is_told_is_told_as_it_was_and_then_anew() -> None:
+    count = 3 * TURN
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await world.topic("t", count)
+        client = world.client()
+        client.send(by_name("t"), 9)
+        assert client.received() == []
+        await world.apply(PartitionChanged(topic_id("t"), count - 1, leader=2))
+        await settle()
+        (answer,) = client.received()
+        assert {one.leader_id for one in answer.topics[0].partitions} == {1}
+        client.send(by_name("t"), 9)
+        await settle()
+        (answer,) = client.received()
+        leaders = [one.leader_id for one in answer.topics[0].partitions]
+        assert leaders == [1] * (count - 1) + [2]
+
+    run(scenario)
+
+
+def test_what_was_told_as_it_was_is_not_told_to_the_next() -> None:
+    count = 3 * TURN
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await world.topic("t", count)
+        first, second, third = (world.client() for _ in range(3))
+        first.send(by_name("t"), 9)
+        await world.apply(PartitionChanged(topic_id("t"), count - 1, leader=2))
+        second.send(by_name("t"), 9)
+        for _ in range(20):
+            await asyncio.sleep(0)
+            if first.received():
+                break
+        assert second.received() == []
+        third.send(by_name("t"), 9)
+        await settle()
+        for client in (second, third):
+            (answer,) = client.received()
+            assert answer.topics[0].partitions[-1].leader_id == 2
+
+    run(scenario)
+
+
+def test_a_topic_that_is_deleted_while_it_is_told_is_told_and_then_no_more() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", 3 * TURN)
+        client = world.client()
+        asked = by_name("t", allow_auto_topic_creation=False)
+        client.send(asked, 9)
+        await world.apply(TopicDeleted(topic_id("t")))
+        await settle()
+        (answer,) = client.received()
+        assert len(answer.topics[0].partitions) == 3 * TURN
+        assert errors(await client.ask(asked, 9)) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+    run(scenario)

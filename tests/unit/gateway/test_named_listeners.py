@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from raylog.actors.endpoints import Endpoint
-from raylog.actors.metadata.records import BrokerRegistered
+from raylog.actors.metadata.records import BrokerRegistered, PartitionChanged
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.describe_cluster import DescribeClusterRequest
 from raylog.wire.messages.describe_topic_partitions import (
@@ -81,6 +81,27 @@ def test_a_leader_without_the_listener_is_none(version: int, expected: ErrorCode
                 assert (last.error_code, last.leader_id) == (code, leader)
                 assert last.offline_replicas == (offline if version >= 5 else [])
                 assert [one.partitions[0].leader_id for one in answer.topics] == [1, 2, leader]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_each_partition_is_told_by_itself(version: int) -> None:
+    async def scenario(world: World) -> None:
+        await apply(world)
+        new_id = await world.topic("mixed", 3)
+        await world.apply(
+            PartitionChanged(new_id, 1, leader=3), PartitionChanged(new_id, 2, leader=-1)
+        )
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="mixed")])
+        answer = await ask(world, OUT, request, version)
+        unavailable = ErrorCode.LEADER_NOT_AVAILABLE
+        assert [one.error_code for one in answer.topics[0].partitions] == [
+            ErrorCode.NONE,
+            ErrorCode.LISTENER_NOT_FOUND if version >= 6 else unavailable,
+            unavailable,
+        ]
+        assert [one.leader_id for one in answer.topics[0].partitions] == [1, -1, -1]
 
     run(scenario)
 

@@ -15,7 +15,7 @@ from raylog.actors.controller.api import (
     ReassignPartition,
 )
 from raylog.actors.gateway.handlers import alter_partition_reassignments
-from raylog.actors.metadata.records import PartitionChanged
+from raylog.actors.metadata.records import PartitionChanged, TopicDeleted
 from raylog.wire.errors import ErrorCode
 from raylog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -101,6 +101,40 @@ def test_an_unclean_election_is_seen_once_anybody_leads() -> None:
         (answer,) = client.received()
         assert answer.replica_election_results[0].partition_result[0].error_code == 0
         assert world.controller.asked[0][1].unclean
+
+    run(scenario)
+
+
+def test_an_election_is_not_seen_while_another_than_the_preferred_replica_leads() -> None:
+    async def scenario(world: World) -> None:
+        topic_id = await world.topic("a", leader=-1, replicas=(1, 2))
+        world.controller.script["elect_leaders"] = answering(ElectOutcome("a", 0))
+        client = world.client()
+        client.send(election("a", 0), 2)
+        await world.apply(PartitionChanged(topic_id, 0, leader=2))
+        await nothing_yet(client)
+        await world.runtime.advance(4_999)
+        await nothing_yet(client)
+        await world.runtime.advance(1)
+        assert len(client.received()) == 1, "answered all the same"
+
+    run(scenario)
+
+
+def test_nobody_waits_for_the_partitions_of_a_topic_that_is_deleted() -> None:
+    async def scenario(world: World) -> None:
+        topic_id = await world.topic("a", leader=2, replicas=(1, 2))
+        world.controller.script["elect_leaders"] = answering(ElectOutcome("a", 0))
+        world.controller.script["alter_reassignments"] = answering(ReassignOutcome("a", 0))
+        electing, moving = world.client(), world.client()
+        electing.send(election("a", 0), 2)
+        moving.send(moves((0, [3])), 1)
+        for client in (electing, moving):
+            await nothing_yet(client)
+        await world.apply(TopicDeleted(topic_id))
+        await settle()
+        assert len(electing.received()) == len(moving.received()) == 1
+        assert world.runtime.pending_timers() == 0
 
     run(scenario)
 
