@@ -224,8 +224,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take_whole(self) -> None:
         """Take the requests that are whole, unless they must wait for those before them."""
-        if self._taking:
-            return
         buffer = self._buffer
         now_ms = self._gateway.runtime.monotonic_ms
         turn_ends_ms = now_ms() + TURN_MS

@@ -408,6 +408,20 @@ def test_options_that_an_interceptor_refuses_are_not_set(schema: str, says: str 
     run(scenario)
 
 
+def test_what_the_controller_is_to_refuse_is_not_tried() -> None:
+    async def scenario(world: World) -> None:
+        world.runtime.foreign_hangs = True
+        world.controller.script["alter_configs"] = lambda _: [
+            ConfigOutcome(TOPIC, "t", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no topic t")
+        ]
+        answer = await world.client().ask(setting("raylog.interceptors", "json-schema"), 1)
+        assert answer.responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ((_, asked),) = world.controller.asked
+        assert [one.resource_name for one in asked.alterations] == ["t"]
+
+    run(scenario)
+
+
 def test_an_interceptor_that_hangs_while_it_is_tried_is_refused() -> None:
     async def scenario(world: World) -> None:
         await world.topic("t")

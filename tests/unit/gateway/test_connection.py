@@ -11,7 +11,7 @@ from raylog.actors.gateway import actor, connection
 from raylog.actors.gateway.connection import READ_BYTES_WHEN_FULL, UNSENT_BYTES_MAX
 from raylog.wire.api import ApiKey
 from raylog.wire.frame import encode_request
-from raylog.wire.limits import limit_of
+from raylog.wire.limits import USUAL_BYTES_MAX, limit_of
 from raylog.wire.messages.api_versions import ApiVersionsRequest
 from raylog.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from raylog.wire.records import Record, encode_batch
@@ -143,6 +143,17 @@ def test_how_long_a_request_of_an_api_may_be(api_key: ApiKey, more: int, closed:
         length = limit_of(api_key).bytes_max + more
         client.send_bytes(length.to_bytes(4, "big") + int(api_key).to_bytes(2, "big"))
         assert is_closed(client) == closed
+
+    run(scenario)
+
+
+def test_what_nobody_serves_may_be_no_longer_than_usual() -> None:
+    async def scenario(world: World) -> None:
+        client = world.client()
+        length = USUAL_BYTES_MAX + 1
+        unknown = 256 + int(ApiKey.METADATA)
+        client.send_bytes(length.to_bytes(4, "big") + unknown.to_bytes(2, "big"))
+        assert is_closed(client)
 
     run(scenario)
 

@@ -345,6 +345,25 @@ def test_a_client_that_rests_within_a_request_is_cut_off(caplog: pytest.LogCaptu
     run(scenario)
 
 
+@pytest.mark.parametrize(("came", "closed"), [(240_000, False), (239_999, True)])
+def test_how_fast_a_request_has_to_come(came: int, closed: bool) -> None:
+    """4 bytes a millisecond, of each minute."""
+
+    async def scenario(world: World) -> None:
+        client = world.client()
+        client.send_bytes((1 << 20).to_bytes(4, "big") + bytes(came - 4))
+        await world.runtime.advance(59_999)
+        assert not client.transport.closed
+        await world.runtime.advance(1)
+        assert client.transport.closed == closed
+        await world.runtime.advance(50_000)
+        client.send_bytes(bytes(came - 1))
+        await world.runtime.advance(10_000)
+        assert client.transport.closed, "the same of the next minute"
+
+    run(scenario)
+
+
 def test_who_was_fast_before_may_not_rest_within_a_request() -> None:
     async def scenario(world: World) -> None:
         client = world.client()
@@ -385,6 +404,20 @@ def test_a_listener_may_have_a_limit_of_its_own_within_that_of_all() -> None:
         assert not connections.has_room("OUT", lambda: None)
 
     run(scenario, max_connections="3", listener_name_out_max_connections="1")
+
+
+def test_a_listener_has_room_again_for_each_that_leaves_it() -> None:
+    async def scenario(world: World) -> None:
+        connections = world.gateway.connections
+        for _ in range(3):
+            client = world.client(listener="OUT")
+            connections.comes("OUT")
+            assert not connections.has_room("OUT", lambda: None)
+            connections.has_come("OUT")
+            assert connections.has_room("OUT", lambda: None)
+            client.connection.connection_lost(None)
+
+    run(scenario, listener_name_out_max_connections="2")
 
 
 def test_a_listener_may_have_a_rate_of_its_own_within_that_of_all() -> None:

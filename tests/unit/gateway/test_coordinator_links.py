@@ -144,3 +144,28 @@ def test_one_that_is_gone_before_it_was_reached_is_not_looked_for() -> None:
         assert runtime.asked == ["first"]
 
     asyncio.run(run())
+
+
+def test_at_the_end_links_are_closed_and_none_is_opened() -> None:
+    async def run() -> None:
+        runtime, links, _ = made()
+        await told_of(links, "first")
+        link = await runtime.connected()
+        links.close()
+        assert not link.is_open
+        await runtime.advance(10 * REOPEN_MS_MAX)
+        assert runtime.asked == ["first"]
+
+    asyncio.run(run())
+
+
+def test_who_waits_no_more_hears_of_nothing() -> None:
+    async def run() -> None:
+        runtime, links, told = made()
+        forget = links.on_change(lambda: told.append("twice"))
+        forget()
+        await told_of(links, "first")
+        await runtime.connected()
+        assert told == ["changed"]
+
+    asyncio.run(run())

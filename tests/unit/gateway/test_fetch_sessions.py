@@ -509,3 +509,21 @@ def test_a_session_is_told_again_what_it_was_told_of_a_partition_before_it_forgo
             assert {at: one.high_watermark for at, one in found.items()} == answered
 
     run(scenario)
+
+
+def test_replicas_tell_sessions_apart_and_know_one_again(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        cluster = Cluster(world, tmp_path)
+        await cluster.serve()
+        sessions = [await opened(cluster, part(0, 20)) for _ in range(2)]
+        cluster.send(fetch((0, 9)))
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        cluster.answer()
+        ids = [one.header.session_id for one in cluster.even.requests]
+        assert len(set(ids)) == 3
+        for session, known in zip(sessions, ids, strict=False):
+            cluster.send(fetch(session=(session, 1)))
+            assert cluster.even.take(FETCH).header.session_id == known
+            cluster.even.take(FETCH).reply([part(0, 20)])
+
+    run(scenario)

@@ -9,7 +9,7 @@ import pytest
 from raylog.actors.controller.api import TopicOutcome
 from raylog.actors.gateway.handlers.table import FORWARDED
 from raylog.actors.group.api import GROUP_REQUEST
-from raylog.actors.metadata.records import FeatureChanged
+from raylog.actors.metadata.records import FeatureChanged, PartitionChanged
 from raylog.actors.names import GROUP, OFFSETS_TOPIC, TRANSACTION, TRANSACTIONS_TOPIC
 from raylog.actors.runtime.base import PeerLost
 from raylog.wire.api import ApiKey, supported_versions
@@ -105,6 +105,54 @@ def test_the_start_of_this_brokers_coordinator_is_waited_for() -> None:
         await world.runtime.advance(5_000)
         (answer,) = client.received()
         assert answer.node_id == HERE, "not for ever"
+
+    run(scenario)
+
+
+def test_of_several_coordinators_that_of_this_broker_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        await offsets_topic(world)
+        await world.apply(PartitionChanged(topic_id(OFFSETS_TOPIC), 0, leader=ELSEWHERE))
+        client = world.client()
+        client.send(FindCoordinatorRequest(coordinator_keys=list("abcdefgh")), 4)
+        await settle()
+        assert client.received() == []
+        await coordinator(world)
+        await settle()
+        (answer,) = client.received()
+        assert {one.node_id for one in answer.coordinators} == {HERE, ELSEWHERE}
+
+    run(scenario)
+
+
+def test_a_topic_that_others_have_just_made_is_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1, 2)
+        world.controller.script["create_topics"] = lambda _asked: [
+            TopicOutcome(OFFSETS_TOPIC, error=ErrorCode.TOPIC_ALREADY_EXISTS)
+        ]
+        client = world.client()
+        client.send(FindCoordinatorRequest(key="g"), 3)
+        await settle()
+        assert client.received() == []
+        await offsets_topic(world, leader=ELSEWHERE)
+        await settle()
+        (answer,) = client.received()
+        assert (answer.error_code, answer.node_id) == (0, ELSEWHERE)
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
+def test_a_topic_that_cannot_be_made_is_not_waited_for() -> None:
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        world.controller.script["create_topics"] = lambda _asked: [
+            TopicOutcome(OFFSETS_TOPIC, error=ErrorCode.INVALID_REPLICATION_FACTOR)
+        ]
+        answer = await world.client().ask(FindCoordinatorRequest(key="g"), 3)
+        assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(scenario)
 
@@ -298,7 +346,9 @@ def test_who_lists_learns_that_a_coordinator_cannot_be_reached(
         await world.brokers(1, 2)
         client = world.client()
         assert (await client.ask(request_, version)).error_code == ErrorCode.NONE
-        await world.topic(topic, 2, leader=HERE)
+        new_id = await world.topic(topic, 2, leader=ELSEWHERE)
+        assert (await client.ask(request_, version)).error_code == ErrorCode.NONE
+        await world.apply(PartitionChanged(new_id, 1, leader=HERE))
         answer = await client.ask(request_, version)
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         link = world.link(COORDINATOR)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raylog.actors.gateway import large_requests, topic_metadata
+from raylog.actors.gateway import actor, large_requests, topic_metadata
 from raylog.actors.gateway.answers import LEADER_START_MS
 from raylog.actors.gateway.context import TURN
 from raylog.actors.gateway.large_requests import DECODED_BYTES_MAX, STANDSTILL_MS
@@ -431,4 +431,26 @@ def test_large_requests_wait_their_turn_and_small_ones_do_not(
         assert link.kinds().count(OFFSET_FOR) == 5 * count, "these stand still"
 
     monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", (2 * count + 2) * ELEMENT_BYTES)
+    run(scenario)
+
+
+def test_a_large_request_that_fails_makes_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    async def scenario(world: World) -> None:
+        first, second = world.client(), world.client()
+        with monkeypatch.context() as patched:
+            patched.setattr(actor, "handler_of", lambda _key: broken)
+            first.send(asked(2 * LIGHT_ELEMENTS_MAX), 9)
+            await settle()
+        assert first.transport.closed
+        second.send(asked(2 * LIGHT_ELEMENTS_MAX), 9)
+        await settle()
+        assert len(second.received()) == 1
+        assert world.runtime.pending_timers() == 0
+
+    monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", 1)
     run(scenario)

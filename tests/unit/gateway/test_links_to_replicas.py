@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from raylog.actors.gateway.cluster import ClusterView, LeaderStarting
-from raylog.actors.metadata.records import PartitionCreated, TopicCreated
+from raylog.actors.metadata.records import (
+    ConfigChanged,
+    PartitionCreated,
+    TopicCreated,
+)
 from raylog.actors.ports import Route, RouteUpdate
 from raylog.actors.reopening import REOPEN_MS, REOPEN_MS_MAX
 from raylog.actors.runtime.base import PeerLost
@@ -223,5 +227,24 @@ def test_who_waits_no_more_hears_of_nothing(play: Play) -> None:
         forget()
         await world.route("old", 0)
         assert heard == ["first", "second", "second"]
+
+    play(scenario)
+
+
+def test_what_is_old_is_told_to_nobody(play: Play) -> None:
+    async def scenario(world: World) -> None:
+        heard: list[int] = []
+        world.view.on_change(lambda: heard.append(world.view.image.offset))
+        end = world.view.image.offset
+        changed = [ConfigChanged(2, "t", "cleanup.policy", "compact")]
+        await world.view.apply_metadata(end, end + 1, changed)
+        version = world.view.configs_version
+        await world.view.apply_metadata(end, end + 1, changed)
+        assert heard == [end + 1]
+        assert world.view.configs_version == version
+        created = [TopicCreated(topic_id("new"), "new")]
+        await world.view.apply_metadata(end + 1, end + 2, created)
+        assert heard == [end + 1, end + 2]
+        assert world.view.configs_version == version, "no setting has changed"
 
     play(scenario)

@@ -422,3 +422,18 @@ def test_a_topic_that_is_deleted_while_it_is_told_is_told_and_then_no_more() -> 
         assert errors(await client.ask(asked, 9)) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
     run(scenario)
+
+
+@pytest.mark.parametrize(("more", "at_once"), [(-1, 1), (0, 0)])
+def test_unknown_topics_are_told_in_turns(more: int, at_once: int) -> None:
+    async def scenario(world: World) -> None:
+        asked = by_name(*(f"u{n}" for n in range(TURN + more)), allow_auto_topic_creation=False)
+        client = world.client()
+        client.send(asked, 9)
+        answers = client.received()
+        assert len(answers) == at_once
+        await settle()
+        answers += client.received()
+        assert [len(one.topics) for one in answers] == [TURN + more]
+
+    run(scenario)

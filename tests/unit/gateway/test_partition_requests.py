@@ -407,6 +407,25 @@ def test_many_producers_are_described_in_turns(monkeypatch: pytest.MonkeyPatch) 
     run(scenario)
 
 
+def test_producers_of_one_partition_may_come_long_after_those_of_another() -> None:
+    async def scenario(world: World) -> None:
+        link = await served(world, 2)
+        packed = pack_producers([ProducerInfo(n, 0, 0, 0, -1, -1) for n in range(3)])
+        client = world.client()
+        topic = TopicRequest(name="t", partition_indexes=[0, 1])
+        client.send(DescribeProducersRequest(topics=[topic]), 0)
+        for question in link.requests:
+            assert client.received() == []
+            question.reply(packed)
+            await settle()
+        (answer,) = client.received()
+        found = [len(one.active_producers) for one in answer.topics[0].partitions]
+        assert found == [3, 3]
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario)
+
+
 def test_time_may_be_up_while_producers_are_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """The request is answered once, with the error of what was not there in time."""
     monkeypatch.setattr(describe_producers, "REPLICA_TIMEOUT_MS", 1_000)

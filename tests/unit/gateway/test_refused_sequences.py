@@ -141,6 +141,7 @@ def test_producers_without_sequences_are_not_held_up() -> None:
         await world.topic("t", 1)
         client = world.client()
         assert codes(await client.ask(produce((0, plain)), 9)) == REFUSED
+        assert len(client.connection.refused_sequences) == 0
         (await world.route("replica", (T, 0))).answering = appended
         assert codes(await client.ask(produce((0, plain)), 9)) == OK
 

@@ -9,6 +9,7 @@ import pytest
 
 from raylog.actors.config import ConfigSource, ConfigType, DescribedConfig
 from raylog.actors.controller.api import (
+    PARTITIONS_PER_REQUEST_MAX,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -16,6 +17,7 @@ from raylog.actors.controller.api import (
     NewTopic,
     TopicOutcome,
 )
+from raylog.actors.gateway import parts
 from raylog.actors.gateway.handlers import create_partitions, create_topics
 from raylog.actors.metadata.records import PartitionChanged, PartitionCreated, TopicDeleted
 from raylog.actors.ports import TopicId
@@ -387,5 +389,42 @@ def test_a_request_that_gives_too_many_topics_partitions_gives_none(
                     (f"t{n}", ErrorCode.POLICY_VIOLATION) for n in range(count)
                 ]
         assert len(world.controller.asked) == 1, "as many as there may be"
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("at_once", [2, 9])
+def test_the_partitions_of_one_request_are_counted_over_all_its_parts(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused does not count, nor what a topic had before."""
+    monkeypatch.setattr(parts, "PART", at_once)
+
+    def outcomes(asked: Any) -> list[TopicOutcome]:
+        return [
+            TopicOutcome(one.name, error=ErrorCode.INVALID_REQUEST, num_partitions=7)
+            if one.name == "bad"
+            else TopicOutcome(one.name, topic_id(one.name), num_partitions=5)
+            for one in asked.topics
+        ]
+
+    async def scenario(world: World) -> None:
+        await world.topic("old", 2)
+        for method in ("create_topics", "create_partitions"):
+            world.controller.script[method] = outcomes
+        client = world.client()
+        names = ("old", "bad", "last")
+        creating = CreateTopicsRequest(topics=[new(name) for name in names], timeout_ms=0)
+        client.send(creating, 7)
+        await world.runtime.advance(1)
+        growing = [CreatePartitionsTopic(name=name, count=5) for name in names]
+        more = CreatePartitionsRequest(topics=growing, timeout_ms=0)
+        client.send(more, 3)
+        await world.runtime.advance(1)
+        created, grown = client.received()
+        assert (len(created.topics), len(grown.results)) == (3, 3)
+        most = PARTITIONS_PER_REQUEST_MAX
+        expected = [most, most - 5, most, most - 3] if at_once == 2 else [most, most]
+        assert [asked.room for _, asked in world.controller.asked] == expected
 
     run(scenario)

@@ -18,7 +18,7 @@ from raylog.actors.gateway.connection import (
     Slot,
 )
 from raylog.actors.gateway.connections import PART_MS
-from raylog.actors.gateway.context import TURN, RequestContext
+from raylog.actors.gateway.context import LARGE_TURNS, TURN, RequestContext
 from raylog.actors.gateway.handlers.table import handler_of
 from raylog.actors.gateway.lanes import WIDTH, Lanes
 from raylog.actors.gateway.memory import RequestMemory
@@ -148,6 +148,26 @@ def test_a_turn_ends_with_so_many_items(
         await settle()
         assert len(client.received()) == (not at_once)
         assert not is_paused(client)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("turns", "aside"), [(LARGE_TURNS, []), (LARGE_TURNS + 1, ["encode"])])
+def test_an_answer_that_took_many_turns_is_encoded_beside_the_loop(
+    monkeypatch: pytest.MonkeyPatch, turns: int, aside: list[str]
+) -> None:
+    async def scenario(world: World) -> None:
+        in_turns(monkeypatch, turns)
+        called = []
+        encode = world.gateway.large_requests.encode
+
+        async def noting(work: Callable[[], Any]) -> Any:
+            called.append("encode")
+            return await encode(work)
+
+        monkeypatch.setattr(world.gateway.large_requests, "encode", noting)
+        answer = await world.client().ask(DescribeClusterRequest(), 2)
+        assert (answer.error_code, called) == (0, aside)
 
     run(scenario)
 
