@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio  # noqa: TID251 - part of the broker's shell: writes wait for one another
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from raylog.actors.controller.api import BrokerHeartbeat, BrokerHeartbeatAnswer
 from raylog.actors.metadata.followed import DirectoryHistory
@@ -42,6 +42,7 @@ from raylog.wire.errors import (
     NotController,
 )
 
+T = TypeVar("T")
 RunBlocking = Callable[..., Awaitable[Any]]
 FETCH_BYTES = 8 * 1024 * 1024
 EPOCHS_AHEAD_MAX = 1 << 24
@@ -83,6 +84,8 @@ class Voter:
         """When it had sent its last answer, on its own clock."""
         self._failure: str | None = None
         self._writing = asyncio.Lock()
+        self._installing = asyncio.Lock()
+        """Held around `_writing`, and while a snapshot is written beside the log."""
 
     def state(self) -> VoterState:
         """How far this copy goes."""
@@ -218,18 +221,25 @@ class Voter:
     async def install(
         self, epoch: int, snapshot: LogSnapshot, controller: str = "", directory_id: str = ""
     ) -> None:
-        """Put a snapshot in place of the entries below it."""
-        async with self._writing:
-            self._require_sound()
-            self._require_own(directory_id)
-            await self._follow(epoch, controller)
+        """Put a snapshot in place of the entries below it.
+
+        Entries and promises are taken while the snapshot is written, which may take long: a slow
+        disk must not keep the controller from its majority. One that has lost its epoch meanwhile
+        puts nothing in place.
+        """
+        async with self._installing:
+            async with self._writing:
+                self._require_sound()
+                self._require_own(directory_id)
+                await self._follow(epoch, controller)
             if snapshot.offset <= self._log.snapshot.offset:
                 return
-            try:
-                fd = await self._run_blocking(self._log.prepare_install, snapshot)
-            except OSError as broken:
-                raise self._broken(broken) from broken
-            self._log.finish_install(snapshot, fd)
+            await self._durably(self._log.write_snapshot, snapshot)
+            async with self._writing:
+                self._require_sound()
+                self._require_current(epoch)
+                fd = await self._durably(self._log.put_in_place, snapshot)
+                self._log.finish_install(snapshot, fd)
 
     def close(self) -> None:
         """Close the log's file."""
@@ -302,12 +312,16 @@ class Voter:
             raise KafkaStorageError(self._failure)
 
     async def _sync(self) -> None:
-        if not self._fsync:
-            return
+        if self._fsync:
+            await self._durably(self._log.sync)
+
+    async def _durably(self, write: Callable[..., T], *args: object) -> T:
+        """What a blocking write returns; an error of the disk ends this copy's part."""
         try:
-            await self._run_blocking(self._log.sync)
+            written: T = await self._run_blocking(write, *args)
         except OSError as broken:
             raise self._broken(broken) from broken
+        return written
 
     def _broken(self, failure: OSError) -> KafkaStorageError:
         self._failure = f"the metadata log cannot be written: {failure}"

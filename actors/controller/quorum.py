@@ -47,6 +47,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 _LOST = (PeerLost, PeerTimeout, ActorGone, KafkaError)
 CALL_TIMEOUT_MS = 5_000
+INSTALL_TIMEOUT_MS = 30_000
+"""For a voter to write a snapshot: its disk may be slow, and it takes entries meanwhile."""
 STATE_TIMEOUT_MS = 1_500
 """For a voter to say what it has. It waits for nothing to say it."""
 MOMENT_MS = 250
@@ -419,7 +421,7 @@ class VoterQuorum:
     async def install_snapshot(self, snapshot: LogSnapshot) -> None:
         """Replace everything below the snapshot by it, here and on all voters that answer.
 
-        One after the other: while a voter writes a snapshot only the others take entries.
+        One after the other: not all disks are busy with it at once.
         """
         self._log = _Adopted(snapshot, self._log.since(snapshot.offset))
         for voter in tuple(self._voters):
@@ -430,7 +432,7 @@ class VoterQuorum:
 
     async def _install(self, voter: _Voter, snapshot: LogSnapshot) -> None:
         asked = (self.epoch, snapshot, self._name, voter.directory_id)
-        await self._call(voter.broker_id, "voter_install", *asked)
+        await self._call(voter.broker_id, "voter_install", *asked, timeout_ms=INSTALL_TIMEOUT_MS)
 
     # ---- asking --------------------------------------------------------------------------
 

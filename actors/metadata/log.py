@@ -194,19 +194,30 @@ class MetadataLog:
             note_if_possible(self._disk, str(self._directory))
             raise
 
+    def write_snapshot(self, snapshot: LogSnapshot) -> None:
+        """Write and sync a snapshot's file beside the one in use, for `put_in_place`.
+
+        Blocking, and the longest part of an install. The log may be written meanwhile; another
+        snapshot may not.
+        """
+        header = msgpack.packb([snapshot.offset, snapshot.epoch, len(snapshot.records)])
+        with self._noting_failures():
+            self._disk.close(self._write_new("snapshot", [header, *snapshot.records]))
+
     def prepare_install(self, snapshot: LogSnapshot) -> int:
-        """Put a snapshot's file, and a log of what follows it, in place of the old files.
+        """Write a snapshot and put it in place."""
+        self.write_snapshot(snapshot)
+        return self.put_in_place(snapshot)
+
+    def put_in_place(self, snapshot: LogSnapshot) -> int:
+        """Put a written snapshot, and a log of what follows it, in place of the old files.
 
         Blocking: it syncs. Changes nothing in memory, so that it can run beside the event loop;
         nothing may be written between it and `finish_install`, which takes the descriptor.
         """
         with self._noting_failures():
-            self._replace_snapshot(snapshot)
+            self._rename_new("snapshot")
             return self._replace("log", self._frames_after(snapshot))
-
-    def _replace_snapshot(self, snapshot: LogSnapshot) -> None:
-        header = msgpack.packb([snapshot.offset, snapshot.epoch, len(snapshot.records)])
-        self._disk.close(self._replace("snapshot", [header, *snapshot.records]))
 
     def _frames_after(self, snapshot: LogSnapshot) -> list[bytes]:
         frames = [msgpack.packb([_PROMISE, self.promised_epoch, self.promised_controller])]
@@ -251,7 +262,8 @@ class MetadataLog:
     def _write_anew(self) -> None:
         """Put copies of what was read in place of files that may be in memory only."""
         if self.snapshot.offset:
-            self._replace_snapshot(self.snapshot)
+            self.write_snapshot(self.snapshot)
+            self._rename_new("snapshot")
         payloads = [payload for payload, _ in _frames(_contents(self._disk, self._fd))]
         fd = self._replace("log", payloads)
         self._disk.close(self._fd)
@@ -288,18 +300,30 @@ class MetadataLog:
 
     def _replace(self, name: str, payloads: Sequence[bytes]) -> int:
         """Write a whole file anew and put it in place; returns its descriptor."""
-        path = str(self._directory / name)
-        fd = self._disk.open(f"{path}.new", create=True)
+        fd = self._write_new(name, payloads)
         try:
-            self._disk.ftruncate(fd, 0)
-            self._write_whole(fd, b"".join(_framed(payload, 0) for payload in payloads))
-            self._disk.fdatasync(fd)
-            self._disk.rename(f"{path}.new", path)
-            self._disk.fsync_dir(str(self._directory))
+            self._rename_new(name)
         except OSError:
             self._disk.close(fd)
             raise
         return fd
+
+    def _write_new(self, name: str, payloads: Sequence[bytes]) -> int:
+        """Write and sync what is to take a file's place; returns its descriptor."""
+        fd = self._disk.open(str(self._directory / f"{name}.new"), create=True)
+        try:
+            self._disk.ftruncate(fd, 0)
+            self._write_whole(fd, b"".join(_framed(payload, 0) for payload in payloads))
+            self._disk.fdatasync(fd)
+        except OSError:
+            self._disk.close(fd)
+            raise
+        return fd
+
+    def _rename_new(self, name: str) -> None:
+        path = str(self._directory / name)
+        self._disk.rename(f"{path}.new", path)
+        self._disk.fsync_dir(str(self._directory))
 
     def _write_whole(self, fd: int, data: bytes) -> None:
         if self._disk.pwritev(fd, [data], 0) != len(data):

@@ -10,8 +10,9 @@ import pytest
 from raylog.actors.controller import actor as controller_actor
 from raylog.actors.controller.actor import ControllerActor
 from raylog.actors.controller.api import Follow
-from raylog.actors.controller.quorum import QuorumLost
+from raylog.actors.controller.quorum import QuorumLost, VoterQuorum
 from raylog.actors.metadata.followed import MetadataLost
+from raylog.actors.metadata.log import LogEntry, LogSnapshot
 from raylog.actors.names import CONTROLLER
 from raylog.actors.runtime.base import ActorGone, ActorSpec
 from raylog.wire.errors import NotController
@@ -119,5 +120,50 @@ def test_a_controller_ends_for_good_when_another_leads(monkeypatch: pytest.Monke
         assert not await is_gone(world, "first")
         assert world.hosts[0].voter.state().controller == "first"
         assert world.world.failures == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("voters", [1, 3])
+def test_voters_that_take_long_to_write_a_snapshot_do_not_end_the_term(
+    monkeypatch: pytest.MonkeyPatch, voters: int
+) -> None:
+    """Their disks are slow: they take entries meanwhile, and nobody takes them for lost."""
+
+    async def scenario() -> None:
+        released, writing = asyncio.Event(), asyncio.Event()
+
+        async def slowly(function: Any, *args: Any) -> Any:
+            if "write_snapshot" in repr(function):
+                writing.set()
+                await released.wait()
+            return function(*args)
+
+        world = VoterWorld(voters)
+        await world.up(*range(voters))
+        for host in world.hosts.values():
+            monkeypatch.setattr(host.voter, "_run_blocking", slowly)
+        limits_ms = []
+        call = world.runtime.call
+
+        async def noted(name: str, method: str, *args: Any, timeout_ms: int) -> Any:
+            if method == "voter_install":
+                limits_ms.append(timeout_ms)
+            return await call(name, method, *args, timeout_ms=timeout_ms)
+
+        monkeypatch.setattr(world.runtime, "call", noted)
+        quorum = VoterQuorum(world.runtime, CLUSTER, range(voters))
+        await quorum.take_over()
+        await quorum.append([LogEntry(0, 1, (b"0",))])
+        installing = asyncio.ensure_future(quorum.install_snapshot(LogSnapshot(1, 1, (b"all",))))
+        await writing.wait()
+        for at in range(1, 4):
+            await quorum.append([LogEntry(at, 1, (b"1",))])
+        assert not installing.done()
+        released.set()
+        await installing
+        assert [host.voter.state().start_offset for host in world.hosts.values()] == [1] * voters
+        assert limits_ms == [30_000] * voters
+        assert not quorum.is_deposed
 
     asyncio.run(scenario())
