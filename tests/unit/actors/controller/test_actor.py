@@ -512,7 +512,7 @@ def test_records_are_written_while_voters_are_given_a_snapshot(
         assert appends > 3
         start_offset = world.voters.hosts[0].voter.state().start_offset
         assert start_offset < serving.committed
-        assert not serving.snapshotting
+        await until(lambda: not serving.snapshotting)
         await world.voters.runtime.kill(await world.voters.runtime.find(NAME))
         await world.start_controller()
         behind = MetadataImage()

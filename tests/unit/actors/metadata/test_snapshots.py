@@ -103,6 +103,31 @@ def test_one_serves_for_a_while_those_for_whom_it_goes_far_enough() -> None:
     tell(story)
 
 
+def test_who_asks_again_has_it_kept_for_longer() -> None:
+    async def story(bed: Bed) -> None:
+        first = await bed.encoder.take()
+        await bed.runtime.advance(KEPT_MS - 1)
+        assert await bed.encoder.take() is first
+        await bed.runtime.advance(KEPT_MS - 1)
+        assert await bed.encoder.take() is first
+        await bed.runtime.advance(KEPT_MS)
+        assert await bed.encoder.take() is not first
+
+    tell(story)
+
+
+def test_one_that_is_being_encoded_serves_those_who_come_meanwhile() -> None:
+    async def story(bed: Bed) -> None:
+        taking = asyncio.ensure_future(bed.encoder.take())
+        await asyncio.sleep(0)
+        bed.image.apply(LeaderChanged(2))
+        earlier, later = await asyncio.gather(bed.encoder.take(len(RECORDS)), bed.encoder.take())
+        assert earlier is await taking
+        assert (earlier.offset, later.offset) == (len(RECORDS), len(RECORDS) + 1)
+
+    tell(story)
+
+
 def test_updates_are_taken_in_one_after_the_other() -> None:
     """The snapshot of a broker's last process may still be on its way when the next one begins."""
 
