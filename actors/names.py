@@ -13,6 +13,8 @@ TRANSACTION = "transaction"
 SUPERVISOR = "supervisor"
 
 _LODGES_AT = "@"
+_CHILD_PARTS = 4
+"""Of `child_name`."""
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTIONS_TOPIC = "__transaction_state"
@@ -41,6 +43,12 @@ def broker_name(cluster_id: str, broker_id: int) -> str:
 def child_name(cluster_id: str, role: str, broker_id: int, number: int) -> str:
     """The `number`th actor of a role that a broker owns."""
     return f"{cluster_id}/{role}/{broker_id}/{number}"
+
+
+def owner_of(name: str) -> int | None:
+    """The broker that an actor is, or that owns it; None for who is no broker's."""
+    parts = host_of(name).split("/")
+    return int(parts[2]) if len(parts) == _CHILD_PARTS else None
 
 
 def lodger_name(name: str, host: str) -> str:

@@ -6,33 +6,106 @@ ends half-way the supervisor does, from the wishes and the holds that are writte
 
 from __future__ import annotations
 
+import asyncio  # noqa: TID251 - a deadline for an actor that is looked for
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass
 
-from raylog.actors.cluster import CALL_TIMEOUT_MS, replace_controller, stop_broker
+from raylog.actors.cluster import CALL_TIMEOUT_MS, LOOK_S, replace_controller, stop_broker
 from raylog.actors.metadata.records import BrokerWanted
-from raylog.actors.names import broker_name
+from raylog.actors.names import broker_name, controller_name, owner_of
 from raylog.actors.runtime.base import ActorGone, NodeEntry, PeerLost, PeerTimeout, Runtime
 from raylog.actors.supervisor.actor import wanted_spec
+from raylog.actors.supervisor.controllers import by_controller
 from raylog.actors.supervisor.desired import DesiredCluster
 from raylog.actors.supervisor.holds import Hold, carriers_of, hold, holds_of, told_of
 from raylog.wire.errors import BrokerNotAvailable, KafkaError
 
 log = logging.getLogger(__name__)
 CONTROLLER_TIMEOUT_MS = 10_000
+FIND_TIMEOUT_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """How a broker has stopped."""
+
+    unclean: str | None = None
+    """Why it did not shut down cleanly."""
+    left: tuple[str, ...] = ()
+    """Names of its actors that have not ended."""
 
 
 async def stop_held(
     runtime: Runtime, desired: DesiredCluster, held: Hold, *, timeout_ms: int
-) -> str | None:
-    """Stop a broker and keep it stopped; None, or why it did not shut down cleanly.
+) -> Stopped:
+    """Stop a broker and all actors that it has started, and keep it stopped.
 
     The controller moves to another voter's machine first, if it is on the broker's. `timeout_ms` is
-    for handing leadership over and closing the logs; then the broker is ended as it is.
+    for handing leadership over and closing the logs; then the broker is ended as it is. Under load
+    it may have started actors until its end, a controller for example: what is left is ended,
+    until a look finds nothing or the time is up.
     """
+    deadline_ms = runtime.monotonic_ms() + timeout_ms
+    broker_id = held.broker_id
     await hold(runtime, desired.cluster_id, held)
-    await move_controller(runtime, desired, held.broker_id)
-    return await stop_broker(runtime, desired.cluster_id, held.broker_id, timeout_ms=timeout_ms)
+    await move_controller(runtime, desired, broker_id)
+    unclean = await stop_broker(runtime, desired.cluster_id, broker_id, timeout_ms=timeout_ms)
+    while left := await _left_of(runtime, desired, broker_id):
+        log.warning("broker %d has stopped, and there still is %s", broker_id, ", ".join(left))
+        await _end_left(runtime, desired, broker_id)
+        if runtime.monotonic_ms() >= deadline_ms:
+            return Stopped(unclean, tuple(await _left_of(runtime, desired, broker_id)))
+        await runtime.sleep(LOOK_S)
+    return Stopped(unclean)
+
+
+async def _left_of(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> list[str]:
+    """Names of a stopped broker's actors: its own ones, and controllers on a node it had alone."""
+    cluster_id = desired.cluster_id
+    own = controller_name(cluster_id)
+    names = await runtime.names(f"{cluster_id}/")
+    left = {one for one in names if owner_of(one) == broker_id}
+    nodes = await _lone_nodes(runtime, desired, broker_id)
+    for name in names:
+        if name.startswith(own):
+            # The name of a rival may have come again near another broker.
+            where = await _node_of(runtime, name)
+            starts = not where and name.startswith(f"{own}/{broker_id}.")
+            if starts or where in nodes:
+                left.add(name)
+    return sorted(left)
+
+
+async def _lone_nodes(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> set[str]:
+    """Ids of the nodes that are for a broker, and for no other one that is not held."""
+    holds = await holds_of(runtime, desired.cluster_id)
+    live = await runtime.nodes()
+    nodes: dict[bool, set[str]] = {True: set(), False: set()}
+    for one in desired.brokers:
+        is_other = one.broker_id != broker_id
+        if not is_other or one.broker_id not in holds:
+            nodes[is_other].update(node.node_id for node in carriers_of(one, live))
+    return nodes[False] - nodes[True]
+
+
+async def _node_of(runtime: Runtime, name: str) -> str:
+    """The id of the node of an actor; "" where it does not say, for example while it starts."""
+    try:
+        async with asyncio.timeout(FIND_TIMEOUT_MS / 1000):
+            return (await runtime.find(name)).node_id
+    except (ActorGone, TimeoutError):
+        return ""
+
+
+async def _end_left(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> None:
+    """End the actors of a stopped broker; the controller goes on near another voter."""
+    await move_controller(runtime, desired, broker_id)
+    for name in await _left_of(runtime, desired, broker_id):
+        if name == broker_name(desired.cluster_id, broker_id):
+            await stop_broker(runtime, desired.cluster_id, broker_id, timeout_ms=CALL_TIMEOUT_MS)
+        else:
+            await runtime.end_for_good(name)
 
 
 async def restart_wanted(
@@ -72,15 +145,26 @@ def candidates(desired: DesiredCluster, without: Collection[int] = ()) -> list[i
 
 
 async def move_controller(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> None:
-    """Have the controller run elsewhere than a broker; where that fails others start one later."""
-    others = candidates(desired, {broker_id})
-    name = broker_name(desired.cluster_id, broker_id)
+    """Have the controller run elsewhere than on a broker's node.
+
+    Where that fails others start one later.
+    """
+    cluster_id = desired.cluster_id
+
+    async def node_of(controller: str) -> str:
+        found = await _node_of(runtime, controller)
+        if not found:
+            raise PeerLost(f"{controller} does not answer")
+        return found
+
     try:
-        controller: str = await runtime.call(name, "controller", timeout_ms=CALL_TIMEOUT_MS)
-        here = (await runtime.find(name)).node_id
-        if others and (await runtime.find(controller)).node_id == here:
-            await replace_controller(
-                runtime, desired.cluster_id, others, timeout_ms=CONTROLLER_TIMEOUT_MS
-            )
-    except (ActorGone, PeerLost, PeerTimeout, KafkaError) as failure:
+        others = candidates(desired, {broker_id, *await holds_of(runtime, cluster_id)})
+        if not others:
+            return
+        wanted = [one for one in desired.brokers if one.broker_id == broker_id]
+        live = await runtime.nodes()
+        nodes = {node.node_id for one in wanted for node in carriers_of(one, live)}
+        if await by_controller(runtime, cluster_id, [broker_id, *others], node_of) in nodes:
+            await replace_controller(runtime, cluster_id, others, timeout_ms=CONTROLLER_TIMEOUT_MS)
+    except (PeerLost, PeerTimeout, KafkaError) as failure:
         log.warning("the controller is not moved away from broker %d: %s", broker_id, failure)

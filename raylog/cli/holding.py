@@ -51,7 +51,8 @@ def stop(
     from raylog.actors.supervisor.rolling import stop_held
 
     deadline = time.monotonic() + timeout_s
-    failures = []
+    failures: list[str] = []
+    left: dict[int, tuple[str, ...]] = {}
     with on_ray(address), Progress() as progress:
         desired, chosen, node_id = _chosen(address, data, brokers or [], here=here)
         if desired is None or not chosen:
@@ -62,15 +63,24 @@ def stop(
             held = Hold(broker_id, why, node_id, time.time_ns() // 1_000_000)
             left_ms = max(100, round(1_000 * (deadline - time.monotonic())))
             with progress.waiting(f"broker {broker_id} hands leadership over and closes its logs"):
-                unclean = ask_actors(
+                stopped = ask_actors(
                     desired,
                     lambda runtime, held=held, left_ms=left_ms: stop_held(  # type: ignore[misc]
                         runtime, desired, held, timeout_ms=left_ms
                     ),
                 )
-            if unclean is not None:
-                failures.append(f"broker {broker_id}: {unclean}")
+            if stopped.unclean is not None:
+                failures.append(f"broker {broker_id}: {stopped.unclean}")
+            if stopped.left:
+                left[broker_id] = stopped.left
+                continue
             print_done(f"broker {broker_id} is stopped; raylog brokers start {broker_id} starts it")
+    if left:
+        told = "; ".join(f"broker {one}: {', '.join(names)}" for one, names in left.items())
+        raise CommandFailed(
+            f"not everything has ended within {timeout_s:g} s, there still is of {told}",
+            "Repeat the command, or end all of Ray on that machine: ray stop",
+        )
     if failures:
         raise CommandFailed(
             f"stopped, but not cleanly: {'; '.join(failures)}", "The next start recovers the logs"

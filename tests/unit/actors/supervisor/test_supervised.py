@@ -3,133 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
 from raylog.actors.cluster import replace_controller, stop_broker
 from raylog.actors.controller.api import CreateTopics, NewTopic
-from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted
+from raylog.actors.metadata.records import BrokerUnwanted
 from raylog.actors.names import broker_name, supervisor_name
-from raylog.actors.runtime.base import NODE_ID_LABEL, ActorGone, PeerLost, PeerTimeout
-from raylog.actors.simulation.cluster import SETTINGS
-from raylog.actors.simulation.loop import SimLoop, run_in_virtual_time
-from raylog.actors.simulation.port import simulated_role
-from raylog.actors.simulation.runtime import SimRuntime
-from raylog.actors.simulation.world import Machine, World
-from raylog.actors.supervisor.actor import ensure_supervisor
-from raylog.actors.supervisor.desired import DesiredCluster, cluster_key, read_desired
+from raylog.actors.runtime.base import NODE_ID_LABEL
+from raylog.actors.supervisor.desired import read_desired
 from raylog.actors.supervisor.holds import HOLD, Hold, hold, holds_of, release
 from raylog.actors.supervisor.notes import note_key
 from raylog.actors.supervisor.rolling import restart_wanted
-from raylog.wire.errors import BrokerNotAvailable, KafkaError
-
-CLUSTER = "c" * 22
-LABEL = "raylog-broker"
-DEADLINE_S = 120
+from raylog.wire.errors import BrokerNotAvailable
+from tests.support.supervised import CLUSTER, LABEL, Site, labelled, tell
 
 
-def labelled(broker_id: int, **more: str) -> BrokerWanted:
-    listeners = {"listeners": f"PLAINTEXT://127.0.0.1:{9092 + broker_id}"}
-    labels = {LABEL: str(broker_id)}
-    settings = {**SETTINGS, **listeners, **more}
-    return BrokerWanted(broker_id, labels, "/srv/raylog", settings, 0.5, 1)
-
-
-class Site:
-    """Machines with labels, and the operator of a cluster on them."""
-
-    def __init__(self, loop: SimLoop) -> None:
-        self.world = World(loop, 5, simulated_role, SimRuntime)
-        self.runtime = SimRuntime(self.world)
-        self.machines = [self.world.add_machine(f"machine-{number}") for number in range(3)]
-        for number, machine in enumerate(self.machines):
-            machine.labels[LABEL] = str(number)
-
-    async def found(self) -> None:
-        voters = tuple((number, f"{number}" * 22) for number in range(3))
-        new = DesiredCluster(CLUSTER, tuple(map(labelled, range(3))), voters, secret_source="s")
-        await self.runtime.kv_put(new.key, new.to_bytes())
-        await ensure_supervisor(self.runtime, CLUSTER)
-        await self.all_serve()
-        await self.until(lambda: all(one.directory_id for one in self.desired().brokers))
-
-    def desired(self) -> DesiredCluster:
-        return read_desired(self.world.values[cluster_key(CLUSTER)], "the store")
-
-    async def until(self, look: Callable[[], bool]) -> None:
-        for _ in range(DEADLINE_S * 10):
-            if look():
-                return
-            await self.runtime.sleep(0.1)
-        raise AssertionError(f"waited {DEADLINE_S} s: {self.desired()}")
-
-    async def serves(self, broker_id: int) -> bool:
-        name = broker_name(CLUSTER, broker_id)
-        try:
-            await self.runtime.call(name, "ready", 1_000, timeout_ms=2_000)
-        except (PeerLost, PeerTimeout, ActorGone, KafkaError):
-            return False
-        return True
-
-    async def all_serve(self, *broker_ids: int) -> None:
-        for broker_id in broker_ids or range(3):
-            for _ in range(DEADLINE_S):
-                if await self.serves(broker_id):
-                    break
-                await self.runtime.sleep(1)
-            else:
-                raise AssertionError(f"broker {broker_id} does not serve: {await self.troubles()}")
-
-    async def want(self, *changes: BrokerWanted | BrokerUnwanted) -> None:
-        for _ in range(DEADLINE_S):
-            try:
-                name = await self.runtime.call(
-                    broker_name(CLUSTER, 0), "controller", timeout_ms=5_000
-                )
-                await self.runtime.call(name, "want_brokers", list(changes), timeout_ms=5_000)
-            except (PeerLost, PeerTimeout, KafkaError):
-                await self.runtime.sleep(1)
-            else:
-                return
-        raise AssertionError("no controller takes what is wanted")
-
-    async def troubles(self) -> dict[int, str]:
-        answer: dict[int, str] = await self.runtime.call(
-            supervisor_name(CLUSTER), "troubles", timeout_ms=5_000
-        )
-        return answer
-
-    async def until_trouble(self, broker_id: int, said: str) -> None:
-        for _ in range(DEADLINE_S):
-            if said in (await self.troubles()).get(broker_id, ""):
-                return
-            await self.runtime.sleep(1)
-        raise AssertionError(f"expected {said!r}, found {await self.troubles()}")
-
-    def machine_of(self, broker_id: int) -> Machine:
-        return self.machines[broker_id]
-
-
-Story = Callable[[Site], Awaitable[None]]
-
-
-@pytest.fixture
-def told() -> Callable[[Story], None]:
-    def tell(story: Story) -> None:
-        async def run(loop: SimLoop) -> None:
-            site = Site(loop)
-            await site.found()
-            await story(site)
-            assert site.world.failures == []
-
-        run_in_virtual_time(run)
-
-    return tell
-
-
-def test_the_metadata_and_its_copies_say_what_is_wanted(told: Callable[[Story], None]) -> None:
+def test_the_metadata_and_its_copies_say_what_is_wanted() -> None:
     async def story(site: Site) -> None:
         desired = site.desired()
         assert desired.offset > 0
@@ -139,12 +30,10 @@ def test_the_metadata_and_its_copies_say_what_is_wanted(told: Callable[[Story], 
             contents = machine.disk.contents("/srv/raylog/wanted.json")
             assert read_desired(contents, "x").brokers == desired.brokers
 
-    told(story)
+    tell(story)
 
 
-def test_a_machine_that_returns_under_another_id_gets_its_broker_back(
-    told: Callable[[Story], None],
-) -> None:
+def test_a_machine_that_returns_under_another_id_gets_its_broker_back() -> None:
     async def story(site: Site) -> None:
         machine = site.machine_of(1)
         site.world.stop_machine(machine, power=True)
@@ -155,10 +44,10 @@ def test_a_machine_that_returns_under_another_id_gets_its_broker_back(
         await site.all_serve()
         assert await site.troubles() == {}
 
-    told(story)
+    tell(story)
 
 
-def test_what_is_changed_in_rays_copy_is_told_the_metadata(told: Callable[[Story], None]) -> None:
+def test_what_is_changed_in_rays_copy_is_told_the_metadata() -> None:
     async def story(site: Site) -> None:
         site.machine_of(1).labels["other"] = "1"
         desired = site.desired()
@@ -171,10 +60,10 @@ def test_what_is_changed_in_rays_copy_is_told_the_metadata(told: Callable[[Story
         assert site.desired().brokers == changed
         assert site.desired().offset > desired.offset
 
-    told(story)
+    tell(story)
 
 
-def test_a_label_on_two_nodes_starts_nobody(told: Callable[[Story], None]) -> None:
+def test_a_label_on_two_nodes_starts_nobody() -> None:
     async def story(site: Site) -> None:
         site.machine_of(0).labels["other"] = site.machine_of(0).labels.pop(LABEL)
         site.machine_of(0).labels[LABEL] = "1"
@@ -183,10 +72,10 @@ def test_a_label_on_two_nodes_starts_nobody(told: Callable[[Story], None]) -> No
         await site.runtime.sleep(20)
         assert not await site.serves(1)
 
-    told(story)
+    tell(story)
 
 
-def test_a_disk_that_is_not_mounted_is_not_formatted(told: Callable[[Story], None]) -> None:
+def test_a_disk_that_is_not_mounted_is_not_formatted() -> None:
     async def story(site: Site) -> None:
         machine, empty = site.machine_of(1), site.world.add_machine("stand-in").disk
         site.world.kill(broker_name(CLUSTER, 1), restart=False)
@@ -198,10 +87,10 @@ def test_a_disk_that_is_not_mounted_is_not_formatted(told: Callable[[Story], Non
         machine.disk = mounted
         await site.all_serve()
 
-    told(story)
+    tell(story)
 
 
-def test_a_replaced_broker_begins_with_an_empty_directory(told: Callable[[Story], None]) -> None:
+def test_a_replaced_broker_begins_with_an_empty_directory() -> None:
     async def story(site: Site) -> None:
         machine, empty = site.machine_of(1), site.world.add_machine("stand-in").disk
         old = site.desired().brokers[1]
@@ -226,10 +115,10 @@ def test_a_replaced_broker_begins_with_an_empty_directory(told: Callable[[Story]
         machine.disk = empty
         await site.all_serve()
 
-    told(story)
+    tell(story)
 
 
-def test_an_unwanted_broker_is_not_started(told: Callable[[Story], None]) -> None:
+def test_an_unwanted_broker_is_not_started() -> None:
     async def story(site: Site) -> None:
         await site.want(BrokerUnwanted(2))
         await site.until(lambda: site.desired().broker(2) is None)
@@ -239,12 +128,10 @@ def test_an_unwanted_broker_is_not_started(told: Callable[[Story], None]) -> Non
         await site.want(labelled(2))
         await site.all_serve()
 
-    told(story)
+    tell(story)
 
 
-def test_a_supervisor_that_is_gone_is_created_by_a_broker_that_starts(
-    told: Callable[[Story], None],
-) -> None:
+def test_a_supervisor_that_is_gone_is_created_by_a_broker_that_starts() -> None:
     async def story(site: Site) -> None:
         site.world.end_for_good(supervisor_name(CLUSTER))
         site.world.kill(broker_name(CLUSTER, 2))
@@ -252,10 +139,10 @@ def test_a_supervisor_that_is_gone_is_created_by_a_broker_that_starts(
         await site.runtime.sleep(5)
         assert await site.troubles() == {}
 
-    told(story)
+    tell(story)
 
 
-def test_a_stopped_cluster_stays_so(told: Callable[[Story], None]) -> None:
+def test_a_stopped_cluster_stays_so() -> None:
     async def story(site: Site) -> None:
         stopped = replace(site.desired(), stopped=True)
         await site.runtime.kv_put(stopped.key, stopped.to_bytes())
@@ -265,10 +152,10 @@ def test_a_stopped_cluster_stays_so(told: Callable[[Story], None]) -> None:
         assert not await site.serves(2)
         assert site.desired() == stopped
 
-    told(story)
+    tell(story)
 
 
-def test_a_held_broker_stays_stopped_until_it_is_released(told: Callable[[Story], None]) -> None:
+def test_a_held_broker_stays_stopped_until_it_is_released() -> None:
     async def story(site: Site) -> None:
         await hold(site.runtime, CLUSTER, Hold(1, "stopped by hand"))
         assert await stop_broker(site.runtime, CLUSTER, 1) is None
@@ -279,10 +166,10 @@ def test_a_held_broker_stays_stopped_until_it_is_released(told: Callable[[Story]
         await site.all_serve()
         assert await site.troubles() == {}
 
-    told(story)
+    tell(story)
 
 
-def test_a_hold_for_a_machine_ends_when_it_is_back(told: Callable[[Story], None]) -> None:
+def test_a_hold_for_a_machine_ends_when_it_is_back() -> None:
     async def story(site: Site) -> None:
         machine = site.machine_of(1)
         node_id = machine.labels[NODE_ID_LABEL]
@@ -297,10 +184,10 @@ def test_a_hold_for_a_machine_ends_when_it_is_back(told: Callable[[Story], None]
         await site.all_serve()
         assert await holds_of(site.runtime, CLUSTER) == {}
 
-    told(story)
+    tell(story)
 
 
-def test_a_hold_that_nobody_can_read_holds_its_broker_alone(told: Callable[[Story], None]) -> None:
+def test_a_hold_that_nobody_can_read_holds_its_broker_alone() -> None:
     async def story(site: Site) -> None:
         await site.runtime.kv_put(note_key(HOLD, CLUSTER, 1), b'{"version": 99}')
         for broker_id in (1, 2):
@@ -310,10 +197,10 @@ def test_a_hold_that_nobody_can_read_holds_its_broker_alone(told: Callable[[Stor
         await release(site.runtime, CLUSTER, 1)
         await site.all_serve()
 
-    told(story)
+    tell(story)
 
 
-def test_a_hold_that_was_made_meanwhile_is_not_released(told: Callable[[Story], None]) -> None:
+def test_a_hold_that_was_made_meanwhile_is_not_released() -> None:
     async def story(site: Site) -> None:
         before, again = Hold(1, "down", "node-1"), Hold(1, "down again", "node-2")
         await hold(site.runtime, CLUSTER, again)
@@ -322,13 +209,11 @@ def test_a_hold_that_was_made_meanwhile_is_not_released(told: Callable[[Story], 
         await release(site.runtime, CLUSTER, 1, again)
         assert await holds_of(site.runtime, CLUSTER) == {}
 
-    told(story)
+    tell(story)
 
 
 @pytest.mark.parametrize("already_stopping", [False, True])
-def test_a_broker_that_is_held_is_not_restarted(
-    told: Callable[[Story], None], already_stopping: bool
-) -> None:
+def test_a_broker_that_is_held_is_not_restarted(already_stopping: bool) -> None:
     async def story(site: Site) -> None:
         desired, held = site.desired(), Hold(1, "stopped by hand")
         if already_stopping:
@@ -347,12 +232,10 @@ def test_a_broker_that_is_held_is_not_restarted(
         await site.runtime.sleep(20)
         assert not await site.serves(1)
 
-    told(story)
+    tell(story)
 
 
-def test_the_controller_is_replaced_by_command_without_waiting_for_the_lease(
-    told: Callable[[Story], None],
-) -> None:
+def test_the_controller_is_replaced_by_command_without_waiting_for_the_lease() -> None:
     async def story(site: Site) -> None:
         name = await site.runtime.call(broker_name(CLUSTER, 0), "controller", timeout_ms=5_000)
         before = (await site.runtime.find(name)).instance
@@ -363,19 +246,17 @@ def test_the_controller_is_replaced_by_command_without_waiting_for_the_lease(
         assert (await site.runtime.find(name)).instance != before
         await site.all_serve()
 
-    told(story)
+    tell(story)
 
 
-def test_a_controller_is_replaced_by_the_first_broker_that_answers(
-    told: Callable[[Story], None],
-) -> None:
+def test_a_controller_is_replaced_by_the_first_broker_that_answers() -> None:
     async def story(site: Site) -> None:
         site.world.stop_machine(site.machine_of(2), power=True)
         await replace_controller(site.runtime, CLUSTER, [2, 0])
         with pytest.raises(BrokerNotAvailable, match="no broker starts a controller"):
             await replace_controller(site.runtime, CLUSTER, [2], timeout_ms=1_000)
 
-    told(story)
+    tell(story)
 
 
 def lose(site: Site, broker_id: int, *, actor_too: bool) -> None:
@@ -389,9 +270,7 @@ def lose(site: Site, broker_id: int, *, actor_too: bool) -> None:
 
 
 @pytest.mark.parametrize("actor_too", [True, False])
-def test_a_broker_whose_disk_is_gone_is_replaced_after_a_delay(
-    told: Callable[[Story], None], actor_too: bool
-) -> None:
+def test_a_broker_whose_disk_is_gone_is_replaced_after_a_delay(actor_too: bool) -> None:
     async def story(site: Site) -> None:
         old = site.desired().brokers[1]
         settings = {**old.settings, "broker.replacement.delay.ms": "600000"}
@@ -411,10 +290,10 @@ def test_a_broker_whose_disk_is_gone_is_replaced_after_a_delay(
         await site.runtime.sleep(5)
         assert await site.troubles() == {}
 
-    told(story)
+    tell(story)
 
 
-def test_without_the_setting_nobody_is_replaced(told: Callable[[Story], None]) -> None:
+def test_without_the_setting_nobody_is_replaced() -> None:
     async def story(site: Site) -> None:
         old = site.desired().brokers[1]
         lose(site, 1, actor_too=True)
@@ -423,10 +302,10 @@ def test_without_the_setting_nobody_is_replaced(told: Callable[[Story], None]) -
         assert site.desired().brokers[1].directory_id == old.directory_id
         assert not await site.serves(1)
 
-    told(story)
+    tell(story)
 
 
-def test_the_last_eligible_copy_is_not_replaced(told: Callable[[Story], None]) -> None:
+def test_the_last_eligible_copy_is_not_replaced() -> None:
     async def story(site: Site) -> None:
         old = site.desired().brokers[1]
         await site.want(
@@ -444,4 +323,4 @@ def test_the_last_eligible_copy_is_not_replaced(told: Callable[[Story], None]) -
         assert site.desired().brokers[1].directory_id == old.directory_id
         assert not await site.serves(1)
 
-    told(story)
+    tell(story)
