@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from raylog.actors.broker.spec import broker_spec
 from raylog.actors.controller.api import WantedBrokers
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import BROKER, SUPERVISOR, broker_name, supervisor_name
@@ -27,12 +25,12 @@ from raylog.actors.runtime.base import (
 from raylog.actors.supervisor.desired import (
     DesiredCluster,
     cluster_key,
-    place_of,
     read_desired,
 )
 from raylog.actors.supervisor.holds import holds_of, release
 from raylog.actors.supervisor.losses import losses_of
 from raylog.actors.supervisor.machine import SupervisorMachine
+from raylog.actors.supervisor.starting import start_unless_held
 from raylog.wire.errors import InvalidRequest, KafkaError
 
 log = logging.getLogger(__name__)
@@ -118,11 +116,14 @@ class SupervisorActor:
         holds = await holds_of(self._runtime, self._cluster_id)
         nodes = await self._runtime.nodes()
         now_ms = self._runtime.monotonic_ms()
-        for wanted in self._machine.decide(desired, nodes, names, now_ms, holds):
-            self._runtime.start(self._start(desired, wanted), f"start broker {wanted.broker_id}")
-        for broker_id in self._machine.ended:
-            log.info("broker %d is held no more", broker_id)
-            await release(self._runtime, self._cluster_id, broker_id, holds[broker_id])
+        starts = self._machine.decide(desired, nodes, names, now_ms, holds)
+        try:
+            for broker_id in self._machine.ended:
+                log.info("broker %d is held no more", broker_id)
+                await release(self._runtime, self._cluster_id, broker_id, holds[broker_id])
+        finally:  # whoever is still held is started after a later look
+            for one in starts:
+                self._runtime.start(self._start(desired, one), f"start broker {one.broker_id}")
         losses = await losses_of(self._runtime, self._cluster_id)
         held = {*holds} - {*self._machine.ended}
         wall_ms = self._runtime.now_ms()
@@ -141,13 +142,16 @@ class SupervisorActor:
     async def _start(self, desired: DesiredCluster, wanted: BrokerWanted) -> None:
         broker_id = wanted.broker_id
         try:
-            await self._runtime.spawn(wanted_spec(desired, wanted))
+            held = await start_unless_held(self._runtime, desired, wanted)
         except ValueError as taken:
             log.info("broker %d runs: %s", broker_id, taken)
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             log.error("broker %d does not start: %s", broker_id, failure)
             self._machine.failed(broker_id, str(failure), self._runtime.monotonic_ms())
             return
+        else:
+            if held is not None:
+                log.info("broker %d is not started: it %s", broker_id, held)
         self._machine.started(broker_id)
 
     async def _replace(
@@ -208,16 +212,3 @@ class SupervisorActor:
 
     async def _call(self, name: str, method: str, *args: object) -> Any:
         return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)
-
-
-def wanted_spec(desired: DesiredCluster, wanted: BrokerWanted) -> ActorSpec:
-    """The actor of a wanted broker."""
-    return broker_spec(
-        cluster_id=desired.cluster_id,
-        broker_id=wanted.broker_id,
-        data=Path(wanted.directory),
-        settings=dict(wanted.settings),
-        broker_ids=[one.broker_id for one in desired.brokers],
-        initial_voters=list(desired.voters),
-        place=place_of(desired.cluster_id, wanted),
-    )

@@ -142,7 +142,7 @@ class SupervisorMachine:
         self._refusals[broker_id] = (why, now_ms)
 
     def started(self, broker_id: int) -> None:
-        """A broker's actor runs."""
+        """A broker's actor runs, or is not wanted any more since somebody holds the broker."""
         self._starting.discard(broker_id)
         self._failures.pop(broker_id, None)
 

@@ -15,10 +15,10 @@ from raylog.actors.cluster import CALL_TIMEOUT_MS, LOOK_S, replace_controller, s
 from raylog.actors.metadata.records import BrokerWanted
 from raylog.actors.names import broker_name, controller_name, owner_of
 from raylog.actors.runtime.base import ActorGone, NodeEntry, PeerLost, PeerTimeout, Runtime
-from raylog.actors.supervisor.actor import wanted_spec
 from raylog.actors.supervisor.controllers import by_controller
 from raylog.actors.supervisor.desired import DesiredCluster
-from raylog.actors.supervisor.holds import Hold, carriers_of, hold, holds_of, told_of
+from raylog.actors.supervisor.holds import Hold, carriers_of, hold, holds_of
+from raylog.actors.supervisor.starting import held_by, start_unless_held
 from raylog.wire.errors import BrokerNotAvailable, KafkaError
 
 log = logging.getLogger(__name__)
@@ -117,20 +117,17 @@ async def restart_wanted(
     Raises BrokerNotAvailable where somebody holds the broker, also while it shuts down.
     """
     broker_id = wanted.broker_id
-    await _require_free(runtime, desired, broker_id)
-    unclean = await stop_broker(runtime, desired.cluster_id, broker_id, timeout_ms=timeout_ms)
-    await _require_free(runtime, desired, broker_id)
-    try:
-        await runtime.spawn(wanted_spec(desired, wanted))
-    except ValueError as taken:
-        log.info("the supervisor has started broker %d: %s", broker_id, taken)
+    held = await held_by(runtime, desired, broker_id)
+    unclean = None
+    if held is None:
+        unclean = await stop_broker(runtime, desired.cluster_id, broker_id, timeout_ms=timeout_ms)
+        try:
+            held = await start_unless_held(runtime, desired, wanted)
+        except ValueError as taken:
+            log.info("the supervisor has started broker %d: %s", broker_id, taken)
+    if held is not None:
+        raise BrokerNotAvailable(f"broker {broker_id} {held}")
     return unclean
-
-
-async def _require_free(runtime: Runtime, desired: DesiredCluster, broker_id: int) -> None:
-    told = told_of(await holds_of(runtime, desired.cluster_id))
-    if broker_id in told:
-        raise BrokerNotAvailable(f"broker {broker_id} {told[broker_id]}")
 
 
 def brokers_on(desired: DesiredCluster, node: NodeEntry) -> list[int]:

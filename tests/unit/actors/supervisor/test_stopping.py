@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raylog.actors.cluster import replace_controller
 from raylog.actors.names import (
     CONTROLLER,
@@ -10,8 +12,9 @@ from raylog.actors.names import (
     broker_name,
     controller_name,
     rival_name,
+    supervisor_name,
 )
-from raylog.actors.runtime.base import ActorSpec
+from raylog.actors.runtime.base import ActorRef, ActorSpec
 from raylog.actors.simulation.runtime import SimRuntime
 from raylog.actors.supervisor.desired import place_of
 from raylog.actors.supervisor.holds import Hold
@@ -77,6 +80,30 @@ def test_processes_that_have_outlived_their_broker_end() -> None:
         assert found.unclean is not None
         assert found.left == ()
         assert names_on(site, 1) == []
+
+    tell(story)
+
+
+def test_a_broker_that_is_held_after_it_was_decided_to_start_it_does_not_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        supervisor = site.world.resident(supervisor_name(CLUSTER))
+        spawn = supervisor.runtime.spawn
+        held: list[Stopped] = []
+
+        async def spawn_late(spec: ActorSpec) -> ActorRef:
+            if spec.name == broker_name(CLUSTER, 1):
+                held.append(await stopped(site))
+            return await spawn(spec)
+
+        monkeypatch.setattr(supervisor.runtime, "spawn", spawn_late)
+        site.world.end_for_good(broker_name(CLUSTER, 1))
+        await site.until(lambda: bool(held))
+        await site.runtime.sleep(30)
+        assert broker_name(CLUSTER, 1) not in await site.runtime.names(CLUSTER)
+        assert names_on(site, 1) == []
+        await site.until_trouble(1, "is held: its machine goes down")
 
     tell(story)
 
