@@ -8,9 +8,9 @@ Ray restarts them; it is needed where an actor is gone for good, and for changes
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from raylog.actors.controller.api import WantedBrokers
 from raylog.actors.metadata.records import BrokerWanted
@@ -22,6 +22,7 @@ from raylog.actors.runtime.base import (
     PeerTimeout,
     Runtime,
 )
+from raylog.actors.supervisor.controllers import CALL_TIMEOUT_MS, by_controller
 from raylog.actors.supervisor.desired import (
     DesiredCluster,
     cluster_key,
@@ -34,9 +35,9 @@ from raylog.actors.supervisor.starting import start_unless_held
 from raylog.wire.errors import InvalidRequest, KafkaError
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 LOOK_S = 2.0
 """Between two looks."""
-CALL_TIMEOUT_MS = 5_000
 
 
 def supervisor_spec(cluster_id: str, brokers: Iterable[BrokerWanted] = ()) -> ActorSpec:
@@ -159,29 +160,18 @@ class SupervisorActor:
     ) -> None:
         """Have a broker begin anew, its directory gone for too long."""
         broker_id, lost = wanted.broker_id, wanted.directory_id
+
+        async def replace_it(controller: str) -> None:
+            await self._call(controller, "replace_broker", broker_id, lost)
+
         try:
-            controller = await self._controller(desired, names)
-            if controller is not None:
-                await self._call(controller, "replace_broker", broker_id, lost)
-                log.warning("broker %d begins anew: its directory %s is lost", broker_id, lost)
+            await self._by_controller(desired, names, replace_it)
         except InvalidRequest as refused:
             self._machine.refused(broker_id, str(refused), self._runtime.now_ms())
-        except (PeerLost, PeerTimeout, KafkaError) as failure:
+        except PeerLost as failure:
             log.info("no controller replaces broker %d: %s", broker_id, failure)
-
-    async def _controller(self, desired: DesiredCluster, names: set[str]) -> str | None:
-        """The controller's name, as the first broker says that knows one; None if none does."""
-        for wanted in desired.brokers:
-            name = broker_name(self._cluster_id, wanted.broker_id)
-            if name not in names:
-                continue
-            try:
-                controller: str = await self._call(name, "controller")
-            except (PeerLost, PeerTimeout, KafkaError) as failure:
-                log.info("broker %d knows no controller: %s", wanted.broker_id, failure)
-            else:
-                return controller
-        return None
+        else:
+            log.warning("broker %d begins anew: its directory %s is lost", broker_id, lost)
 
     async def _synchronise(self, desired: DesiredCluster, names: set[str]) -> None:
         """Have Ray's copy say what the metadata says, which is told first what it does not know."""
@@ -195,20 +185,26 @@ class SupervisorActor:
 
     async def _ask(self, desired: DesiredCluster, names: set[str]) -> WantedBrokers | None:
         """What the controller says; None where no broker knows one that serves."""
-        for wanted in desired.brokers:
-            name = broker_name(self._cluster_id, wanted.broker_id)
-            if name not in names:
-                continue
-            try:
-                controller = await self._call(name, "controller")
-                if not desired.told:
-                    await self._call(controller, "want_brokers", list(desired.brokers))
-                said: WantedBrokers = await self._call(controller, "wanted_brokers")
-            except (PeerLost, PeerTimeout, KafkaError) as failure:
-                log.info("broker %d knows no controller: %s", wanted.broker_id, failure)
-            else:
-                return said
-        return None
+
+        async def tell_and_ask(controller: str) -> WantedBrokers:
+            if not desired.told:
+                await self._call(controller, "want_brokers", list(desired.brokers))
+            said: WantedBrokers = await self._call(controller, "wanted_brokers")
+            return said
+
+        try:
+            return await self._by_controller(desired, names, tell_and_ask)
+        except PeerLost as failure:
+            log.info("nobody says what is wanted: %s", failure)
+            return None
+
+    async def _by_controller(
+        self, desired: DesiredCluster, names: set[str], ask: Callable[[str], Awaitable[T]]
+    ) -> T:
+        """As `by_controller`, asking those brokers that have an actor."""
+        ids = [one.broker_id for one in desired.brokers]
+        there = [one for one in ids if broker_name(self._cluster_id, one) in names]
+        return await by_controller(self._runtime, self._cluster_id, there, ask)
 
     async def _call(self, name: str, method: str, *args: object) -> Any:
         return await self._runtime.call(name, method, *args, timeout_ms=CALL_TIMEOUT_MS)

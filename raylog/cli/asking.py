@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -70,20 +70,15 @@ def ask_actors(desired: DesiredCluster, ask: Callable[[Runtime], Awaitable[T]]) 
         raise CommandFailed(last_line(failure)) from failure
 
 
-async def controller_of(runtime: Runtime, desired: DesiredCluster) -> str:
-    """The name of the controller, as the first broker knows it that answers; raises PeerLost."""
-    from raylog.actors.names import broker_name
-    from raylog.actors.runtime.base import PeerLost, PeerTimeout
-    from raylog.wire.errors import KafkaError
+async def ask_controller(
+    runtime: Runtime, desired: DesiredCluster, method: str, *args: object
+) -> object:
+    """What the controller answers to a call; raises PeerLost, and InvalidRequest as it does."""
+    from raylog.actors.supervisor.controllers import by_controller
 
-    failure: Any = None
-    for one in desired.brokers:
-        try:
-            name: str = await runtime.call(
-                broker_name(desired.cluster_id, one.broker_id), "controller", timeout_ms=ASK_MS
-            )
-        except (PeerLost, PeerTimeout, KafkaError) as lost:
-            failure = lost
-        else:
-            return name
-    raise PeerLost(f"no broker answers: {failure}")
+    return await by_controller(
+        runtime,
+        desired.cluster_id,
+        [one.broker_id for one in desired.brokers],
+        lambda controller: runtime.call(controller, method, *args, timeout_ms=ASK_MS),
+    )

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raylog.cli.asking import (
-    ASK_MS,
-    RayAddress,
-    ask_actors,
-    client_of,
-    controller_of,
-    wanted_of,
-)
+from raylog.cli.asking import RayAddress, ask_actors, ask_controller, client_of, wanted_of
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import counted, print_done
@@ -132,9 +125,8 @@ async def _replace(
 ) -> None:
     from raylog.wire.errors import InvalidRequest
 
-    controller = await controller_of(runtime, desired)
     try:
-        await runtime.call(controller, "replace_broker", broker, directory_id, timeout_ms=ASK_MS)
+        await ask_controller(runtime, desired, "replace_broker", broker, directory_id)
     except InvalidRequest as refused:
         raise CommandFailed(
             str(refused),
@@ -230,8 +222,7 @@ async def _want(
     changes: Sequence[BrokerWanted | BrokerUnwanted],
 ) -> None:
     """Change what is wanted in the metadata; the supervisor copies it for itself."""
-    controller = await controller_of(runtime, desired)
-    await runtime.call(controller, "want_brokers", list(changes), timeout_ms=ASK_MS)
+    await ask_controller(runtime, desired, "want_brokers", list(changes))
 
 
 async def _until_unwanted(runtime: Runtime, desired: DesiredCluster, broker: int) -> None:

@@ -95,7 +95,8 @@ def test_a_broker_that_is_held_after_it_was_decided_to_start_it_does_not_run(
         async def spawn_late(spec: ActorSpec) -> ActorRef:
             if spec.name == broker_name(CLUSTER, 1):
                 held.append(await stopped(site))
-            return await spawn(spec)
+            started: ActorRef = await spawn(spec)
+            return started
 
         monkeypatch.setattr(supervisor.runtime, "spawn", spawn_late)
         site.world.end_for_good(broker_name(CLUSTER, 1))

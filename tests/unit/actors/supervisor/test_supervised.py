@@ -10,7 +10,7 @@ import pytest
 from raylog.actors.cluster import replace_controller, stop_broker
 from raylog.actors.controller.api import CreateTopics, NewTopic
 from raylog.actors.metadata.records import BrokerUnwanted
-from raylog.actors.names import broker_name, supervisor_name
+from raylog.actors.names import broker_name, rival_name, supervisor_name
 from raylog.actors.runtime.base import NODE_ID_LABEL
 from raylog.actors.supervisor.desired import read_desired
 from raylog.actors.supervisor.holds import HOLD, Hold, hold, holds_of, release
@@ -289,6 +289,25 @@ def test_a_broker_whose_disk_is_gone_is_replaced_after_a_delay(actor_too: bool) 
         await site.until(lambda: len(site.desired().voters) == 3)
         await site.runtime.sleep(5)
         assert await site.troubles() == {}
+
+    tell(story)
+
+
+def test_a_broker_is_replaced_though_another_names_a_controller_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(site: Site) -> None:
+        async def stale() -> str:
+            return rival_name(CLUSTER, 9, 9)
+
+        old = site.desired().brokers[1]
+        settings = {**old.settings, "broker.replacement.delay.ms": "1000"}
+        await site.want(old._replace(settings=settings))
+        await site.until(lambda: site.desired().brokers[1].settings == settings)
+        first = site.world.resident(broker_name(CLUSTER, 0)).actor
+        monkeypatch.setattr(first, "controller", stale)
+        lose(site, 1, actor_too=True)
+        await site.until(lambda: site.desired().brokers[1].directory_id != old.directory_id)
 
     tell(story)
 
