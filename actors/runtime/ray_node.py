@@ -238,6 +238,14 @@ def connect(address: str, token_path: str | None = None, host: str | None = None
     )
 
 
+def joined_address() -> str:
+    """Where the head of the Ray is that this process is a driver of, HOST:PORT."""
+    import ray
+
+    address: str = ray.get_runtime_context().gcs_address
+    return address
+
+
 def _leave_out_raylets_words() -> None:
     """Keep what raylets tell all drivers, "A worker died ...", off our standard output.
 

@@ -17,7 +17,7 @@ from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import counted, print_done
 from raylog.cli.progress import Progress
-from raylog.cli.ray_cluster import on_ray, surveyed, the_cluster, until_ready
+from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, until_ready
 
 if TYPE_CHECKING:
     from raylog.actors.metadata.records import BrokerUnwanted, BrokerWanted
@@ -56,7 +56,7 @@ def add(
     from raylog.wire.errors import KafkaError
 
     with on_ray(address), Progress() as progress:
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         first = desired.brokers[0]
         asked = PlacementAsked(
             data=str(Path(first.directory).parent),
@@ -107,7 +107,7 @@ def replace(
     from raylog.actors.supervisor.holds import release
 
     with on_ray(address), Progress() as progress:
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         wanted = wanted_of(desired, broker)
         if wanted.directory_id:
             _confirm(f"Give up the directory {wanted.directory_id} of broker {broker}?", yes=yes)
@@ -140,7 +140,7 @@ def remove(
 ) -> None:
     """Stop and unregister a broker that holds no replicas; its data directory stays."""
     with on_ray(address), Progress() as progress:
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         if [one.broker_id for one in desired.brokers] == [broker]:
             raise CommandFailed(
                 f"broker {broker} is the last one", f"Stop all: raylog down --address {address}"

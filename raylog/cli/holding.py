@@ -12,7 +12,13 @@ from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_DATA, Data
 from raylog.cli.output import print_done
 from raylog.cli.progress import Progress
-from raylog.cli.ray_cluster import desired_clusters, on_ray, the_cluster, until_ready
+from raylog.cli.ray_cluster import (
+    cluster_to_change,
+    desired_clusters,
+    name_cluster,
+    on_ray,
+    until_ready,
+)
 
 if TYPE_CHECKING:
     from raylog.actors.supervisor.desired import DesiredCluster
@@ -129,7 +135,7 @@ def _chosen(
     if here == bool(asked):
         raise typer.BadParameter("give the ids of brokers, or --here")
     if not here:
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         chosen = list(dict.fromkeys(asked))
         for broker_id in chosen:
             wanted_of(desired, broker_id)
@@ -144,4 +150,5 @@ def _chosen(
         raise CommandFailed(f"this machine has brokers of the clusters {ids}", "Give their ids")
     if not on_it:
         return None, [], node.node_id
+    name_cluster(on_it[0])
     return on_it[0], brokers_on(on_it[0], node), node.node_id

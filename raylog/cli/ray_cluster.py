@@ -91,6 +91,20 @@ def the_cluster(address: str, data: Path | None = None) -> DesiredCluster:
     return clusters[0]
 
 
+def cluster_to_change(address: str, data: Path | None = None) -> DesiredCluster:
+    """As `the_cluster`; for commands that change it, which say what they act on."""
+    desired = the_cluster(address, data)
+    name_cluster(desired)
+    return desired
+
+
+def name_cluster(desired: DesiredCluster) -> None:
+    """Say which cluster a command changes, and on which Ray."""
+    from raylog.actors.runtime.ray_node import joined_address
+
+    print_done(f"Raylog cluster {desired.cluster_id}, Ray cluster {joined_address()}")
+
+
 def _is_on(desired: DesiredCluster, data: Path) -> bool:
     return any(Path(one.directory).parent == data.absolute() for one in desired.brokers)
 
@@ -178,6 +192,7 @@ def start_on_ray(
         except KafkaError as refused:
             raise CommandFailed(str(refused)) from refused
         desired = replace(desired, secret_source=_given_secret(desired, source), stopped=False)
+        name_cluster(desired)
         try:
             statuses = asyncio.run(_start(desired, tell))
         except (PeerLost, PeerTimeout, KafkaError) as failure:
@@ -334,7 +349,7 @@ def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Any) ->
     import asyncio
 
     with on_ray(address):
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         tell("shutting down brokers")
         return asyncio.run(_stop(desired, timeout_s))
 

@@ -130,7 +130,8 @@ def rebalance(
         raise typer.BadParameter("--json goes with --dry-run, --yes, --status or --cancel")
     from raylog.client import BlockingClient
 
-    with BlockingClient(_brokers_of(data, address, bootstrap)) as client:
+    changes = not (status or dry_run)
+    with BlockingClient(_brokers_of(data, address, bootstrap, changes=changes)) as client:
         if status:
             _status(client, as_json=as_json)
         elif cancel:
@@ -146,17 +147,20 @@ def rebalance(
                 _rebalance(client, found, plan, throttle, yes=yes, as_json=as_json)
 
 
-def _brokers_of(data: Path, address: str | None, bootstrap: str | None) -> list[str]:
+def _brokers_of(
+    data: Path, address: str | None, bootstrap: str | None, *, changes: bool
+) -> list[str]:
     """Where brokers listen: as given, of the cluster on a Ray, or of the one on a directory."""
     from raylog.cli.cluster_record import read_record
 
     if bootstrap is not None:
         return bootstrap.split(",")
     if address is not None:
-        from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+        from raylog.cli.ray_cluster import cluster_to_change, on_ray, record_of, the_cluster
 
         with on_ray(address):
-            record = record_of(address, the_cluster(address, data))
+            desired = (cluster_to_change if changes else the_cluster)(address, data)
+            record = record_of(address, desired)
         if not record.bootstrap:
             raise CommandFailed(f"no broker of cluster {record.cluster_id} answers")
         return record.bootstrap

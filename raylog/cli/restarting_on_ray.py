@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from raylog.cli.asking import ask_actors
 from raylog.cli.failures import CommandFailed
 from raylog.cli.progress import Progress
-from raylog.cli.ray_cluster import on_ray, record_of, the_cluster, until_ready
+from raylog.cli.ray_cluster import (
+    cluster_to_change,
+    on_ray,
+    record_of,
+    the_cluster,
+    until_ready,
+)
 from raylog.cli.restarting import Restarts
 
 if TYPE_CHECKING:
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 def restarting_on_ray(address: str, data: Path, progress: Progress) -> Iterator[Restarts]:
     """Gives what restarts the parts of a cluster; raises CommandFailed, also later."""
     with on_ray(address):
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         bootstrap = record_of(address, desired).bootstrap
         if not bootstrap:
             raise CommandFailed(

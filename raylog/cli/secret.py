@@ -118,9 +118,9 @@ def _cluster(data: Path, address: str | None) -> Iterator[_Cluster]:
         with connected(record):
             yield _Cluster(record.cluster_id, record.broker_ids, record.secret_path)
         return
-    from raylog.cli.ray_cluster import on_ray, the_cluster
+    from raylog.cli.ray_cluster import cluster_to_change, on_ray
 
     with on_ray(address):
-        desired = the_cluster(address, data)
+        desired = cluster_to_change(address, data)
         ids = [one.broker_id for one in desired.brokers]
         yield _Cluster(desired.cluster_id, ids, desired.secret_source)
