@@ -90,14 +90,15 @@ class SupervisorMachine:
             carriers = carriers_of(wanted, nodes)
             if len(carriers) > 1:
                 self.troubles[broker_id] = _several(wanted, carriers)
-            if broker_name(desired.cluster_id, broker_id) in actors or broker_id in self._starting:
+            is_starting = broker_id in self._starting
+            if broker_name(desired.cluster_id, broker_id) in actors and not is_starting:
                 continue
             if not carriers:
                 self.troubles[broker_id] = f"no live node carries {_told(wanted)}"
             elif len(carriers) == 1:
                 if broker_id in self._failures:
                     self.troubles[broker_id] = self._failures[broker_id]
-                if not self._backoff(broker_id).wait_ms(now_ms):
+                if not is_starting and not self._backoff(broker_id).wait_ms(now_ms):
                     starts.append(wanted)
         self._starting.update(one.broker_id for one in starts)
         return starts

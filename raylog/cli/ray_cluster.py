@@ -7,7 +7,7 @@ a file of this machine: every machine with a node of that Ray can ask for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, last_line
-from raylog.cli.output import print_done
+from raylog.cli.others_words import others_words_to
+from raylog.cli.output import counted, print_done
 from raylog.cli.progress import within
 from raylog.cli.start_checks import CONNECT_S, check_ray_answers, no_answer
 
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 SECRET_VARIABLE = "RAYLOG_SECRET_FILE"  # noqa: S105 - the name of a variable
 """Names the file with the secret of links, on every machine."""
 AUTO = "auto"
-_READY_S = 120.0
+Tell = Callable[[str], None]
+READY_S = 120.0
+"""How long brokers may take to serve."""
+_REMIND_MS = 10_000
+"""How often it is told why they do not."""
 _ASK_MS = 5_000
 _SURVEY_S = 60.0
 _SECRET_BYTES = 32
@@ -175,7 +180,12 @@ def troubles_of(address: str, desired: DesiredCluster) -> list[str]:
 
 
 def start_on_ray(
-    address: str, asked: PlacementAsked, *, insecure_ray: bool, tell: Any
+    address: str,
+    asked: PlacementAsked,
+    *,
+    insecure_ray: bool,
+    tell: Tell,
+    timeout_s: float = READY_S,
 ) -> ClusterRecord:
     """Have the brokers of a cluster run, and wait until they serve; raises CommandFailed."""
     import asyncio
@@ -194,7 +204,7 @@ def start_on_ray(
         desired = replace(desired, secret_source=_given_secret(desired, source), stopped=False)
         name_cluster(desired)
         try:
-            statuses = asyncio.run(_start(desired, tell))
+            statuses = asyncio.run(_start(desired, tell, timeout_s))
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             raise CommandFailed(
                 f"not all brokers serve: {last_line(failure)}",
@@ -230,7 +240,7 @@ def _desired(asked: PlacementAsked, nodes: Sequence[SurveyedNode]) -> DesiredClu
     return DesiredCluster(to_base64(random_uuid(chance)), brokers, voters)
 
 
-async def _start(desired: DesiredCluster, tell: Any) -> list[BrokerStatus]:
+async def _start(desired: DesiredCluster, tell: Tell, timeout_s: float) -> list[BrokerStatus]:
     from raylog.actors.cluster import describe_cluster
     from raylog.actors.runtime.ray import RayRuntime
     from raylog.actors.supervisor.actor import ensure_supervisor
@@ -239,41 +249,89 @@ async def _start(desired: DesiredCluster, tell: Any) -> list[BrokerStatus]:
     await runtime.kv_put(desired.key, desired.to_bytes())
     tell("starting the supervisor")
     await ensure_supervisor(runtime, desired.cluster_id, desired.brokers)
-    await until_ready(runtime, desired, desired.brokers, tell)
+    await until_ready(runtime, desired, desired.brokers, tell, timeout_s)
     ids = [one.broker_id for one in desired.brokers]
     return await describe_cluster(runtime, desired.cluster_id, ids)
 
 
 async def until_ready(
-    runtime: Runtime, desired: DesiredCluster, brokers: Iterable[BrokerWanted], tell: Any
+    runtime: Runtime,
+    desired: DesiredCluster,
+    brokers: Iterable[BrokerWanted],
+    tell: Tell,
+    timeout_s: float = READY_S,
 ) -> None:
-    """Wait until brokers serve; raises BrokerNotAvailable with what stands in the way."""
-    from raylog.actors.names import broker_name, supervisor_name
-    from raylog.actors.runtime.base import PeerLost, PeerTimeout
-    from raylog.wire.errors import BrokerNotAvailable, KafkaError
+    """Wait until brokers serve; raises BrokerNotAvailable with those that do not, and why.
 
-    deadline_ms = runtime.monotonic_ms() + 1_000 * _READY_S
-    for wanted in brokers:
-        name = broker_name(desired.cluster_id, wanted.broker_id)
-        while True:
-            try:
-                await runtime.call(name, "ready", _ASK_MS, timeout_ms=2 * _ASK_MS)
-            except (PeerLost, PeerTimeout, KafkaError) as not_yet:
-                why = str(not_yet)
-            else:
-                tell(f"broker {wanted.broker_id} serves")
-                break
-            try:
-                troubles = await runtime.call(
-                    supervisor_name(desired.cluster_id), "troubles", timeout_ms=_ASK_MS
-                )
-            except (PeerLost, PeerTimeout):
-                troubles = {}
-            why = troubles.get(wanted.broker_id, why)
-            tell(f"broker {wanted.broker_id}: {why}")
-            if runtime.monotonic_ms() > deadline_ms:
-                raise BrokerNotAvailable(f"broker {wanted.broker_id}: {why}")
-            await runtime.sleep(1)
+    `tell` takes in words who serves, why others do not, and every few seconds for how long by now.
+    """
+    import asyncio
+
+    from raylog.wire.errors import BrokerNotAvailable
+
+    began_ms = told_ms = runtime.monotonic_ms()
+    waiting = {one.broker_id: "" for one in brokers}
+    total = len(waiting)
+    while True:
+        left_ms = began_ms + 1_000 * timeout_s - runtime.monotonic_ms()
+        wait_ms = round(max(0, min(_ASK_MS, left_ms)))
+        asked = sorted(waiting)
+        answers = await asyncio.gather(
+            *(_not_ready(runtime, desired, broker_id, wait_ms) for broker_id in asked)
+        )
+        troubles = await _troubles(runtime, desired) if any(answers) else {}
+        after = f"after {(runtime.monotonic_ms() - began_ms) / 1000:.0f} s"
+        is_due = runtime.monotonic_ms() - told_ms >= _REMIND_MS
+        for broker_id, answer in zip(asked, answers, strict=True):
+            if answer is None:
+                del waiting[broker_id]
+                tell(f"broker {broker_id} serves, {total - len(waiting)} of {total} do")
+                continue
+            why = troubles.get(broker_id, answer)
+            if is_due or why != waiting[broker_id]:
+                waiting[broker_id] = why
+                tell(f"{after} broker {broker_id}: {why}")
+                told_ms = runtime.monotonic_ms()
+        if not waiting:
+            return
+        if left_ms <= 0:
+            told = "; ".join(f"broker {one}: {why}" for one, why in waiting.items())
+            raise BrokerNotAvailable(
+                f"{len(waiting)} of {counted(total, 'broker')} after {timeout_s:g} s: {told}"
+            )
+        await runtime.sleep(min(1.0, max(0.0, left_ms / 1000)))
+
+
+async def _not_ready(
+    runtime: Runtime, desired: DesiredCluster, broker_id: int, wait_ms: int
+) -> str | None:
+    """Why a broker does not serve, which is waited for; None if it does."""
+    from raylog.actors.names import broker_name
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+    from raylog.wire.errors import KafkaError
+
+    name = broker_name(desired.cluster_id, broker_id)
+    try:
+        await runtime.call(name, "ready", wait_ms, timeout_ms=wait_ms + _ASK_MS)
+    except PeerLost:
+        return "it has no process yet"
+    except (PeerTimeout, KafkaError) as not_yet:
+        return last_line(not_yet)
+    return None
+
+
+async def _troubles(runtime: Runtime, desired: DesiredCluster) -> dict[int, str]:
+    """What the supervisor says of brokers that do not run; nothing where it is silent."""
+    from raylog.actors.names import supervisor_name
+    from raylog.actors.runtime.base import PeerLost, PeerTimeout
+
+    name = supervisor_name(desired.cluster_id)
+    try:
+        troubles: dict[int, str] = await runtime.call(name, "troubles", timeout_ms=_ASK_MS)
+    except (PeerLost, PeerTimeout) as silent:
+        lost = f"the supervisor, which starts it, does not answer: {last_line(silent)}"
+        return {one.broker_id: lost for one in desired.brokers}
+    return troubles
 
 
 def _secret_source(*, insecure_ray: bool) -> str:
@@ -341,7 +399,7 @@ def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
 # ---- stopping ----------------------------------------------------------------------------
 
 
-def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Any) -> dict[int, str]:
+def stop_on_ray(address: str, data: Path | None, timeout_s: float, tell: Tell) -> dict[int, str]:
     """Shut the brokers of a cluster down; its data stays, and so does Ray.
 
     Returns what did not end cleanly; raises CommandFailed.

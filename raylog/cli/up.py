@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
     from raylog.actors.supervisor.placing import PlacementAsked
     from raylog.cli.cluster_record import ClusterRecord
+    from raylog.cli.local_cluster import Wanted
 
+_LOOPBACK = "127.0.0.1"
 _LOOK_S = 2.0
 """Time between two looks at the cluster in the foreground."""
 
@@ -121,6 +123,15 @@ BrokerMemory = Annotated[
         help="With --address: memory that Ray keeps free for a broker.",
     ),
 ]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=1.0,
+        metavar="SECONDS",
+        help="With --address: how long to wait until all brokers serve. Default: 120.",
+    ),
+]
 Metrics = Annotated[
     bool, typer.Option("--metrics", help="Have Ray collect metrics for Prometheus (costs CPU).")
 ]
@@ -147,6 +158,7 @@ def up(
     insecure_ray: InsecureRay = False,
     broker_cpus: BrokerCpus = 0.5,
     broker_memory: BrokerMemory = 300,
+    timeout_s: Timeout = None,
     metrics: Metrics = False,
     detach: Detach = False,
 ) -> None:
@@ -160,6 +172,8 @@ def up(
     """
     from raylog.cli.broker_settings import read_settings
 
+    settings = read_settings(config, setting)
+    in_turn = tuple(racks.split(",")) if racks else ()
     if address is not None:
         from raylog.actors.supervisor.placing import PlacementAsked
 
@@ -172,50 +186,66 @@ def up(
             first_broker_id=first_broker_id,
             host=host,
             advertised_host=advertised_host,
-            racks=tuple(racks.split(",")) if racks else (),
-            settings=read_settings(config, setting),
+            racks=in_turn,
+            settings=settings,
             insecure=insecure,
             same_node=same_node,
             cpus=broker_cpus,
             memory_bytes=broker_memory << 20,
         )
-        _up_on_ray(address, asked, insecure_ray=insecure_ray)
+        _up_on_ray(address, asked, insecure_ray=insecure_ray, timeout_s=timeout_s)
         return
-    from raylog.cli.local_cluster import Wanted, count_brokers, start
+    from raylog.cli.local_cluster import Wanted, count_brokers
 
-    host = host or "127.0.0.1"
+    if timeout_s is not None:
+        raise typer.BadParameter("--timeout goes with --address")
     wanted = Wanted(
         data=data,
         brokers=count_brokers(data, brokers),
-        host=host,
+        host=host or _LOOPBACK,
         port=port,
         first_broker_id=first_broker_id,
-        settings=read_settings(config, setting),
+        settings=settings,
         nodes=nodes,
-        racks=tuple(racks.split(",")) if racks else (),
+        racks=in_turn,
         metrics=metrics,
         advertised_host=advertised_host,
         insecure=insecure,
     )
+    _up_here(wanted, detach=detach)
+
+
+def _up_here(wanted: Wanted, *, detach: bool) -> None:
+    """Start Ray and brokers on this machine, and stay unless they shall run in the background."""
+    from raylog.cli.local_cluster import start
+
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_INTERRUPTED))
     with Progress() as progress:
         record = start(wanted, progress.tell)
-    if metrics:
-        _tell_metrics(data)
+    if wanted.metrics:
+        _tell_metrics(wanted.data)
     if detach:
         _disconnect()
         typer.echo(",".join(record.bootstrap))
-        print_done(f"End it with: raylog down --data {data}")
+        print_done(f"End it with: raylog down --data {wanted.data}")
         return
-    _stay(record, data)
+    _stay(record, wanted.data)
 
 
-def _up_on_ray(address: str, asked: PlacementAsked, *, insecure_ray: bool) -> None:
+def _up_on_ray(
+    address: str, asked: PlacementAsked, *, insecure_ray: bool, timeout_s: float | None
+) -> None:
     """Start brokers on the nodes of a Ray that runs, and say where they are."""
-    from raylog.cli.ray_cluster import start_on_ray
+    from raylog.cli.ray_cluster import READY_S, start_on_ray
 
     with Progress() as progress:
-        record = start_on_ray(address, asked, insecure_ray=insecure_ray, tell=progress.tell)
+        record = start_on_ray(
+            address,
+            asked,
+            insecure_ray=insecure_ray,
+            tell=progress.tell,
+            timeout_s=READY_S if timeout_s is None else timeout_s,
+        )
     typer.echo(",".join(record.bootstrap))
     print_done(f"End it with: raylog down --address {address}")
 
