@@ -238,12 +238,43 @@ def connect(address: str, token_path: str | None = None, host: str | None = None
     )
 
 
+def found_address() -> str | None:
+    """Where the Ray is that this machine has a node of, HOST:PORT; None if there is none.
+
+    It is what RAY_ADDRESS names, or else what runs here. Raises ValueError where that is none.
+    """
+    from ray._private import services
+
+    try:
+        return services.canonicalize_bootstrap_address("auto")
+    except ConnectionError:
+        return None
+
+
 def joined_address() -> str:
     """Where the head of the Ray is that this process is a driver of, HOST:PORT."""
     import ray
 
     address: str = ray.get_runtime_context().gcs_address
     return address
+
+
+@contextlib.contextmanager
+def without_rays_words() -> Iterator[None]:
+    """Keep what Ray logs in this process off the screen: callers say in their words what fails."""
+    import ray  # noqa: F401 - its handlers keep the stream that they find when it is imported
+
+    def is_silent(_: logging.LogRecord) -> bool:
+        return False
+
+    handlers = logging.getLogger("ray").handlers
+    for handler in handlers:
+        handler.addFilter(is_silent)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.removeFilter(is_silent)
 
 
 def _leave_out_raylets_words() -> None:

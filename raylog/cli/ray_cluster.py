@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import EXIT_UNREACHABLE, EXIT_USAGE, CommandFailed, last_line
@@ -43,16 +43,25 @@ _SECRET_BYTES = 32
 @contextmanager
 def on_ray(address: str) -> Iterator[None]:
     """Be a driver of the Ray at an address, HOST:PORT or `auto`; raises CommandFailed."""
-    from raylog.actors.runtime.ray_node import connect, disconnect, is_connected
+    from raylog.actors.runtime.ray_node import (
+        connect,
+        disconnect,
+        is_connected,
+        without_rays_words,
+    )
 
     if is_connected():
         yield
         return
     if address != AUTO:
-        check_ray_answers(address)
-    with within(CONNECT_S, no_answer(address)):
+        check_ray_answers(address)  # before Ray is imported, which takes a while
+    with without_rays_words(), others_words_to(Path(os.devnull)):
+        if address == AUTO:
+            address = _found_here()
+            check_ray_answers(address)
         try:
-            connect(address)
+            with within(CONNECT_S, no_answer(address)):
+                connect(address)
         except (ConnectionError, RuntimeError) as failure:
             raise CommandFailed(
                 f"cannot join the Ray cluster at {address}: {last_line(failure)}",
@@ -64,6 +73,24 @@ def on_ray(address: str) -> Iterator[None]:
         yield
     finally:
         disconnect()
+
+
+def _found_here() -> str:
+    """The address of the Ray that this machine has a node of; raises CommandFailed."""
+    from raylog.actors.runtime.ray_node import found_address
+
+    try:
+        found = found_address()
+    except ValueError as failure:
+        raise CommandFailed(f"RAY_ADDRESS: {failure}", exit_code=EXIT_USAGE) from failure
+    if found is None:
+        raise CommandFailed(
+            "no Ray runs here: this machine is a node of no Ray cluster",
+            "Make it one: ray start --address HOST:PORT (the head: ray start --head), or set "
+            "RAY_ADDRESS",
+            EXIT_UNREACHABLE,
+        )
+    return found
 
 
 def desired_clusters() -> list[DesiredCluster]:
@@ -208,7 +235,8 @@ def start_on_ray(
         except (PeerLost, PeerTimeout, KafkaError) as failure:
             raise CommandFailed(
                 f"not all brokers serve: {last_line(failure)}",
-                f"The supervisor goes on trying. End it: raylog down --address {address}",
+                "The supervisor goes on trying, see raylog status --address "
+                f"{address}; wait longer with --timeout. End it: raylog down --address {address}",
             ) from failure
         bootstrap = [one.bootstrap for one in statuses]
         ids = [one.broker_id for one in desired.brokers]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import os
+
 import pytest
 
 from raylog.actors.runtime import ray_node
 from raylog.actors.supervisor.desired import DesiredCluster
 from raylog.cli import ray_cluster
-from raylog.cli.ray_cluster import cluster_to_change, the_cluster
+from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
+from raylog.cli.ray_cluster import cluster_to_change, on_ray, the_cluster
 from tests.support.supervised import labelled
 
 
@@ -23,3 +27,35 @@ def test_commands_that_change_a_cluster_name_it_and_its_ray(
     captured = capsys.readouterr()
     assert captured.err == "Raylog cluster c, Ray cluster 10.0.0.1:6379\n"
     assert captured.out == ""
+
+
+def test_a_machine_without_ray_is_told_in_our_words(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ray_node, "found_address", lambda: None)
+    with (
+        pytest.raises(CommandFailed, match="no Ray runs here") as failed,
+        on_ray("auto"),
+    ):
+        pass
+    assert "ray start --address" in str(failed.value.failure.hint)
+    assert failed.value.failure.exit_code == EXIT_UNREACHABLE
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_ray_logs_of_an_address_that_does_not_answer_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def connect(address: str) -> None:
+        logging.getLogger("ray").error("a line of Ray's Python")
+        os.write(2, b"a line of Ray's C++\n")
+        raise ConnectionError(f"nobody at {address}")
+
+    monkeypatch.setattr(ray_cluster, "check_ray_answers", lambda _: None)
+    monkeypatch.setattr(ray_node, "connect", connect)
+    with (
+        pytest.raises(CommandFailed, match="cannot join the Ray cluster at h:1: nobody at h:1"),
+        on_ray("h:1"),
+    ):
+        pass
+    assert capfd.readouterr() == ("", "")
