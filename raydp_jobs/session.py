@@ -190,13 +190,17 @@ def _connect(place: _RayPlace) -> str:
     if ray.is_initialized():
         raise SessionOpen("this process is connected to Ray: end that first")
     with _same_signals():
-        ray.init(
-            address=place.address,
-            namespace=f"raylog-spark-{secrets.token_hex(4)}",
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
-        )
+        try:
+            ray.init(
+                address=place.address,
+                namespace=f"raylog-spark-{secrets.token_hex(4)}",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+            )
+        except (ConnectionError, RuntimeError) as failure:
+            why = str(failure).strip().splitlines()[-1]
+            raise NoCluster(f"no Ray can be joined at {place.address}: {why}") from failure
     host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's
     _tell_spark(host)
     return host

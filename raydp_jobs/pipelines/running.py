@@ -96,12 +96,16 @@ class Control:
 
 
 @contextmanager
-def session_of(name: str, part: SparkPart, data: Path | None) -> Iterator[SparkSession]:
-    """A pipeline's session: on the cluster that runs on `data`; None: in this process's JVM.
+def session_of(
+    name: str, part: SparkPart, *, data: Path | None = None, address: str | None = None
+) -> Iterator[SparkSession]:
+    """A pipeline's session: on the cluster that runs on `data`, or on the Ray at `address`.
+
+    With neither it is in this process's JVM.
 
     Raises JavaMissing, JarsMissing, PipelineFailed.
     """
-    if data is None:
+    if data is None and address is None:
         configs = configs_of(part, os.cpu_count() or 1)
         session = local_session(name, jars=part.jars, configs=configs)
     else:
@@ -114,7 +118,7 @@ def session_of(name: str, part: SparkPart, data: Path | None) -> Iterator[SparkS
             jars=part.jars,
             configs=configs_of(part, part.executors * part.executor_cores),
         )
-        session = spark_session(data, settings)
+        session = spark_session(data, settings, address=address)
     try:
         with session as spark:
             yield spark

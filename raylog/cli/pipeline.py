@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,7 +22,7 @@ from raylog.cli.failures import (
     EXIT_USAGE,
     CommandFailed,
 )
-from raylog.cli.options import DEFAULT_DATA, Json
+from raylog.cli.options import DEFAULT_DATA, Address, Json
 from raylog.cli.others_words import others_words_to
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
@@ -58,7 +58,12 @@ BootstrapInstead = Annotated[
 ]
 DataInstead = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DIR", help="Folder of `raylog up`, instead of the file's."),
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder of `raylog up`, instead of the file's. With --address: says which cluster, "
+        "if that Ray has several.",
+    ),
 ]
 
 
@@ -70,6 +75,7 @@ def run(
     ] = False,
     bootstrap: BootstrapInstead = None,
     data: DataInstead = None,
+    address: Address = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print what Spark and the sink log, too.")
     ] = False,
@@ -82,19 +88,28 @@ def run(
     `raylog pipeline stop` does so from any machine. The next run goes on from
     there.
 
+    With --address, Spark runs on that Ray cluster, and the brokers are those of
+    the cluster on it. No folder of `raylog up` is needed on this machine.
+
     Only one run of a pipeline can be active at a time.
     """
+    if local and address is not None:
+        raise typer.BadParameter("--local is without Ray: give it or --address")
     with _failures():
         spec = _load(file)
-        folder = data or spec.data or DEFAULT_DATA
         sys.path.insert(0, str(file.absolute().parent))
         if verbose:
             plain_logs.configure(logging.INFO, "%(name)s %(message)s")
-        address = _bootstrap(spec, bootstrap, folder)
+        brokers = _bootstrap(spec, bootstrap, data, address)
         _need_spark()
         print_done(_batch_limits(spec))
+        where: dict[str, Any] = {}
+        if address is not None:
+            where["address"] = address
+        elif not local:
+            where["data"] = data or spec.data or DEFAULT_DATA
         with Progress() as progress:
-            _run(spec, address, None if local else folder, progress, verbose=verbose)
+            _run(spec, brokers, where, progress, verbose=verbose)
 
 
 @app.command(name="status")
@@ -102,6 +117,7 @@ def status(
     file: File,
     bootstrap: BootstrapInstead = None,
     data: DataInstead = None,
+    address: Address = None,
     as_json: Json = False,
 ) -> None:
     """Show whether and where a pipeline runs, its last batch, lag and error.
@@ -113,10 +129,10 @@ def status(
     """
     with _failures():
         spec = _load(file)
-        address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
+        brokers = _bootstrap(spec, bootstrap, data, address)
         with Progress() as progress:
-            found = _found(spec, address, progress)
-        lags, failure = _lags(spec, address)
+            found = _found(spec, brokers, progress)
+        lags, failure = _lags(spec, brokers)
     if as_json:
         print_json(_as_json(spec, found, lags, failure))
         return
@@ -144,6 +160,7 @@ def stop(
     ] = 60.0,
     bootstrap: BootstrapInstead = None,
     data: DataInstead = None,
+    address: Address = None,
 ) -> None:
     """Stop a pipeline after the batch that is being written, wherever it runs.
 
@@ -153,8 +170,8 @@ def stop(
 
     with _failures():
         spec = _load(file)
-        address = _bootstrap(spec, bootstrap, data or spec.data or DEFAULT_DATA)
-        with Progress() as progress, RunTopic(address, spec.name) as topic:
+        brokers = _bootstrap(spec, bootstrap, data, address)
+        with Progress() as progress, RunTopic(brokers, spec.name) as topic:
             run = _running(topic, f"raylog pipeline status {file}", progress)
             progress.tell(f"asking {run.place} to stop after the batch that is being written")
             _stop(topic, run, timeout_s, progress)
@@ -162,9 +179,14 @@ def stop(
 
 
 def _run(
-    spec: PipelineSpec, bootstrap: str, data: Path | None, progress: Progress, *, verbose: bool
+    spec: PipelineSpec,
+    bootstrap: str,
+    where: dict[str, Any],
+    progress: Progress,
+    *,
+    verbose: bool,
 ) -> None:
-    """Run with a session of its own: on the cluster of a folder, or here."""
+    """Run with a session of its own: on the cluster of a folder, on a Ray, or here."""
     from raylog.raydp_jobs.pipelines.running import Control, noted, session_of
     from raylog.raydp_jobs.pipelines.state import spark_log
     from raylog.raydp_jobs.pipelines.topics import check_topics
@@ -178,7 +200,7 @@ def _run(
             progress.tell(f"messages of Spark go to {log}")
             stack.enter_context(others_words_to(log))
         with progress.waiting("starting Spark"):
-            spark = stack.enter_context(session_of(spec.name, spec.spark, data))
+            spark = stack.enter_context(session_of(spec.name, spec.spark, **where))
         run.on(spark, bootstrap)
         progress.tell("ending Spark")
     print_done(f"{spec.name} is {run.state.state}: {run.state.rows:,} rows in this run")
@@ -264,16 +286,38 @@ def _load(file: Path) -> PipelineSpec:
     return load(file)
 
 
-def _bootstrap(spec: PipelineSpec, asked: str | None, data: Path) -> str:
-    """Whom to ask first: as asked for, as the file says, or the cluster of a folder."""
+def _bootstrap(
+    spec: PipelineSpec, asked: str | None, data: Path | None, address: str | None
+) -> str:
+    """Whom to ask first: as asked for, as the file says, or the cluster of a Ray or a folder."""
     found = asked or spec.bootstrap
     if found is not None:
         return found
-    record = read_record(data.absolute() / "run")
+    folder = data or spec.data
+    if address is not None:
+        return _bootstrap_on_ray(address, folder)
+    folder = folder or DEFAULT_DATA
+    record = read_record(folder.absolute() / "run")
     if record is None:
         raise CommandFailed(
-            f"{spec.name} names no bootstrap, and no cluster is running on {data}",
-            f"Start one with: raylog up --data {data} (or give --bootstrap HOST:PORT)",
+            f"{spec.name} names no bootstrap, and no cluster is running on {folder}",
+            f"Start one with: raylog up --data {folder} (or give --bootstrap HOST:PORT, or the "
+            "address of its Ray cluster: --address HOST:PORT)",
+            EXIT_UNREACHABLE,
+        )
+    return ",".join(record.bootstrap)
+
+
+def _bootstrap_on_ray(address: str, data: Path | None) -> str:
+    """The brokers of the cluster on a Ray; raises CommandFailed."""
+    from raylog.cli.ray_cluster import on_ray, record_of, the_cluster
+
+    with on_ray(address):
+        record = record_of(address, the_cluster(address, data))
+    if not record.bootstrap:
+        raise CommandFailed(
+            f"no broker of cluster {record.cluster_id} answers",
+            f"See why: raylog status --address {address}",
             EXIT_UNREACHABLE,
         )
     return ",".join(record.bootstrap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -17,14 +18,17 @@ import pytest
 from typer.testing import CliRunner
 
 from raylog.actors.runtime.processes import is_running, record_of
+from raylog.cli import ray_cluster
 from raylog.cli.app import app
+from raylog.cli.cluster_record import ClusterRecord
 from raylog.cli.failures import CommandFailed
 from raylog.client import BlockingClient, ClientError, NewTopic
-from raylog.raydp_jobs.pipelines import register
+from raylog.raydp_jobs.pipelines import register, running
 from raylog.raydp_jobs.pipelines.register import RunTopic, here
 from raylog.raydp_jobs.pipelines.running import Control, noted
 from raylog.raydp_jobs.pipelines.runs import Place, RunState, StopRequest, encode, run_key
 from raylog.raydp_jobs.pipelines.spec import load
+from raylog.raydp_jobs.session import NoCluster, SparkSettings
 from raylog.testing import EmbeddedBroker
 
 TEXT = """
@@ -168,6 +172,53 @@ def test_without_brokers_it_says_how_to_name_them(file: Path, tmp_path: Path) ->
     failure = refused("pipeline", "run", file, "--data", tmp_path / "none").failure
     assert "names no bootstrap, and no cluster is running on" in failure.message
     assert "raylog up" in str(failure.hint)
+
+
+@pytest.fixture
+def on_a_ray(bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The cluster is on a Ray that runs already, and no folder of this machine tells of it."""
+    record = ClusterRecord("c", [0], [bootstrap], "h:1", None, "")
+    monkeypatch.setattr(ray_cluster, "on_ray", contextlib.nullcontext)
+    monkeypatch.setattr(ray_cluster, "the_cluster", lambda *_: None)
+    monkeypatch.setattr(ray_cluster, "record_of", lambda *_: record)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+
+@pytest.mark.usefixtures("on_a_ray")
+def test_by_address_a_pipeline_needs_no_folder_of_a_cluster(
+    file: Path, bootstrap: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[object] = []
+
+    class NoSession:
+        """A session that does not begin."""
+
+        def __init__(self, data: Path | None, _: SparkSettings, *, address: str | None) -> None:
+            asked.append((data, address))
+
+        def __enter__(self) -> None:
+            raise NoCluster("no session here")
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing has begun."""
+
+    with BlockingClient(bootstrap) as client:
+        client.create_topics([NewTopic("by-address", 1)])
+    text = file.read_text().replace("bootstrap", "#").replace('"out"', '"by-address"')
+    file.write_text(text)
+    monkeypatch.setattr(running, "spark_session", NoSession)
+    failure = refused("pipeline", "run", file, "--address", "h:1").failure
+    assert failure.message == "no session here"
+    assert asked == [(None, "h:1")]
+    assert f"{file.stem} failed" in call("pipeline", "status", file, "--address", "h:1")
+    assert "is not running" in str(refused("pipeline", "stop", file, "--address", "h:1"))
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+def test_without_ray_and_by_the_address_of_one_is_a_mistake_of_usage(file: Path) -> None:
+    arguments = ["pipeline", "run", str(file), "--local", "--address", "h:1"]
+    assert CliRunner().invoke(app, arguments).exit_code == 2
 
 
 def test_missing_java_is_told(
@@ -340,7 +391,9 @@ LIGHT = """
 import sys
 for name in ("pyspark", "pyarrow", "numpy", "ray", "fastavro"):
     sys.modules[name] = None
+from raylog.cli import ray_cluster
 from raylog.cli.app import app
+from raylog.cli.cluster_record import ClusterRecord
 app(sys.argv[1:], standalone_mode=False)
 """
 

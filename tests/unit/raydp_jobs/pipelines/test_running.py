@@ -31,6 +31,6 @@ def test_ends_of_a_session_are_told_in_words(
     monkeypatch.setattr(running, "local_session", broken)
     with (
         pytest.raises(PipelineFailed, match=says),
-        running.session_of("name", SparkPart(), None),
+        running.session_of("name", SparkPart()),
     ):
         pass
