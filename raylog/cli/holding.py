@@ -81,6 +81,11 @@ def stop(
                 left[broker_id] = stopped.left
                 continue
             print_done(f"broker {broker_id} is stopped; raylog brokers start {broker_id} starts it")
+    _refuse(left, failures, timeout_s)
+
+
+def _refuse(left: dict[int, tuple[str, ...]], failures: list[str], timeout_s: float) -> None:
+    """Raise CommandFailed for what has not ended, or not cleanly."""
     if left:
         told = "; ".join(f"broker {one}: {', '.join(names)}" for one, names in left.items())
         raise CommandFailed(

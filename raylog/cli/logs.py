@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Never
 
 import typer
 
@@ -85,26 +85,51 @@ def logs(
             f"expected one of {', '.join(KINDS)}, found {unknown[0]!r}", param_hint="--kind"
         )
     asked = JournalAsked(_since_ms(since), limit if kind is None else 10_000, crashes)
-    seen: dict[Noted, None] = {}
-    while True:
-        found = _gathered(data, address, asked, broker)
-        for failure in found.failures:
-            print_done(failure)
-        if crashes:
-            _show_crashes(found, as_json=as_json)
-            break
-        new = [one for one in _selected(found, kind) if one not in seen][-limit:]
+    found = _gathered(data, address, asked, broker)
+    _tell_failures(found)
+    if crashes:
+        _show_crashes(found, as_json=as_json)
+    else:
+        new = _selected(found, kind)[-limit:]
         _show(new, as_json=as_json, each=follow)
-        if not follow:
-            break
-        seen = dict.fromkeys([*seen, *new][-10_000:])
+        if follow:
+            _follow(
+                lambda again: _gathered(data, address, again, broker),
+                asked,
+                new,
+                kind,
+                limit,
+                as_json=as_json,
+            )
+    if found.failures:
+        raise typer.Exit(EXIT_FAILED if found.told else EXIT_UNREACHABLE)
+
+
+def _follow(
+    gather: Callable[[JournalAsked], Gathered],
+    asked: JournalAsked,
+    shown: Iterable[Noted],
+    kinds: Sequence[str] | None,
+    limit: int,
+    *,
+    as_json: bool,
+) -> Never:
+    """Show new decisions as they come, after those that were shown."""
+    seen = dict.fromkeys(shown)
+    while True:
         newest_ms = max((one.at_ms for one in seen), default=asked.since_ms)
         asked = asked._replace(since_ms=max(asked.since_ms, newest_ms - _LATE_MS), limit=10_000)
         time.sleep(_FOLLOW_S)
-    if found.failures and not found.told:
-        raise typer.Exit(EXIT_UNREACHABLE)
-    if found.failures:
-        raise typer.Exit(EXIT_FAILED)
+        found = gather(asked)
+        _tell_failures(found)
+        new = [one for one in _selected(found, kinds) if one not in seen][-limit:]
+        _show(new, as_json=as_json, each=True)
+        seen = dict.fromkeys([*seen, *new][-10_000:])
+
+
+def _tell_failures(found: Gathered) -> None:
+    for failure in found.failures:
+        print_done(failure)
 
 
 def _since_ms(text: str | None) -> int:

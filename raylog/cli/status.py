@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,22 +75,21 @@ def status(
         found = read_status(data) if address is None else _status_on_ray(address, data)
         crashes = crash_rows(data, address)
     if as_json:
-        print_json(
-            {
-                "cluster_id": found.cluster_id,
-                "bootstrap": found.bootstrap,
-                "listeners": found.listeners,
-                "actors": found.actors,
-                "partitions": found.partitions,
-                "quorum": found.quorum,
-                "health": found.health,
-                "strays": found.strays,
-                "disks": found.disks,
-                "crashes": crashes,
-                "failures": found.failures,
-            }
-        )
+        document = asdict(found)
+        failures = document.pop("failures")
+        print_json({**document, "crashes": crashes, "failures": failures})
         return
+    _show(found, folded(found.partitions) if not every else found.partitions, data)
+    if crashes:
+        last = crashes[-1]
+        typer.echo(
+            f"{counted(len(crashes), 'process')} ended without being asked to, the last one "
+            f"{last['process']} (process {last['pid']}) at {last['at']}: raylog logs --crashes"
+        )
+
+
+def _show(found: ClusterStatus, partitions: list[Row], data: Path) -> None:
+    """A cluster for people, with these rows of partitions."""
     for failure in found.failures:
         print_done(failure)
     typer.echo(f"cluster {found.cluster_id} at {','.join(found.bootstrap)}")
@@ -122,20 +121,11 @@ def status(
             "end#",
             "size#",
         ],
-        [
-            (*list(row.values())[:8], human_bytes(int(str(row["size_bytes"]))))
-            for row in (found.partitions if every else folded(found.partitions))
-        ],
+        [(*list(row.values())[:8], human_bytes(int(str(row["size_bytes"])))) for row in partitions],
     )
     for line in (*health_lines(found.health, found.bootstrap), *disk_lines(found.disks, data)):
         typer.echo(line)
     _show_strays(found.strays)
-    if crashes:
-        last = crashes[-1]
-        typer.echo(
-            f"{counted(len(crashes), 'process')} ended without being asked to, the last one "
-            f"{last['process']} (process {last['pid']}) at {last['at']}: raylog logs --crashes"
-        )
 
 
 def folded(partitions: list[Row]) -> list[Row]:
