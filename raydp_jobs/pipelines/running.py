@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 
 from raylog.raydp_jobs.batches import BatchFailed, SourceMismatch, StateLost
 from raylog.raydp_jobs.checkpoints import NoCheckpoint
+from raylog.raydp_jobs.pipelines.executors import Executors, executors_of
 from raylog.raydp_jobs.pipelines.failures import BatchNotWritten, PipelineFailed, first_line
 from raylog.raydp_jobs.pipelines.pipeline import Pipeline
 from raylog.raydp_jobs.pipelines.register import Displaced, HeldRun, RunTopic
@@ -168,7 +169,7 @@ class Run:
             self._note(replace(self.state, state=RUNNING))
             self.control.tell(f"{self.spec.name} runs")
             try:
-                self._watch(pipeline, query)
+                self._watch(pipeline, query, executors_of(spark))
             finally:
                 query.stop()
             self._look(query)
@@ -185,11 +186,12 @@ class Run:
             self._note(replace(self.state, state=state, error=error))
         self.held.close()
 
-    def _watch(self, pipeline: Pipeline, query: StreamingQuery) -> None:
+    def _watch(self, pipeline: Pipeline, query: StreamingQuery, executors: Executors) -> None:
         """Tell of batches until the query ends. It is stopped between batches."""
         while query.isActive:
             self._look(query)
             self._raise_lost()
+            executors.check()
             if self.control.gives_up:
                 raise KeyboardInterrupt
             if self.control.is_stopping:

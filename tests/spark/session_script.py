@@ -20,6 +20,7 @@ from raylog.actors.runtime.ray_node import (
     running_nodes,
 )
 from raylog.client import BlockingClient, NewTopic
+from raylog.raydp_jobs.pipelines.executors import count_executors
 from raylog.raydp_jobs.session import SparkSettings, spark_session
 from raylog.raydp_jobs.sink import write_exactly_once
 
@@ -45,6 +46,7 @@ def main(data: Path, bootstrap: str) -> None:
         )
         found = {
             "read": df.count(),
+            "executors": count_executors(spark),
             "new": write_exactly_once(df.select("key", "value"), bootstrap, "out", "out", "job"),
             "same_signals": _handlers() == handlers,
             "master": str(spark.sparkContext.master).partition(":")[0],

@@ -51,6 +51,7 @@ def test_executors_read_and_write_beside_the_brokers(cluster: Path, port: int) -
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {
         "read": 100,
+        "executors": 1,
         "new": True,
         "same_signals": True,
         "master": "ray",
