@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from raylog.storage.checkpoint import CleanEnd, LogState, StateFile
+from raylog.storage.epochs import EpochStart
 from raylog.storage.log import Log, LogConfig
 from raylog.storage.producers import ProducerStates
 from tests.support.disk import FaultyDisk
@@ -86,8 +87,9 @@ def test_a_log_that_has_all_it_held_misses_nothing(disk: FaultyDisk) -> None:
 
 def test_a_log_that_lost_its_end_is_durable_to_where_it_ends(disk: FaultyDisk) -> None:
     log = filled(disk)
+    log.close()
+    assert f"{BATCHES:020}.producers" in names(disk, ".producers")
     disk.unlink(path(log.segments[-1]))
-    disk.calls.clear()
     log = reopened(disk)
     assert (log.log_end_offset, log.recovery_point, log.held) == (10, 10, BATCHES)
     assert max(int(name[:20]) for name in names(disk, ".producers")) <= 10
@@ -119,20 +121,20 @@ def test_a_log_that_was_scanned_is_not_marked_as_closed(disk: FaultyDisk) -> Non
 @pytest.mark.parametrize(
     "lie",
     [
-        {"segment": f"{8:020}.log"},
-        {"size": 2 * SIZE - 1},
-        {"size": 2 * SIZE + 1},
-        {"next_offset": BATCHES - 1},
-        {"next_offset": BATCHES + 1},
+        CleanEnd(f"{8:020}.log", 2 * SIZE, BATCHES),
+        CleanEnd(f"{10:020}.log", 2 * SIZE - 1, BATCHES),
+        CleanEnd(f"{10:020}.log", 2 * SIZE + 1, BATCHES),
+        CleanEnd(f"{10:020}.log", 2 * SIZE, BATCHES - 1),
+        CleanEnd(f"{10:020}.log", 2 * SIZE, BATCHES + 1),
     ],
 )
 def test_a_mark_of_a_clean_close_must_agree_with_the_last_segment(
-    disk: FaultyDisk, lie: dict[str, object]
+    disk: FaultyDisk, lie: CleanEnd
 ) -> None:
     filled(disk).close()
     state = state_of(disk)
     assert state.clean_end == CleanEnd(f"{10:020}.log", 2 * SIZE, BATCHES)
-    change_state(disk, replace(state, clean_end=replace(state.clean_end, **lie)))
+    change_state(disk, replace(state, clean_end=lie))
     log = reopened(disk)
     assert not log.report.clean
     assert offsets(log) == list(range(BATCHES))
@@ -142,7 +144,7 @@ def test_a_mark_of_a_clean_close_must_agree_with_the_last_segment(
 
 def test_epochs_of_what_is_scanned_are_those_of_its_batches(disk: FaultyDisk) -> None:
     filled(disk)
-    change_state(disk, replace(state_of(disk), epochs=[*state_of(disk).epochs, (7, 11)]))
+    change_state(disk, replace(state_of(disk), epochs=[EpochStart(0, 0), EpochStart(7, 11)]))
     assert reopened(disk).epochs.entries() == [(0, 0)]
 
 
