@@ -93,7 +93,7 @@ class LeaderProgress:
         self._incarnations: Mapping[int, str] = leadership.incarnations
         self._pending: Proposal | None = None
         self._joining: tuple[int, ...] = ()
-        self._quiet_until_ms = -1
+        self._quiet_until_ms = 0
         self._doubted: dict[int, None] = {}
         """Who was to join in a proposal that was refused, the one tried least lately first."""
         self._counted: tuple[FollowerState, ...] = ()

@@ -98,7 +98,6 @@ class LeaderStream:
         """The link is gone: who was followed over it."""
         partitions = list(self._partitions.values())
         self._partitions.clear()
-        self._changed.clear()
         return partitions
 
     # ---- asking --------------------------------------------------------------------------
@@ -138,7 +137,6 @@ class LeaderStream:
 
     def _failed(self, failure: Exception) -> None:
         """The process is gone, or does not understand us."""
-        self._asked -= 1
         log.info("a leading process answers no more: %s", failure)
         self._link.close()
 

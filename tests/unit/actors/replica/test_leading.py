@@ -128,6 +128,18 @@ def test_an_opening_that_came_early_was_level_when_it_fetched() -> None:
     assert machine.handle(TimePassed(now_ms + LAG_MS + 1)) == [Propose(Proposal(3, 8, ALL[:2]))]
 
 
+def test_who_was_no_replica_meanwhile_begins_with_nothing() -> None:
+    machine = leading(5)
+    fetch(machine, RIGHT, 5, incarnation="b")
+    told = leadership(ME, 3, 8, incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(told, 5, 0))
+    without = leadership(ME, 3, 9, replicas=(ME, LEFT), isr=(ME, LEFT))
+    machine.handle(LeadershipChanged(without, 5, 0))
+    again = leadership(ME, 3, 10, isr=(ME, LEFT), incarnations={RIGHT: "b"})
+    machine.handle(LeadershipChanged(again, 5, 0))
+    assert machine.handle(TimePassed(0)) == []
+
+
 def test_another_opening_than_the_one_that_came_early_begins_with_nothing() -> None:
     machine = leading(5)
     fetch(machine, LEFT, 5)

@@ -403,3 +403,21 @@ def test_a_follower_that_is_fenced_waits_for_the_metadata() -> None:
         assert followers.noted == ["refused"]
 
     run_world(scenario)
+
+
+def test_who_is_refused_behind_its_records_is_named_no_more() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = world.replica(FOLLOWER, 0), world.replica(FOLLOWER, 1)
+        link, followers = FakeLink(), _Followers()
+        stream = _stream(world, link, followers)
+        followers.refused = stream.remove  # type: ignore[method-assign]  # as in a process
+        stream.add([first, second])
+        data = bytes(batch(leader_epoch=first.machine.leader_epoch))
+        code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        told = _level(first, length=len(data), log_end_offset=1)
+        link.take().reply([told, _level(first, error_code=code)], data)
+        assert first.log.log_end_offset == 1
+        assert _named(link)[1:] == [[]]
+        assert ReplicateAsk(*link.requests[-1].header).forgotten == [first.key]
+
+    run_world(scenario, partitions=2)

@@ -1,0 +1,181 @@
+"""What a process of replicas does for its broker and for coordinators, besides records."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from raylog.actors.ports import OpenPartition
+from raylog.actors.replica.api import CLAIM, EPOCH_END, PRODUCE, ProducePart, produced
+from raylog.actors.runtime.links import InprocLink
+from raylog.wire.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
+)
+from raylog.wire.records import NO_SEQUENCE
+from tests.support.gateway_world import settle
+from tests.support.logs import batch
+from tests.support.replica_world import ReplicaWorld, run_world
+from tests.support.replicas import TOPIC_ID
+
+LEADER, FOLLOWER = 1, 2
+RETENTION_CHECK_MS = 300_000
+
+
+async def write(world: ReplicaWorld, count: int = 1, partition: int = 0) -> None:
+    written = world.produce(LEADER, batch(count), partition=partition)
+    await world.pass_ms(100)
+    await written
+
+
+def test_a_process_says_who_it_is() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        said = await world.nodes[LEADER].actor.ping()
+        assert said == {"name": "replica 1", "pid": os.getpid(), "partitions": 2}
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
+def test_a_process_says_how_each_of_its_replicas_is() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 4, partition=1)
+        world.replica(LEADER, 1).log.delete_records_to(3)
+        await world.kill(FOLLOWER)
+        written = world.produce(LEADER, partition=1, acks=1)
+        await written
+        first, second = await world.nodes[LEADER].actor.describe()
+        assert (first.topic_id, first.topic, first.partition) == (TOPIC_ID, "t", 0)
+        assert (second.topic_id, second.topic, second.partition) == (TOPIC_ID, "t", 1)
+        assert (second.leader_epoch, second.is_leader) == (0, True)
+        ends = (second.log_start_offset, second.high_watermark, second.log_end_offset)
+        assert ends == (3, 4, 5)
+        assert second.size_bytes == len(batch(4)) + len(batch())
+        assert (first.size_bytes, second.segments) == (0, 1)
+        assert (second.offline, second.whole) == (False, True)
+
+    run_world(scenario, brokers=2, partitions=2)
+
+
+@pytest.mark.parametrize(("epoch", "end"), [(0, (0, 2)), (1, (0, 2)), (2, (2, 3)), (3, (-1, -1))])
+def test_a_leader_says_where_an_epoch_ended(epoch: int, end: tuple[int, int]) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        await world.elect(FOLLOWER)
+        await world.pass_ms(100)
+        await world.elect(LEADER)
+        await world.pass_ms(100)
+        await write(world)
+        assert tuple(await world.ask(LEADER, EPOCH_END, 2, epoch)) == end
+        assert tuple(await world.ask(LEADER, EPOCH_END, -1, epoch)) == end
+        with pytest.raises(FencedLeaderEpoch):
+            await world.ask(LEADER, EPOCH_END, 1, epoch)
+        with pytest.raises(UnknownLeaderEpoch):
+            await world.ask(LEADER, EPOCH_END, 3, epoch)
+        with pytest.raises(NotLeaderOrFollower):
+            await world.ask(FOLLOWER, EPOCH_END, 2, epoch)
+
+    run_world(scenario, brokers=2)
+
+
+# ---- claims ------------------------------------------------------------------------------
+
+
+async def outcome(link: InprocLink) -> Sequence[Any]:
+    """Of a batch that is written over a link."""
+    data = batch()
+    part = ProducePart(TOPIC_ID, 0, -1, len(data), NO_SEQUENCE)
+    (answer,) = await link.ask(PRODUCE, [1, 1_000, [part]], [data])
+    found: Sequence[Any] = answer
+    return found
+
+
+def test_who_claimed_a_partition_before_another_writes_there_no_more() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 3)
+        older, newer, stranger = (world.connect(world.nodes[LEADER].address) for _ in range(3))
+        assert await older.ask(CLAIM, [TOPIC_ID, 0, 0]) == 3
+        assert produced(await outcome(older)).base_offset == 3
+        assert await newer.ask(CLAIM, [TOPIC_ID, 0, -1]) == 4
+        with pytest.raises(NotLeaderOrFollower):
+            produced(await outcome(older))
+        assert world.replica(LEADER).log.log_end_offset == 4
+        assert produced(await outcome(newer)).base_offset == 4
+        assert produced(await outcome(stranger)).base_offset == 5
+
+    run_world(scenario, brokers=1)
+
+
+def test_a_partition_is_claimed_at_its_leader_and_in_its_epoch() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.elect(LEADER)
+        for epoch, refusal in ((0, FencedLeaderEpoch), (2, UnknownLeaderEpoch)):
+            with pytest.raises(refusal):
+                await world.ask(LEADER, CLAIM, epoch)
+        with pytest.raises(NotLeaderOrFollower):
+            await world.ask(FOLLOWER, CLAIM, 1)
+        assert await world.ask(LEADER, CLAIM, 1) == 0
+
+    run_world(scenario, brokers=2)
+
+
+# ---- opening and closing -----------------------------------------------------------------
+
+
+def test_what_is_open_is_not_opened_again() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await write(world, 2)
+        partition = world.replica(LEADER)
+        partition.log.delete_records_to(1)
+        where = world.directory(LEADER, 0)
+        again = OpenPartition(TOPIC_ID, "t", 0, where, world.config, world.own)
+        (told,) = await world.nodes[LEADER].actor.open_partitions([again])
+        assert (told.error, told.log_start_offset, told.log_end_offset) == (None, 1, 2)
+        assert world.replica(LEADER) is partition
+        assert partition.machine.is_leader
+
+    run_world(scenario, brokers=1)
+
+
+@pytest.mark.parametrize("delete", [False, True])
+def test_what_is_closed_tells_everybody_and_its_files_go_only_with_the_partition(
+    delete: bool,
+) -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.kill(FOLLOWER)
+        written = world.produce(LEADER)
+        reader = asyncio.ensure_future(world.fetch(LEADER, wait=True))
+        await settle()
+        actor, disk = world.nodes[LEADER].actor, world.disks[LEADER]
+        stranger = (TOPIC_ID, 7)
+        await actor.close_partitions([stranger, world.keys[0]], delete)
+        assert await written == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        assert (await reader).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert await world.produce(LEADER) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        with pytest.raises(UnknownTopicOrPartition):
+            world.replica(LEADER)
+        assert world.replica(LEADER, 1).machine.is_leader
+        kept = [bool(disk.listdir(world.directory(LEADER, index))) for index in range(2)]
+        assert kept == [not delete, True]
+
+    run_world(scenario, brokers=2, partitions=2)
+
+
+def test_expired_records_go_at_the_next_look_at_retention_and_at_each_one_after_it() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        await world.nodes[LEADER].actor.start()
+        for start in (0, 1):
+            written = world.produce(LEADER, batch(timestamp=1))
+            await world.pass_ms(RETENTION_CHECK_MS - 1)
+            await written
+            assert world.replica(LEADER).log.log_start_offset == start
+            await world.pass_ms(1)
+            assert world.replica(LEADER).log.log_start_offset == start + 1
+
+    run_world(scenario, brokers=1, config={"retention.ms": "1000"})
