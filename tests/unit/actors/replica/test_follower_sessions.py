@@ -409,6 +409,24 @@ def test_a_deletion_is_told_at_once() -> None:
     run_world(scenario, brokers=1)
 
 
+def test_nobody_waits_for_who_forgot_the_partition() -> None:
+    """Neither who deletes records nor who leads anew."""
+
+    async def scenario(world: ReplicaWorld) -> None:
+        played = Played(world)
+        await write(world, batches=2)
+        played.ask(*[played.interest(key, 0) for key in world.keys])
+        asked = played.ask(forgotten=world.keys[:1])
+        deleted = asyncio.ensure_future(world.ask(LEADER, DELETE_RECORDS, 1))
+        await world.pass_ms(10)
+        assert deleted.result() == 1
+        await world.elect(LEADER)
+        await world.pass_ms(FIGURES_MS)
+        assert [index for index, _ in lengths(asked)] == [1]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
 def test_records_are_loaded_once_for_all_who_are_told_of_them_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -421,3 +421,22 @@ def test_who_is_refused_behind_its_records_is_named_no_more() -> None:
         assert ReplicateAsk(*link.requests[-1].header).forgotten == [first.key]
 
     run_world(scenario, partitions=2)
+
+
+def test_claims_of_the_leader_count_from_where_they_go_beyond_what_was_held() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        partition = world.replica(FOLLOWER)
+        link = FakeLink()
+        stream = _stream(world, link, _Followers())
+        stream.add([partition])
+        ends = []
+        for offset, claims_end in enumerate([0, 1, 3, 3]):
+            epoch = partition.machine.leader_epoch
+            data = bytes(batch(offset=offset, leader_epoch=epoch))
+            told = _level(partition, length=len(data), claims_end=claims_end)
+            link.take().reply([told], data)
+            claims = partition.log.claims
+            ends.append(None if claims is None else claims.end)
+        assert ends == [None, None, 3, 3]
+
+    run_world(scenario)

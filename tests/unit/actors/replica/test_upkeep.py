@@ -255,3 +255,49 @@ def test_a_checkpoint_that_fails_is_told_and_made_again_where_the_log_goes_on(
 
     asyncio.run(run())
     assert [record.message for record in caplog.records] == ["checkpoint of t-0 failed"]
+
+
+def test_a_log_that_grew_is_saved_after_some_looks_and_looked_at_no_more_then() -> None:
+    async def run() -> None:
+        one, runtime = partition("delete"), FakeRuntime()
+        saved: list[float] = []
+        failures = StorageFailures(runtime.monotonic_ms)
+        upkeep = Upkeep(
+            cast(Runtime, runtime),
+            {one.key: one},
+            failures,
+            lambda _: saved.append(runtime.monotonic_ms()),
+        )
+        began = runtime.monotonic_ms()
+        upkeep.appended(one)
+        await runtime.advance((CHECKPOINT_TICKS - 2) * UPKEEP_MS)
+        upkeep.appended(one)
+        assert runtime.pending_timers() == 1
+        await runtime.advance(10 * CHECKPOINT_TICKS * UPKEEP_MS)
+        assert saved == [began + CHECKPOINT_TICKS * UPKEEP_MS], "however often it grew meanwhile"
+        assert runtime.pending_timers() == 0
+        append(one.log, keyed([(b"k", b"v")]), now_ms=NOW_MS)
+        upkeep.appended(one)
+        await runtime.advance(CHECKPOINT_TICKS * UPKEEP_MS)
+        assert len(saved) == 2
+        upkeep.appended(one)
+        upkeep.stop()
+        assert runtime.pending_timers() == 0
+
+    asyncio.run(run())
+
+
+def test_a_log_that_is_closed_meanwhile_is_not_saved() -> None:
+    async def run() -> None:
+        one, runtime = partition("delete"), FakeRuntime()
+        saved: list[Partition] = []
+        partitions = {one.key: one}
+        failures = StorageFailures(runtime.monotonic_ms)
+        upkeep = Upkeep(cast(Runtime, runtime), partitions, failures, saved.append)
+        upkeep.appended(one)
+        del partitions[one.key]
+        await runtime.advance(2 * CHECKPOINT_TICKS * UPKEEP_MS)
+        assert saved == []
+        assert runtime.pending_timers() == 0
+
+    asyncio.run(run())
