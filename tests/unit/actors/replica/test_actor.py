@@ -125,6 +125,20 @@ def test_a_partition_is_claimed_at_its_leader_and_in_its_epoch() -> None:
     run_world(scenario, brokers=2)
 
 
+def test_a_link_that_only_claimed_ends_without_harm_to_newer_claims() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        older, newer = (world.connect(world.nodes[LEADER].address) for _ in range(2))
+        for link in (older, newer):
+            assert await link.ask(CLAIM, [TOPIC_ID, 0, -1]) == 0
+        older.close()
+        assert produced(await outcome(newer)).base_offset == 0
+        newer.close()
+        await write(world)
+        assert world.replica(LEADER).log.log_end_offset == 2
+
+    run_world(scenario, brokers=1)
+
+
 # ---- opening and closing -----------------------------------------------------------------
 
 
