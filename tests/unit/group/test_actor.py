@@ -574,3 +574,14 @@ def test_no_markers_are_answered_at_once(tmp_path: Path) -> None:
         assert world.mark().codes == []
 
     run(scenario, tmp_path)
+
+
+def test_a_shard_that_was_left_leaves_no_timer(tmp_path: Path) -> None:
+    async def scenario(world: CoordinatorWorld) -> None:
+        await world.begin()
+        await world.ask(joining("g"), 3)
+        assert world.runtime.pending_timers() == 2, "of members, and of expired offsets"
+        await world.lead(OTHER_BROKER)
+        assert world.runtime.pending_timers() == 0
+
+    run(scenario, tmp_path)

@@ -1,12 +1,17 @@
 """Open transactions time out, silent ids are forgotten, and both survive a crash."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from raylog.actors.metadata.records import PartitionChanged
+from raylog.actors.names import TRANSACTIONS_TOPIC
 from raylog.actors.transaction.settings import TransactionSettings
 from raylog.actors.transaction.state import LAST_EPOCH, State
 from raylog.wire.errors import ErrorCode
+from tests.support.shards import id_of
+from tests.support.transaction_world import OTHER_BROKER, TransactionActorWorld, run
 from tests.support.transactions import (
     FIRST,
     FIRST_PRODUCER_ID,
@@ -127,3 +132,15 @@ def test_one_that_cannot_be_aborted_yet_does_not_keep_others_from_it() -> None:
     world.pass_ms(TIMEOUT_MS + 1)
     assert known["exhausted"].state is State.ONGOING
     assert known["open"].state is State.PREPARE_ABORT
+
+
+def test_a_shard_that_was_left_has_no_clocks(tmp_path: Path) -> None:
+    async def scenario(world: TransactionActorWorld) -> None:
+        await world.begin()
+        assert world.world.pending_timers() == 2
+        await world.world.advance(25_000)
+        assert world.world.pending_timers() == 2, "each is set anew, once"
+        await world.apply(PartitionChanged(id_of(TRANSACTIONS_TOPIC), 0, leader=OTHER_BROKER))
+        assert world.world.pending_timers() == 0
+
+    run(scenario, tmp_path)
