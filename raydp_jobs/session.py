@@ -186,6 +186,7 @@ def _connect(place: _RayPlace) -> str:
     if place.token_path is not None:
         prepare_environment(Path(place.token_path), metrics=False)
     import ray
+    from ray.exceptions import RayError
 
     if ray.is_initialized():
         raise SessionOpen("this process is connected to Ray: end that first")
@@ -198,7 +199,7 @@ def _connect(place: _RayPlace) -> str:
                 logging_level=logging.ERROR,
                 configure_logging=False,
             )
-        except (ConnectionError, RuntimeError) as failure:
+        except (ConnectionError, RuntimeError, RayError) as failure:
             why = str(failure).strip().splitlines()[-1]
             raise NoCluster(f"no Ray can be joined at {place.address}: {why}") from failure
     host: str = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # Ray's

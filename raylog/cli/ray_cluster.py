@@ -56,13 +56,15 @@ def on_ray(address: str) -> Iterator[None]:
     if address != AUTO:
         check_ray_answers(address)  # before Ray is imported, which takes a while
     with without_rays_words(), others_words_to(Path(os.devnull)):
+        from ray.exceptions import RayError
+
         if address == AUTO:
             address = _found_here()
             check_ray_answers(address)
         try:
             with within(CONNECT_S, no_answer(address)):
                 connect(address)
-        except (ConnectionError, RuntimeError) as failure:
+        except (ConnectionError, RuntimeError, RayError) as failure:
             raise CommandFailed(
                 f"cannot join the Ray cluster at {address}: {last_line(failure)}",
                 "This machine must be a node of that Ray cluster. If Ray asks for a token, set "

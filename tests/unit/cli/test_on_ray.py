@@ -6,6 +6,7 @@ import logging
 import os
 
 import pytest
+from ray.exceptions import AuthenticationError
 
 from raylog.actors.runtime import ray_node
 from raylog.actors.supervisor.desired import DesiredCluster
@@ -59,3 +60,16 @@ def test_what_ray_logs_of_an_address_that_does_not_answer_is_not_shown(
     ):
         pass
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_token_that_is_not_there_is_told_with_what_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(_: str) -> None:
+        raise AuthenticationError("the token cannot be read")
+
+    monkeypatch.setattr(ray_cluster, "check_ray_answers", lambda _: None)
+    monkeypatch.setattr(ray_node, "connect", connect)
+    with pytest.raises(CommandFailed, match="the token cannot be read") as failed, on_ray("h:1"):
+        pass
+    assert "RAY_AUTH_TOKEN_PATH" in str(failed.value.failure.hint)
