@@ -14,8 +14,9 @@ import pytest
 from raylog.actors.names import BROKER, CONTROLLER
 from raylog.actors.runtime import ray_node
 from raylog.actors.runtime.ray_node import ActorEntry, LocalRay, actors_named
+from raylog.actors.supervisor.controllers import by_controller
 from raylog.actors.supervisor.placing import PlacementAsked
-from raylog.cli.asking import ask_actors, controller_of
+from raylog.cli.asking import ask_actors
 from raylog.cli.holding import start, stop
 from raylog.cli.ray_cluster import start_on_ray, stop_on_ray, the_cluster, troubles_of
 from raylog.cli.restarting import restart
@@ -55,7 +56,14 @@ class Cluster:
     def controller(self) -> ActorEntry:
         """The controller that serves; where starts take long others come up, and end."""
         desired = the_cluster(self.address)
-        name = ask_actors(desired, lambda runtime: controller_of(runtime, desired))
+        ids = [one.broker_id for one in desired.brokers]
+
+        async def name_of(controller: str) -> str:
+            return controller
+
+        name = ask_actors(
+            desired, lambda runtime: by_controller(runtime, desired.cluster_id, ids, name_of)
+        )
         (found,) = [one for one in self.actors(CONTROLLER) if one.name == name]
         return found
 
