@@ -10,8 +10,10 @@ from tests.support.logs import (
     NOW_MS,
     append,
     batch,
+    begin_clean,
     checkpoint,
     clean,
+    clean_step,
     flush,
     keyed,
     open_log,
@@ -149,3 +151,21 @@ def test_a_high_watermark_that_moved_is_worth_a_checkpoint(disk: FaultyDisk) -> 
         log.end_checkpoint(job)
         assert log.high_watermark_saved == high_watermark
         assert log.begin_checkpoint(NOW_MS, high_watermark) is None
+
+
+def test_pauses_are_for_all_bytes_that_were_read_and_written(disk: FaultyDisk) -> None:
+    log = open_log(disk, segment_bytes=10, min_cleanable_dirty_ratio=0)
+    data = keyed([(b"%04d" % number, b"") for number in range(600)])
+    for _ in range(2):
+        append(log, bytearray(data))
+    append(log, keyed([(b"last", b"")]))
+    flush(log)
+    checkpoint(log)
+    pauses: list[int] = []
+    job = begin_clean(log, pause=pauses.append)
+    assert job is not None
+    while clean_step(log, job):
+        pass
+    size = len(data)
+    assert pauses[:3] == [size, size, size], "keys of both, and the first is looked at again"
+    assert size <= pauses[3] < 2 * size, "of the first next to nothing was written"
