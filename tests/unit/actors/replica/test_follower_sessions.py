@@ -385,6 +385,25 @@ def test_a_high_watermark_that_moves_behind_the_records_is_told_by_itself() -> N
     run_world(scenario, brokers=2)
 
 
+def test_figures_wait_for_a_request_and_only_who_lacks_them_is_told() -> None:
+    async def scenario(world: ReplicaWorld) -> None:
+        first, second = Played(world), Played(world)
+        for played, key in ((first, world.keys[0]), (second, world.keys[1])):
+            told = played.ask(played.interest(key))
+            await world.pass_ms(FIGURES_MS)
+            assert told.done()
+        unconcerned = second.ask()
+        await write(world)
+        await world.pass_ms(2 * FIGURES_MS)
+        assert not unconcerned.done()
+        asked = first.ask()
+        await world.pass_ms(1)
+        assert lengths(asked) == [(0, BATCH)]
+        assert [part.high_watermark for part in asked.result()] == [1]
+
+    run_world(scenario, brokers=1, partitions=2)
+
+
 def test_a_deletion_is_told_at_once() -> None:
     async def scenario(world: ReplicaWorld) -> None:
         played = Played(world)
