@@ -189,6 +189,17 @@ def test_without_connections_there_is_no_timer_and_with_many_there_is_one() -> N
     run(scenario, connections_max_idle_ms=str(IDLE_MS))
 
 
+def test_who_comes_after_all_have_gone_is_looked_at_again() -> None:
+    async def scenario(world: World) -> None:
+        for _ in range(2):
+            client = world.client()
+            await world.runtime.advance(IDLE_MS + 1_001)
+            assert client.transport.aborted
+            client.connection.connection_lost(None)
+
+    run(scenario, connections_max_idle_ms=str(IDLE_MS))
+
+
 def test_minus_one_is_for_ever() -> None:
     async def scenario(world: World) -> None:
         client = world.client()

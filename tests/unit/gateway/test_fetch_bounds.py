@@ -84,6 +84,12 @@ def test_a_partition_that_there_was_no_room_for_comes_with_the_next_fetch(tmp_pa
         cluster.send(fetch(session=(session, 2), max_bytes=60))
         cluster.even.take(FETCH).reply([part(0, 60), part(1, 30)])
         assert records(cluster.answer()) == {1: CONTENT[10:40], 0: CONTENT[10:70]}
+        cluster.send(fetch(session=(session, 3), max_bytes=60))
+        cluster.even.take(FETCH).reply([part(0, 60), part(1, 30)])
+        cluster.answer()
+        cluster.send(fetch(session=(session, 4), max_bytes=60))
+        cluster.even.take(FETCH).reply([part(0, 20)])
+        assert set(told(cluster.answer())) == {0}, "there is nothing of the other any more"
 
     run(scenario)
 

@@ -14,7 +14,7 @@ from raylog.actors.gateway.context import TURN
 from raylog.actors.gateway.large_requests import DECODED_BYTES_MAX, STANDSTILL_MS
 from raylog.actors.metadata.image import MetadataImage, PartitionState
 from raylog.actors.metadata.records import ConfigChanged
-from raylog.actors.replica.api import DELETE_RECORDS, OFFSET_FOR, PRODUCE, PRODUCERS
+from raylog.actors.replica.api import DELETE_RECORDS, FETCH, OFFSET_FOR, PRODUCE, PRODUCERS
 from raylog.actors.runtime.deadlines import TICK_MS
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
@@ -37,6 +37,7 @@ from raylog.wire.messages.list_offsets import (
 from raylog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from raylog.wire.messages.produce import ProduceRequest
 from raylog.wire.records import Record, encode_batch
+from tests.support.fetching import fetch
 from tests.support.gateway_world import World, run, settle, topic_id
 from tests.support.producing import appended, codes, produce
 
@@ -451,6 +452,51 @@ def test_a_large_request_that_fails_makes_room_for_the_next(
         await settle()
         assert len(second.received()) == 1
         assert world.runtime.pending_timers() == 0
+
+    monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", 1)
+    run(scenario)
+
+
+def test_a_large_request_that_waits_for_records_makes_room_for_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 2 * LIGHT_ELEMENTS_MAX
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        waiting, other = world.client(), world.client()
+        waiting.send(fetch(*((at, 0) for at in range(count)), max_wait_ms=60_000), 13)
+        for _ in range(3):
+            await settle()
+        assert link.kinds() == [FETCH]
+        other.send(asked(count), 9)
+        for _ in range(3):
+            await settle()
+        assert len(other.received()) == 1
+        assert waiting.received() == []
+
+    monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", 1)
+    run(scenario)
+
+
+def test_a_request_stands_still_from_the_last_turn_that_it_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = LIGHT_ELEMENTS_MAX
+
+    async def scenario(world: World) -> None:
+        await world.brokers(1)
+        await world.topic("t", count)
+        link = await world.route("replica", *((T, at) for at in range(count)))
+        for client in (world.client(), world.client()):
+            client.send(offsets(count), 5)
+        for expected in (count, 2 * count):
+            await world.runtime.advance(STANDSTILL_MS)
+            await settle()
+            await settle()
+            assert link.kinds().count(OFFSET_FOR) == expected
 
     monkeypatch.setattr(large_requests, "DECODED_BYTES_MAX", 1)
     run(scenario)
