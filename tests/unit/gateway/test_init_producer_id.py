@@ -69,6 +69,7 @@ def test_a_refusing_controller_is_asked_again() -> None:
         client.send(plain(), 5)
         await world.runtime.advance(500)
         assert client.received() == []
+        assert len(world.controller.asked) == 6, "every 100 ms"
         blocks(world, 2)
         await world.runtime.advance(200)
         (answer,) = client.received()
