@@ -167,3 +167,33 @@ def test_voters_that_take_long_to_write_a_snapshot_do_not_end_the_term(
         assert not quorum.is_deposed
 
     asyncio.run(scenario())
+
+
+def test_a_voter_that_gets_a_snapshot_while_a_later_one_is_taken_gets_that_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        world = VoterWorld(3)
+        await world.up(0, 1, 2)
+        quorum = VoterQuorum(world.runtime, CLUSTER, range(3))
+        await quorum.take_over()
+        await world.down(2)
+        await quorum.append([LogEntry(at, 1, (b"1",)) for at in range(5)])
+        await quorum.install_snapshot(LogSnapshot(2, 1, (b"two",)))
+        await world.up(2)
+        late = world.hosts[2].voter
+        install = late.install
+
+        async def slowly(epoch: int, snapshot: LogSnapshot, *args: str) -> None:
+            await install(epoch, snapshot, *args)
+            if snapshot.offset == 2:
+                await quorum.install_snapshot(LogSnapshot(4, 1, (b"four",)))
+
+        monkeypatch.setattr(late, "install", slowly)
+        await quorum.append([LogEntry(5, 1, (b"1",))])
+        while late.next_offset < 6:  # noqa: ASYNC110 - it raises no event for it
+            await asyncio.sleep(0)
+        assert late.state().start_offset == 4
+        assert world.world.failures == []
+
+    asyncio.run(scenario())
