@@ -7,6 +7,7 @@ a file of this machine: every machine with a node of that Ray can ask for it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from raylog.cli.start_checks import CONNECT_S, check_ray_answers, no_answer
 if TYPE_CHECKING:
     from raylog.actors.broker.api import BrokerStatus
     from raylog.actors.metadata.records import BrokerWanted
-    from raylog.actors.runtime.base import Runtime
+    from raylog.actors.runtime.base import NodeEntry, Runtime
     from raylog.actors.supervisor.desired import DesiredCluster
     from raylog.actors.supervisor.placing import PlacementAsked, SurveyedNode
 
@@ -37,6 +38,9 @@ _REMIND_MS = 10_000
 """How often it is told why they do not."""
 _ASK_MS = 5_000
 _SURVEY_S = 60.0
+_MISSED_S = 60.0
+"""Until Ray has noticed that a node is gone."""
+_LOOK_S = 1.0
 _SECRET_BYTES = 32
 
 
@@ -389,7 +393,29 @@ def _given_secret(desired: DesiredCluster, source: str) -> str:
 
 
 def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
-    """What a task on each node has found there; raises CommandFailed, names what may hurt."""
+    """What a task on each node has found there; raises CommandFailed, names what may hurt.
+
+    A Ray that was started again just now has nodes that ended meanwhile, until it misses them.
+    """
+    from ray.exceptions import NodeDiedError, TaskUnschedulableError
+
+    deadline_s = time.monotonic() + _MISSED_S
+    while True:
+        try:
+            found = _surveyed(data, secret_source)
+            break
+        except CommandFailed as failure:
+            is_gone = isinstance(failure.__cause__, NodeDiedError | TaskUnschedulableError)
+            if not is_gone or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_LOOK_S)
+    for one in found:
+        for warning in one.facts.warnings:
+            print_done(f"{_told(one.node)}: {warning}")
+    return found
+
+
+def _surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
     import ray
     from ray.exceptions import RayError
 
@@ -410,20 +436,21 @@ def surveyed(data: str, secret_source: str) -> list[SurveyedNode]:
     ]
     found = []
     for node, answer in zip(nodes, asked, strict=True):
-        where = f"node {node.node_id[:8]} at {node.address}"
         try:
             facts: NodeFacts = ray.get(answer, timeout=_SURVEY_S)
         except (RayError, ModuleNotFoundError) as failure:
             raise CommandFailed(
-                f"{where} cannot be looked at: {last_line(failure)}",
+                f"{_told(node)} cannot be looked at: {last_line(failure)}",
                 "Raylog has to be installed for the Python that Ray uses there",
             ) from failure
         if facts.troubles:
-            raise CommandFailed(f"{where}: {'; '.join(facts.troubles)}")
-        for warning in facts.warnings:
-            print_done(f"{where}: {warning}")
+            raise CommandFailed(f"{_told(node)}: {'; '.join(facts.troubles)}")
         found.append(SurveyedNode(node, facts))
     return found
+
+
+def _told(node: NodeEntry) -> str:
+    return f"node {node.node_id[:8]} at {node.address}"
 
 
 # ---- stopping ----------------------------------------------------------------------------

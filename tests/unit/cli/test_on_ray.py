@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import AuthenticationError
+import ray
+from ray.exceptions import AuthenticationError, TaskUnschedulableError
 
 from raylog.actors.runtime import ray_node
+from raylog.actors.runtime.base import NodeEntry
 from raylog.actors.supervisor.desired import DesiredCluster
+from raylog.actors.supervisor.survey import NodeFacts
 from raylog.cli import ray_cluster
 from raylog.cli.failures import EXIT_UNREACHABLE, CommandFailed
-from raylog.cli.ray_cluster import cluster_to_change, on_ray, the_cluster
+from raylog.cli.ray_cluster import cluster_to_change, on_ray, surveyed, the_cluster
 from tests.support.supervised import labelled
 
 
@@ -73,3 +77,50 @@ def test_a_token_that_is_not_there_is_told_with_what_to_set(
     with pytest.raises(CommandFailed, match="the token cannot be read") as failed, on_ray("h:1"):
         pass
     assert "RAY_AUTH_TOKEN_PATH" in str(failed.value.failure.hint)
+
+
+class Nodes:
+    """Nodes of a Ray, of which one has ended: Ray learns of that when it was asked twice."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, learns: bool) -> None:
+        self.asked = 0
+        self._learns = learns
+        self._now_s = 0.0
+        monkeypatch.setattr(ray_node, "live_nodes", self.live)
+        monkeypatch.setattr(ray, "remote", lambda _: self)
+        monkeypatch.setattr(ray, "get", self.get)
+        clock = SimpleNamespace(monotonic=lambda: self._now_s, sleep=self.sleep)
+        monkeypatch.setattr(ray_cluster, "time", clock)
+
+    def live(self) -> list[NodeEntry]:
+        self.asked += 1
+        alive = NodeEntry("alive", "10.0.0.1", {})
+        gone = NodeEntry("gone", "10.0.0.2", {})
+        return [alive] if self._learns and self.asked > 2 else [alive, gone]
+
+    def options(self, *, label_selector: dict[str, str], **_: object) -> SimpleNamespace:
+        (node_id,) = label_selector.values()
+        return SimpleNamespace(remote=lambda *_: node_id)
+
+    def get(self, node_id: str, timeout: float) -> NodeFacts:
+        if node_id == "gone":
+            raise TaskUnschedulableError(f"{node_id} does not exist any more, {timeout:g}")
+        return NodeFacts("0.1.0", warnings=("a warning",))
+
+    def sleep(self, seconds: float) -> None:
+        self._now_s += seconds
+
+
+def test_a_node_that_ray_has_yet_to_miss_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = Nodes(monkeypatch, learns=True)
+    assert [one.node.node_id for one in surveyed("/data", "")] == ["alive"]
+    assert nodes.asked == 3
+    assert capsys.readouterr().err == "node alive at 10.0.0.1: a warning\n"
+
+
+def test_a_node_that_stays_out_of_reach_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    Nodes(monkeypatch, learns=False)
+    with pytest.raises(CommandFailed, match=r"node gone at 10\.0\.0\.2 cannot be looked at"):
+        surveyed("/data", "")
