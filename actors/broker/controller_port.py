@@ -77,8 +77,9 @@ class ControllerPort:
     async def locate(self, voters: Iterable[int]) -> bool:
         """Ask voters, by broker id, who the controller is; whether it is another than before.
 
-        Two may have been promised one epoch by different voters: the one that more of them name is
-        it. The others learn its name when it writes to them.
+        Whom a majority has promised its latest epoch is it, whatever the others have promised since
+        to somebody who has not won. Without a majority it may be who was promised the highest
+        epoch, by more voters than any other. The others learn its name when it writes to them.
         """
         asked = [
             asyncio.ensure_future(
@@ -91,6 +92,7 @@ class ControllerPort:
             for voter in voters
         ]
         promises: Counter[tuple[int, str]] = Counter()
+        is_sure = False
         try:
             for answer in asyncio.as_completed(asked):
                 try:
@@ -101,14 +103,17 @@ class ControllerPort:
                 told = (state.promised_epoch, state.controller)
                 promises[told] += 1
                 if 2 * promises[told] > len(asked):
-                    break  # whoever hangs would change nothing
+                    is_sure = True
+                    break  # the others would change nothing
         finally:
             for one in asked:
                 one.cancel()
+        if is_sure:
+            return told[0] >= self._won_epoch and self._turn_to_located(told)
         if not promises:
             return False
         found = max(promises, key=lambda one: (one[0], promises[one], one[1]))
-        if found[0] < self._located[0] or found[0] <= self._won_epoch:
+        if found[0] < self._located[0] or found[0] <= self._won_epoch or found == self._located:
             return False
         return self._turn_to_located(found)
 
@@ -120,7 +125,7 @@ class ControllerPort:
         return self._turn_to_located((epoch, name))
 
     def _turn_to_located(self, found: tuple[int, str]) -> bool:
-        if found == self._located or not found[1]:
+        if not found[1]:
             return False
         self._located = found
         return self.turn_to(found[1])

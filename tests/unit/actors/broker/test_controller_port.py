@@ -75,7 +75,33 @@ def named(*turns: tuple[tuple[int, str] | None, ...]) -> list[str]:
 
 def test_the_controller_of_the_latest_epoch_is_called() -> None:
     assert named(((1, "a"), (2, "b"), None)) == ["b"]
-    assert named(((2, "b"), None, None), ((1, "a"), (1, "a"), (1, "a"))) == ["b", "b"]
+    assert named(((2, "b"), None, None), ((1, "a"), None, None)) == ["b", "b"]
+
+
+def test_a_later_promise_of_a_few_does_not_hide_the_controller_of_the_majority() -> None:
+    """A voter that has come back promises whatever is asked: it has heard nobody yet."""
+    assert named(((39, "rival"), (2, "serves"), (2, "serves"))) == ["serves"]
+    few, all_of_them = ((3, "rival"), None, None), ((3, "rival"), (2, "serves"), (2, "serves"))
+    assert named(few, all_of_them, all_of_them) == ["rival", "serves", "serves"]
+    assert named(all_of_them, ((3, "rival"), (3, "rival"), None)) == ["serves", "rival"]
+
+
+def test_a_majority_of_before_does_not_take_back_who_has_written_since() -> None:
+    async def scenario() -> None:
+        runtime = World().runtime()
+        assert isinstance(runtime, VotersRuntime)
+        port = ControllerPort(runtime, CLUSTER, ensure)
+        assert port.written_by(3, "later")
+        runtime.told = ((2, "before"), (2, "before"), None)
+        assert not await port.locate(range(3))
+        assert port.name == "later"
+        runtime.told = ((4, "rival"), None, None)
+        assert await port.locate(range(3))
+        runtime.told = ((4, "rival"), (3, "later"), (3, "later"))
+        assert await port.locate(range(3)), "it serves, though nothing had to be written since"
+        assert port.name == "later"
+
+    asyncio.run(scenario())
 
 
 def test_of_two_that_asked_for_one_epoch_the_one_with_more_promises_is_called() -> None:
