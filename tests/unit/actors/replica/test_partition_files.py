@@ -481,6 +481,16 @@ def test_a_damaged_file_does_not_make_a_whole_log_a_lost_one() -> None:
     assert not checked(disk).begun_anew
 
 
+def test_records_in_one_of_its_segments_show_that_a_log_is_whole() -> None:
+    """Behind it there may be one that has space, and nothing in it yet."""
+    disk = FaultyDisk()
+    with_damaged_file(disk, records=b"\0" * 11 + b"1")
+    fd = disk.open(f"{DIRECTORY}/{segment_name(1, 0)}", create=True)
+    disk.pwritev(fd, [bytes(61)], 0)
+    disk.close(fd)
+    assert not checked(disk).begun_anew
+
+
 def test_a_directory_that_was_put_back_without_its_file_lacks_what_the_metadata_says() -> None:
     disk = FaultyDisk()
     with_damaged_file(disk, records=b"\0" * 11 + b"1")
