@@ -4,7 +4,8 @@ Each machine has namespaces, a disk, an address and an sshd of its own. `ray up 
 runs for real, over ssh; only addresses and the ssh key in the file are changed. From `brokers` on
 clients write and read all the while, from `pipeline` on a Spark job copies from topic to topic. In
 the end the history checker judges what all of them saw, and each step by the longest time for which
-a partition was not written: 0 if nothing was wrong and none too long. The whole takes 20 minutes.
+a partition was not written: 0 if nothing was wrong and none too long; else logs are kept in
+.cache/machines. The whole takes 20 minutes.
 
 Needs Java 17 and Maven for the pipeline, root, and
 Debian's packages openssh-server, rsync, redis-server, iproute2 and nftables. What is missing is
@@ -14,10 +15,12 @@ after SIGINT or SIGTERM; SIGKILL leaves the disks, /var/tmp/raylog-machines-….
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Annotated
 
@@ -37,6 +40,7 @@ from tests.machines.steps import BARE, STEPS, chosen
 MACHINES = 5
 SPARE = 2
 """That `add` switches on."""
+EVIDENCE = Path(__file__).parents[2] / ".cache" / "machines"
 
 
 def main(
@@ -62,7 +66,12 @@ def main(
     with site(folder, machines, SPARE) as here:
         scene = Scene(here, console, began)
         _play(scene, wanted)
-        scene.judge()
+        try:
+            scene.judge()
+        except AssertionError as broken:
+            scene.failures.append(str(broken))
+        if scene.failures:
+            scene.failures.append(f"logs of all machines: {_kept_logs(folder)}")
         if hold:
             scene.say("the machines stay until Ctrl-C")
             signal.pause()
@@ -87,6 +96,17 @@ def _play(scene: Scene, wanted: Sequence[str]) -> None:
             scene.failures.append(f"{name}: {failure}")
             scene.say(f"{name} failed: {failure}")
             return
+
+
+def _kept_logs(folder: Path) -> Path:
+    """Where the logs of Ray's processes and brokers' journals stay when the machines go."""
+    shutil.rmtree(EVIDENCE, ignore_errors=True)
+    for pattern in ("m*/tmp/ray/session_2*/logs", "m*/var/lib/raylog/broker-*/journal"):
+        for found in folder.glob(pattern):
+            shutil.copytree(
+                found, EVIDENCE / found.relative_to(folder), ignore_dangling_symlinks=True
+            )
+    return EVIDENCE
 
 
 if __name__ == "__main__":
