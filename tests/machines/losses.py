@@ -15,6 +15,8 @@ from tests.machines.site import Site
 
 HEAD_AWAY_S = float(os.environ.get("HEAD_AWAY") or 30.0)
 CUT_S = 15.0
+OPERATOR_S = 30.0
+"""Until somebody has seen that a machine is lost."""
 
 
 def machine_away(scene: Scene) -> None:
@@ -36,7 +38,11 @@ def machine_away(scene: Scene) -> None:
 
 
 def machine_replaced(scene: Scene) -> None:
-    """Replace a machine by one with the same address and label and an empty disk."""
+    """Replace a machine by one with the same address and label and an empty disk.
+
+    `ray up` starts Ray's head anew, without which followers do not find leaders that are new to
+    them: nobody is there to do that in the first seconds.
+    """
     here = scene.site
     machine = _victim(here)
     everyone = here.workers
@@ -45,6 +51,7 @@ def machine_replaced(scene: Scene) -> None:
     if scene.bootstrap:
         led_s = scene.until_led_without(machine.broker_id)
         scene.say(f"{machine.name} lost; every partition has a leader {led_s:.1f} s later")
+        time.sleep(OPERATOR_S)  # not a wait for something
     here.write_file([index for index in everyone if index != machine.index])
     here.ray_up()  # or Ray takes the new machine for the one that it had set up
     here.until_live(here.members())
