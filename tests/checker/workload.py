@@ -45,6 +45,8 @@ QUICK = {
     "log_level": "0",
 }
 """Clients that look for their broker more often than is usual."""
+PROBE_TIMEOUT_S = 5.0
+"""How long the probe waits for an answer; librdkafka waits for a minute."""
 IN_FLIGHT_MAX = 500
 """Records of one producer."""
 TRANSACTION_RECORDS_MAX = 10
@@ -219,9 +221,13 @@ class Workload:
                 pace.rest(producer.poll)
 
     def _probe(self, name: str, random: Random) -> None:
-        """Write to every partition at a pace that no other partition's delay changes."""
+        """Write to every partition at a pace that no other partition's delay changes.
+
+        A request to a machine without power waits for the client's timeout, whoever leads by then.
+        """
         pace = Pace(1 / self._plan.probe_s)
-        with self._producer(name) as producer:
+        settings = {"socket.timeout.ms": str(int(PROBE_TIMEOUT_S * 1000))}
+        with self._producer(name, **settings) as producer:
             for number in count():
                 if self._ending.is_set():
                     return
