@@ -28,6 +28,8 @@ class Memory:
     start: int | None = None
     peak: int = 0
     last: int = 0
+    ended: bool = False
+    """Whether the process is gone: another one may have its number by now."""
 
     @property
     def growth(self) -> int:
@@ -124,11 +126,15 @@ class Sampler:
     def _sample(self) -> None:
         self.samples += 1
         for pid, memory in self.memories.items():
+            if memory.ended:
+                continue
             now = private_bytes(pid)
             if now:
                 memory.last = now
                 memory.peak = max(memory.peak, now)
-            elif pid in self._watched:
+                continue
+            memory.ended = True
+            if pid in self._watched:
                 self._watched.discard(pid)
                 self.died.append(f"{memory.name} ({pid})")
 
@@ -136,7 +142,8 @@ class Sampler:
         found = {pid: _name(pid) for pid in marked_processes(self._mark)}
         with self._lock:
             for pid, name in found.items():
-                self.memories.setdefault(pid, Memory(name))
+                if pid not in self.memories or self.memories[pid].ended:
+                    self.memories[pid] = Memory(name)
 
 
 def private_bytes(pid: int) -> int:

@@ -8,8 +8,11 @@ import sys
 from collections.abc import Callable
 from time import monotonic
 
+import pytest
+
 from bench.measure import environment, new_mark
 from raylog.actors.runtime.helpers import MODULE as HELPER
+from tests.fuzz import processes
 from tests.fuzz.processes import SAMPLE_S, Sampler
 
 GROWN = 80 << 20
@@ -79,3 +82,21 @@ def test_a_helper_that_ends_when_idle_has_not_died() -> None:
         other.wait()
         await_that(sampler, lambda: sampler.died != [])
         assert [f"({other.pid})" in one for one in sampler.died] == [True]
+
+
+def test_who_has_the_number_of_a_process_that_is_gone_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = new_mark()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, env=environment(mark)
+    )
+    with process, Sampler(mark) as sampler:
+        sampler.start()
+        process.kill()
+        process.wait()
+        await_that(sampler, lambda: sampler.died != [])
+        monkeypatch.setattr(processes, "private_bytes", lambda _: GROWN)
+        seen = sampler.samples
+        await_that(sampler, lambda: sampler.samples > seen + 1)
+        assert sampler.growth < GROWN / 2
