@@ -92,7 +92,7 @@ class ControllerPort:
             for voter in voters
         ]
         promises: Counter[tuple[int, str]] = Counter()
-        is_sure = False
+        majority: tuple[int, str] | None = None
         try:
             for answer in asyncio.as_completed(asked):
                 try:
@@ -103,13 +103,13 @@ class ControllerPort:
                 told = (state.promised_epoch, state.controller)
                 promises[told] += 1
                 if 2 * promises[told] > len(asked):
-                    is_sure = True
+                    majority = told
                     break  # the others would change nothing
         finally:
             for one in asked:
                 one.cancel()
-        if is_sure:
-            return told[0] >= self._won_epoch and self._turn_to_located(told)
+        if majority is not None:
+            return majority[0] >= self._won_epoch and self._turn_to_located(majority)
         if not promises:
             return False
         found = max(promises, key=lambda one: (one[0], promises[one], one[1]))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -103,13 +103,10 @@ def run(
         brokers = _bootstrap(spec, bootstrap, data, address)
         _need_spark()
         print_done(_batch_limits(spec))
-        where: dict[str, Any] = {}
-        if address is not None:
-            where["address"] = address
-        elif not local:
-            where["data"] = data or spec.data or DEFAULT_DATA
+        on_folder = not local and address is None
+        folder = data or spec.data or DEFAULT_DATA if on_folder else None
         with Progress() as progress:
-            _run(spec, brokers, where, progress, verbose=verbose)
+            _run(spec, brokers, progress, data=folder, address=address, verbose=verbose)
 
 
 @app.command(name="status")
@@ -181,9 +178,10 @@ def stop(
 def _run(
     spec: PipelineSpec,
     bootstrap: str,
-    where: dict[str, Any],
     progress: Progress,
     *,
+    data: Path | None,
+    address: str | None,
     verbose: bool,
 ) -> None:
     """Run with a session of its own: on the cluster of a folder, on a Ray, or here."""
@@ -200,7 +198,9 @@ def _run(
             progress.tell(f"messages of Spark go to {log}")
             stack.enter_context(others_words_to(log))
         with progress.waiting("starting Spark"):
-            spark = stack.enter_context(session_of(spec.name, spec.spark, **where))
+            spark = stack.enter_context(
+                session_of(spec.name, spec.spark, data=data, address=address)
+            )
         run.on(spark, bootstrap)
         progress.tell("ending Spark")
     print_done(f"{spec.name} is {run.state.state}: {run.state.rows:,} rows in this run")

@@ -135,7 +135,6 @@ class Sampler:
                 continue
             memory.ended = True
             if pid in self._watched:
-                self._watched.discard(pid)
                 self.died.append(f"{memory.name} ({pid})")
 
     def _find(self) -> None:

@@ -140,10 +140,11 @@ class _Forwarding:
 
     def _lost(self, failure: Exception) -> None:
         context = self._context
-        log.info("%s fails at its coordinator: %s", context, failure)
         if isinstance(failure, CorruptMessage):
             context.refuse(f"{context} cannot be read: {failure}")
-        elif self._remains is not None:
+            return
+        log.info("%s fails at its coordinator: %s", context, failure)
+        if self._remains is not None:
             if self._takes_long:
                 context.is_begun()
             context.reply(self._failed(failure, self._remains))
