@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
 from raylog.raydp_jobs.marks import Job, Mark
 
 Offsets = Mapping[TopicPartition, int]

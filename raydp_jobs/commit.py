@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import Batch as Batch
 from raylog.raydp_jobs.batches import BatchFailed as BatchFailed
 from raylog.raydp_jobs.batches import SourceMismatch as SourceMismatch

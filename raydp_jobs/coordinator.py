@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from raylog.client.accumulator import ProducerIdentity
+from raylog.client.admin.groups import CommittedOffset, GroupAdmin
+from raylog.client.admin.transactions import TransactionAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, ConnectionLost, NotSupported
-from raylog.client.groups import CommittedOffset, GroupAdmin
 from raylog.client.offsets import by_topic
-from raylog.client.transactions import TransactionAdmin
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER
 from raylog.raydp_jobs.commit import (
     AddOffsets,

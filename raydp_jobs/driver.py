@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
 from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER, Batch, StateLost, same_cluster

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 from numpy.typing import NDArray
 
-from raylog.client.partitioner import murmur2
+from raylog.client.producer.partitioner import murmur2
 
 _SEED, _M = np.uint32(0x9747B28C), np.uint32(0x5BD1E995)
 _POSITIVE = np.uint32(0x7FFFFFFF)

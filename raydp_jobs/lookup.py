@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from raylog.client.admin.groups import GroupAdmin
 from raylog.client.core import Core
-from raylog.client.groups import GroupAdmin
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings
 from raylog.client.sockets import BlockingIo

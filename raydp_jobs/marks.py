@@ -17,8 +17,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
 
 METADATA_BYTES_MAX = 4_096
 """Brokers keep at most that much metadata (`offset.metadata.max.bytes`)."""

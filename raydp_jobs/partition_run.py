@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
 from raylog.client.sockets import BlockingIo
 from raylog.raydp_jobs.commit import TaskReport

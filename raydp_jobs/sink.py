@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.closing import Closing
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import (
     UNKNOWN_CLUSTER,
     Batch,

@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from raylog.client.admin import Admin, NewTopic, Resource, ResourceType
+from raylog.client.admin.topics import NewTopic, Resource, ResourceType, TopicAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ConnectionLost, RequestTimedOut
 from raylog.client.offsets import EARLIEST, LATEST, Answers, ask_leaders, list_offsets
-from raylog.client.partitioner import partition_of_key
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.client.settings import ACKS_ALL
 from raylog.raydp_jobs.batches import BatchFailed
 from raylog.raydp_jobs.sink_state import SinkState, encode_state
@@ -87,7 +87,9 @@ class StateTopic:
         await self.core.refresh([self.name])
         if self.name not in self.core.cluster.topics:
             await self._create()
-        configs = await Admin(self.core).describe_configs(Resource(ResourceType.TOPIC, self.name))
+        configs = await TopicAdmin(self.core).describe_configs(
+            Resource(ResourceType.TOPIC, self.name)
+        )
         values = {entry.name: entry.value for entry in configs}
         policy = values.get("cleanup.policy") or ""
         if "delete" in policy:
@@ -180,7 +182,7 @@ class StateTopic:
         replicas = min(REPLICATION_FACTOR_MAX, len(self.core.cluster.nodes))
         topic = NewTopic(self.name, PARTITIONS, replicas, CONFIGS)
         try:
-            await Admin(self.core).create_topics([topic])
+            await TopicAdmin(self.core).create_topics([topic])
         except TopicAlreadyExists:
             await self.core.partitions_of([self.name])
 

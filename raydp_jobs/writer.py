@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotConnected
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.commit import TaskReport
 from raylog.raydp_jobs.protocol import Protocol
 from raylog.wire.compression import Codec

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         Reassignment,
         TopicPartition,
     )
-    from raylog.client.admin import BrokerView
+    from raylog.client.admin.topics import BrokerView
 
 
 @dataclass(frozen=True, slots=True)

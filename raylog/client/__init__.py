@@ -7,8 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raylog.client.accumulator import Delivery
-    from raylog.client.admin import (
+    from raylog.client.admin.aio import AsyncClient
+    from raylog.client.admin.blocking import BlockingClient
+    from raylog.client.admin.group_descriptions import GroupDescription, GroupMember
+    from raylog.client.admin.groups import CommittedOffset, GroupListing
+    from raylog.client.admin.replicas import (
+        PartitionReplicas,
+        QuorumMember,
+        QuorumView,
+        Reassignment,
+    )
+    from raylog.client.admin.topics import (
         ClusterDescription,
         ConfigEntry,
         ConfigSource,
@@ -17,9 +26,17 @@ if TYPE_CHECKING:
         Resource,
         ResourceType,
     )
-    from raylog.client.aio import AsyncClient, AsyncConsumer, AsyncProducer
-    from raylog.client.blocking import BlockingClient, BlockingConsumer, BlockingProducer
+    from raylog.client.admin.transactions import (
+        ActiveProducer,
+        HangingTransaction,
+        TransactionDescription,
+        TransactionListing,
+    )
     from raylog.client.cluster import ClusterView, Node, PartitionView, TopicPartition, TopicView
+    from raylog.client.consumer.aio import AsyncConsumer
+    from raylog.client.consumer.blocking import BlockingConsumer
+    from raylog.client.consumer.fetched import ConsumedRecords
+    from raylog.client.consumer.membership import GroupMetadata
     from raylog.client.errors import (
         AbortRequired,
         BufferExhausted,
@@ -35,17 +52,10 @@ if TYPE_CHECKING:
         RequestTimedOut,
         WrongTransactionState,
     )
-    from raylog.client.fetched import ConsumedRecords
-    from raylog.client.group_descriptions import GroupDescription, GroupMember
-    from raylog.client.groups import CommittedOffset, GroupListing
-    from raylog.client.membership import GroupMetadata
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
-    from raylog.client.replicas import (
-        PartitionReplicas,
-        QuorumMember,
-        QuorumView,
-        Reassignment,
-    )
+    from raylog.client.producer.accumulator import Delivery
+    from raylog.client.producer.aio import AsyncProducer
+    from raylog.client.producer.blocking import BlockingProducer
     from raylog.client.settings import (
         ACKS_ALL,
         ClientSettings,
@@ -53,18 +63,12 @@ if TYPE_CHECKING:
         ProducerSettings,
         parse_bootstrap,
     )
-    from raylog.client.transactions import (
-        ActiveProducer,
-        HangingTransaction,
-        TransactionDescription,
-        TransactionListing,
-    )
     from raylog.wire.compression import Codec
     from raylog.wire.records import Record
 
 _HOMES = {
-    "raylog.client.accumulator": ("Delivery",),
-    "raylog.client.admin": (
+    "raylog.client.producer.accumulator": ("Delivery",),
+    "raylog.client.admin.topics": (
         "ClusterDescription",
         "ConfigEntry",
         "ConfigSource",
@@ -73,8 +77,12 @@ _HOMES = {
         "Resource",
         "ResourceType",
     ),
-    "raylog.client.aio": ("AsyncClient", "AsyncConsumer", "AsyncProducer"),
-    "raylog.client.blocking": ("BlockingClient", "BlockingConsumer", "BlockingProducer"),
+    "raylog.client.admin.aio": ("AsyncClient",),
+    "raylog.client.consumer.aio": ("AsyncConsumer",),
+    "raylog.client.producer.aio": ("AsyncProducer",),
+    "raylog.client.admin.blocking": ("BlockingClient",),
+    "raylog.client.consumer.blocking": ("BlockingConsumer",),
+    "raylog.client.producer.blocking": ("BlockingProducer",),
     "raylog.client.cluster": (
         "ClusterView",
         "Node",
@@ -97,12 +105,12 @@ _HOMES = {
         "RequestTimedOut",
         "WrongTransactionState",
     ),
-    "raylog.client.fetched": ("ConsumedRecords",),
-    "raylog.client.group_descriptions": ("GroupDescription", "GroupMember"),
-    "raylog.client.groups": ("CommittedOffset", "GroupListing"),
-    "raylog.client.membership": ("GroupMetadata",),
+    "raylog.client.consumer.fetched": ("ConsumedRecords",),
+    "raylog.client.admin.group_descriptions": ("GroupDescription", "GroupMember"),
+    "raylog.client.admin.groups": ("CommittedOffset", "GroupListing"),
+    "raylog.client.consumer.membership": ("GroupMetadata",),
     "raylog.client.offsets": ("EARLIEST", "LATEST", "MAX_TIMESTAMP", "FoundOffset"),
-    "raylog.client.replicas": (
+    "raylog.client.admin.replicas": (
         "PartitionReplicas",
         "QuorumMember",
         "QuorumView",
@@ -115,7 +123,7 @@ _HOMES = {
         "ProducerSettings",
         "parse_bootstrap",
     ),
-    "raylog.client.transactions": (
+    "raylog.client.admin.transactions": (
         "ActiveProducer",
         "HangingTransaction",
         "TransactionDescription",

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
-from raylog.client.admin import Admin
+from raylog.client.admin.topics import TopicAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
@@ -71,7 +71,7 @@ class OffsetFinder:
         """Bytes of each partition's largest replica; empty if we may not ask or nobody can tell."""
         sizes: Positions = {}
         try:
-            directories = await Admin(self._core).describe_log_dirs()
+            directories = await TopicAdmin(self._core).describe_log_dirs()
         except (ClusterAuthorizationFailed, NotSupported):
             return sizes
         for directory in directories:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # it has no types
 
-from raylog.client.consumer import Consumer
+from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.errors import RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.settings import ClientSettings, ConsumerSettings
@@ -24,7 +24,7 @@ from raylog.ray_data.offsets import connected
 from raylog.ray_data.planning import OffsetRange
 
 if TYPE_CHECKING:
-    from raylog.client.fetched import FetchedBatches
+    from raylog.client.consumer.fetched import FetchedBatches
 
 _POLL_MS = 1_000
 _ROW_OVERHEAD = 48
@@ -61,7 +61,7 @@ def read_range(
     cutter = TableCutter(settings.table_bytes)
     is_first = True
     with connected(client) as core:
-        consumer = Consumer(
+        consumer = Fetcher(
             core,
             ConsumerSettings(
                 read_committed=read_committed,
@@ -81,7 +81,7 @@ def read_range(
         yield cutter.rest()
 
 
-def _blocks(consumer: Consumer, wanted: OffsetRange, stall_ms: int) -> Iterator[FetchedBatches]:
+def _blocks(consumer: Fetcher, wanted: OffsetRange, stall_ms: int) -> Iterator[FetchedBatches]:
     """What fetches bring until the range is read."""
     position, waited_ms = wanted.start, 0
     while position < wanted.end:

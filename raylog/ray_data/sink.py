@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.closing import Closing
 from raylog.client.cluster import TopicPartition
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.ray_data.planning import EARLIEST_WORD, Bound
 from raylog.ray_data.tasks import RayRun, cut
 from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, ProducerSettings, TopicPartition
-from raylog.client.partitioner import partition_of_key
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.testing import EmbeddedBroker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.client.io import run_blocking
-from raylog.client.producer import Producer
+from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.errors import ErrorCode
 from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
@@ -66,7 +66,7 @@ def test_every_record_is_written_once_and_in_order(
 ) -> None:
     cluster = FakeCluster(2, {"t": dict.fromkeys(range(PARTITIONS), 1)})
     logs = Logs(cluster)
-    producer = Producer(
+    producer = ProducerCore(
         core_of(cluster),
         ProducerSettings(
             batch_bytes=batch_bytes,

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import AbortRequired
 from raylog.client.io import run_blocking
-from raylog.client.membership import GroupMetadata
-from raylog.client.producer import Producer
+from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, TransactionAbortable
@@ -73,7 +73,7 @@ class Fates:
         return None
 
 
-def run_transaction(producer: Producer, sends: list[int], first: int, *, commit: bool) -> bool:
+def run_transaction(producer: ProducerCore, sends: list[int], first: int, *, commit: bool) -> bool:
     """Send numbered records and one offset; whether they were committed."""
     producer.begin_transaction()
     try:
@@ -91,7 +91,7 @@ def run_transaction(producer: Producer, sends: list[int], first: int, *, commit:
     return False
 
 
-def abort(producer: Producer) -> None:
+def abort(producer: ProducerCore) -> None:
     """Abort, as often as the coordinator wants it."""
     while producer.has_open_transaction:
         with suppress(TransactionAbortable):
@@ -119,7 +119,7 @@ def test_what_was_committed_is_there_once_and_in_order(
     cluster.features = {"transaction.version": version}
     broker = Transactions(cluster)
     settings_ = ProducerSettings(transactional_id=TRANSACTIONAL_ID, batch_bytes=100)
-    producer = Producer(core_of(cluster), settings_)
+    producer = ProducerCore(core_of(cluster), settings_)
     run_blocking(producer.prepare("t"))
     run_blocking(producer.init_transactions())
     Fates(broker, fates)

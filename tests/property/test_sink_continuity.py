@@ -13,8 +13,8 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
 from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange
 from raylog.raydp_jobs.continuity import is_written, state_of
 from raylog.raydp_jobs.marks import Mark, group_marks, read_mark

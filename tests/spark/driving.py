@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from raylog.client import TopicPartition
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.connection import Pending
 from raylog.client.core import Core
 from raylog.client.io import run_blocking
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings, parse_bootstrap
 from raylog.client.sockets import BlockingIo
 from raylog.raydp_jobs.batches import Batch, KafkaRange

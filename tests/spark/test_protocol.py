@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
-from raylog.client.accumulator import ProducerIdentity
-from raylog.client.groups import CommittedOffset
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.io import run_blocking
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import BatchFailed
 from raylog.raydp_jobs.commit import (
     AnswerLost,

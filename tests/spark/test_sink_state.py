@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from raylog.client import BlockingClient, NewTopic, TopicPartition
-from raylog.client.admin import Resource, ResourceType
-from raylog.client.groups import CommittedOffset
-from raylog.client.partitioner import partition_of_key
+from raylog.client.admin.groups import CommittedOffset
+from raylog.client.admin.topics import Resource, ResourceType
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.raydp_jobs.batches import Batch, KafkaRange, OtherRange, SourceMismatch, StateLost
 from raylog.raydp_jobs.commit import (
     CommitOffsets,

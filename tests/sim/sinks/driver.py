@@ -16,11 +16,11 @@ from raylog.actors.simulation.cluster import FIRST_PORT, Cluster
 from raylog.actors.simulation.port import Fetched
 from raylog.actors.simulation.properties import Checks, Property
 from raylog.actors.simulation.transactions.outcome import committed_records
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.offsets import LATEST, list_offsets
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
 from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, SourceMismatch, StateLost
 from raylog.raydp_jobs.commit import (

@@ -14,7 +14,7 @@ from raylog.cli.moving import PER_BROKER_MAX, Moves
 from raylog.cli.reassignment import Plan
 from raylog.cli.rebalance import _chosen, _fixed, _rebalance
 from raylog.client import BlockingClient, PartitionReplicas, Reassignment, TopicPartition
-from raylog.client.admin import BrokerView
+from raylog.client.admin.topics import BrokerView
 from raylog.client.cluster import ClusterView, TopicView
 
 NOBODY = cast("BlockingClient", None)

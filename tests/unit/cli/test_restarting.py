@@ -18,7 +18,7 @@ from raylog.client import (
     PartitionReplicas,
     TopicPartition,
 )
-from raylog.client.admin import BrokerView
+from raylog.client.admin.topics import BrokerView
 
 
 class FakeClient(BlockingClient):

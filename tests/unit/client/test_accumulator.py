@@ -2,9 +2,9 @@
 
 import pytest
 
-from raylog.client.accumulator import Accumulator, Appended, Batch, ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import RecordTooLarge
+from raylog.client.producer.accumulator import Accumulator, Appended, Batch, ProducerIdentity
 from raylog.wire.records import Record, encode_batch
 
 KEY = TopicPartition("t", 0)

@@ -27,7 +27,7 @@ from raylog.client import (
     ResourceType,
     TopicPartition,
 )
-from raylog.client.admin import HIGH_WATERMARK
+from raylog.client.admin.topics import HIGH_WATERMARK
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import (
     BrokerIdNotRegistered,

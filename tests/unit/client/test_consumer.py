@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.consumer import Consumer
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import InvalidSetting
 from raylog.client.io import run_blocking
-from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import EARLIEST, LATEST
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.api import ApiKey
@@ -112,13 +112,13 @@ class Logs:
 
 def rig(
     settings: ConsumerSettings | None = None, *, end: int = 100, brokers: int = 1
-) -> tuple[Logs, Consumer]:
+) -> tuple[Logs, Fetcher]:
     cluster = FakeCluster(2, {"t": {0: 1, 1: brokers}})
     logs = Logs(cluster, end={0: end, 1: end})
-    return logs, Consumer(core_of(cluster), settings or ConsumerSettings())
+    return logs, Fetcher(core_of(cluster), settings or ConsumerSettings())
 
 
-def offsets(consumer: Consumer, count: int, max_records: int = 1000) -> dict[int, list[int]]:
+def offsets(consumer: Fetcher, count: int, max_records: int = 1000) -> dict[int, list[int]]:
     """Poll until that many records came."""
     found: dict[int, list[int]] = {}
     for _ in range(200):
@@ -258,10 +258,10 @@ def test_no_more_is_fetched_than_the_application_takes() -> None:
 
 
 def test_a_consumer_of_a_group_tells_its_metadata() -> None:
-    consumer = Consumer(core_of(FakeCluster()), ConsumerSettings(group_id="g"))
+    consumer = Fetcher(core_of(FakeCluster()), ConsumerSettings(group_id="g"))
     assert consumer.group_metadata() == GroupMetadata("g", -1, "", None)
     with pytest.raises(InvalidSetting, match="group_id"):
-        Consumer(core_of(FakeCluster()), ConsumerSettings()).group_metadata()
+        Fetcher(core_of(FakeCluster()), ConsumerSettings()).group_metadata()
 
 
 def test_isolation_is_asked_for() -> None:

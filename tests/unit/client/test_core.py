@@ -2,11 +2,11 @@
 
 import pytest
 
+from raylog.client.admin.replicas import ReplicaAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import ConnectionLost, NotConnected, NotSupported, RequestTimedOut
 from raylog.client.io import run_blocking
 from raylog.client.offsets import EARLIEST, list_offsets
-from raylog.client.replicas import ReplicaAdmin
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, LeaderNotAvailable, UnknownTopicOrPartition
 from raylog.wire.messages.describe_topic_partitions import (

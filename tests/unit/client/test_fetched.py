@@ -3,7 +3,7 @@
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.fetched import FetchedBatches
+from raylog.client.consumer.fetched import FetchedBatches
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.compression import Codec
 from raylog.wire.errors import MessageTooLarge

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from raylog.client.aio import AsyncClient
-from raylog.client.blocking import BlockingClient
+from raylog.client.admin.aio import AsyncClient
+from raylog.client.admin.blocking import BlockingClient
+from raylog.client.admin.groups import CommittedOffset, GroupAdmin
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import ConnectionLost, NotSupported
-from raylog.client.groups import CommittedOffset, GroupAdmin
 from raylog.client.io import run_blocking
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (

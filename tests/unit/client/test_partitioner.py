@@ -2,7 +2,7 @@
 
 import pytest
 
-from raylog.client.partitioner import murmur2, next_sticky, partition_of_key
+from raylog.client.producer.partitioner import murmur2, next_sticky, partition_of_key
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from raylog.client.accumulator import Delivery
 from raylog.client.errors import BufferExhausted, DeliveryFailed
 from raylog.client.io import run_blocking
-from raylog.client.producer import Producer
+from raylog.client.producer.accumulator import Delivery
+from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
@@ -36,7 +36,7 @@ class Rig:
     """A producer on a fake cluster."""
 
     logs: Logs
-    producer: Producer
+    producer: ProducerCore
     deliveries: list[Delivery]
 
     def send(self, count: int, partition: int = 0, topic: str = "t") -> None:
@@ -55,7 +55,7 @@ def rig(
     cluster = FakeCluster(2, topics or {"t": {0: 1, 1: 2}})
     logs = Logs(cluster)
     deliveries: list[Delivery] = []
-    producer = Producer(core_of(cluster), settings or ProducerSettings(), deliveries.append)
+    producer = ProducerCore(core_of(cluster), settings or ProducerSettings(), deliveries.append)
     for topic in cluster.topics:
         run_blocking(producer.prepare(topic))
     return Rig(logs, producer, deliveries)

@@ -16,8 +16,8 @@ from raylog.client import (
     QuorumView,
     TopicPartition,
 )
+from raylog.client.admin.replicas import ReplicaAdmin
 from raylog.client.errors import NotSupported
-from raylog.client.replicas import ReplicaAdmin
 from raylog.testing import EmbeddedBroker
 from raylog.wire.errors import (
     BrokerIdNotRegistered,

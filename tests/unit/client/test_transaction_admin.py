@@ -2,8 +2,8 @@
 
 import pytest
 
+from raylog.client.admin.transactions import TransactionAdmin
 from raylog.client.io import run_blocking
-from raylog.client.transactions import TransactionAdmin
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, TransactionalIdNotFound
 from raylog.wire.messages import describe_transactions as described

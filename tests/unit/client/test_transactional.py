@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from raylog.client.accumulator import Delivery
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.errors import (
     AbortRequired,
     InvalidSetting,
@@ -16,10 +17,9 @@ from raylog.client.errors import (
     RequestTimedOut,
     WrongTransactionState,
 )
-from raylog.client.groups import CommittedOffset
 from raylog.client.io import run_blocking
-from raylog.client.membership import GroupMetadata
-from raylog.client.producer import Offsets, Producer
+from raylog.client.producer.accumulator import Delivery
+from raylog.client.producer.core import Offsets, ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
@@ -46,7 +46,7 @@ def refusing(code: ErrorCode) -> Answer:
     return lambda broker, topic, partition, batch: refused(partition, code)
 
 
-def is_idle(producer: Producer) -> bool:
+def is_idle(producer: ProducerCore) -> bool:
     return producer.is_idle
 
 
@@ -64,7 +64,7 @@ class Rig:
         self.cluster = FakeCluster(2, {"t": {0: 1, 1: 2}})
         self.cluster.features = {"transaction.version": self.version}
         self.broker = Transactions(self.cluster)
-        self.producer = Producer(core_of(self.cluster), self.settings, self.deliveries.append)
+        self.producer = ProducerCore(core_of(self.cluster), self.settings, self.deliveries.append)
         run_blocking(self.producer.prepare("t"))
 
     def started(self) -> Rig:
@@ -305,7 +305,7 @@ def test_calls_out_of_turn_say_what_they_expected() -> None:
     rig.producer.begin_transaction()
     with pytest.raises(WrongTransactionState, match="found one that is in a transaction"):
         rig.producer.begin_transaction()
-    plain = Producer(core_of(rig.cluster), ProducerSettings())
+    plain = ProducerCore(core_of(rig.cluster), ProducerSettings())
     with pytest.raises(InvalidSetting, match="transactional_id"):
         plain.begin_transaction()
     assert not plain.has_open_transaction

@@ -6,7 +6,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.fetched import FetchedBatches
+from raylog.client.consumer.fetched import FetchedBatches
 from raylog.ray_data.columns import SCHEMA
 from raylog.ray_data.planning import OffsetRange
 from raylog.ray_data.reading import ReadSettings, TableCutter, decoded

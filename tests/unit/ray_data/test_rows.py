@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from raylog.client.partitioner import partition_of_key
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.ray_data.columns import HEADERS_TYPE
 from raylog.ray_data.rows import record_columns, split_block
 from raylog.raydp_jobs.driver import SinkSettings

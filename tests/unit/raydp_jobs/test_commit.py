@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import Batch, BatchFailed, KafkaRange, SourceMismatch, StateLost
 from raylog.raydp_jobs.commit import (
     TIMEOUT_MS_MAX,

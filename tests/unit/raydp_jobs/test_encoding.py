@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raylog.client.partitioner import murmur2, partition_of_key
+from raylog.client.producer.partitioner import murmur2, partition_of_key
 from raylog.raydp_jobs.encoding import Columns, encode_batches, encoded_headers
 from raylog.raydp_jobs.keys import murmur2_of, partitions_of_keys
 from raylog.wire.compression import Codec

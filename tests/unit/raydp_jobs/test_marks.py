@@ -2,8 +2,8 @@
 
 import pytest
 
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.groups import CommittedOffset
 from raylog.raydp_jobs.marks import (
     METADATA_BYTES_MAX,
     GroupMarks,

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from raylog.client.partitioner import partition_of_key
+from raylog.client.producer.partitioner import partition_of_key
 from raylog.raydp_jobs.rows import BadRow, Splitter, Topics
 from raylog.raydp_jobs.writer import WriterSettings
 from raylog.wire.records import Record, decode_batch, read_header

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
 from raylog.raydp_jobs import tasks
 from raylog.raydp_jobs.commit import TaskReport

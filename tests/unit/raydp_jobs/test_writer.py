@@ -6,11 +6,11 @@ from typing import cast
 
 import pytest
 
-from raylog.client.accumulator import ProducerIdentity
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
 from raylog.client.core import Core
 from raylog.client.io import run_blocking
+from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.client.settings import ClientSettings
 from raylog.raydp_jobs.protocol import FIRST
 from raylog.raydp_jobs.writer import IN_FLIGHT_MAX, PartitionWriter

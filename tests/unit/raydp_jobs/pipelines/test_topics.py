@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raylog.client import BlockingClient, ClientError, NewTopic, TopicPartition
-from raylog.client.groups import CommittedOffset
+from raylog.client.admin.groups import CommittedOffset
 from raylog.raydp_jobs.batches import KafkaRange
 from raylog.raydp_jobs.marks import Mark
 from raylog.raydp_jobs.pipelines.failures import PipelineFailed

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from raylog.client.cluster import Node, TopicPartition
-from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
-from raylog.client.core import Core
-from raylog.client.errors import NotSupported
-from raylog.client.group_descriptions import (
+from raylog.client.admin.group_descriptions import (
     GroupDescription,
     classic_description,
     consumer_description,
 )
+from raylog.client.cluster import Node, TopicPartition
+from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
+from raylog.client.core import Core
+from raylog.client.errors import NotSupported
 from raylog.client.offsets import by_topic
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, GroupIdNotFound, KafkaError, error_of

@@ -1,87 +1,17 @@
-"""The asyncio client: the same operations as coroutines. For one event loop."""
+"""The asyncio producer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from raylog.client.accumulator import Headers
-from raylog.client.admin import Admin
-from raylog.client.cluster import TopicPartition
-from raylog.client.consumer import Consumer
-from raylog.client.core import Core
-from raylog.client.fetched import ConsumedRecords
-from raylog.client.groups import GroupAdmin
-from raylog.client.membership import GroupMetadata
-from raylog.client.producer import Offsets, OnDelivery, Producer
-from raylog.client.replicas import ReplicaAdmin
-from raylog.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    parse_bootstrap,
-)
+from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.producer.accumulator import Headers
+from raylog.client.producer.core import Offsets, ProducerCore
 from raylog.client.streams import AsyncIo
-from raylog.client.transactions import TransactionAdmin
 from raylog.wire.errors import UnknownTopicOrPartition
-
-POLL_RECORDS_MAX = 10_000
-
-
-class AsyncClient(Admin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
-    """A client of one cluster.
-
-    `async with AsyncClient("localhost:9092") as client: ...`
-    """
-
-    def __init__(
-        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
-    ) -> None:
-        """`settings` replaces all of the defaults, `bootstrap` included."""
-        self._io = AsyncIo()
-        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
-        self._cores: list[Core] = []
-        core = self._new_core()
-        Admin.__init__(self, core)
-        GroupAdmin.__init__(self, core)
-        ReplicaAdmin.__init__(self, core)
-        TransactionAdmin.__init__(self, core)
-
-    def producer(
-        self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
-    ) -> AsyncProducer:
-        """A producer; `on_delivery` is called at the end of each batch."""
-        producer = Producer(self._new_core(), settings or ProducerSettings(), on_delivery)
-        return AsyncProducer(producer, self._io)
-
-    def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer:
-        """A consumer of explicitly assigned partitions."""
-        return AsyncConsumer(Consumer(self._new_core(), settings or ConsumerSettings()))
-
-    async def close(self) -> None:
-        """End all connections; flush producers before."""
-        for core in self._cores:
-            core.close()
-        await asyncio.sleep(0)  # lets the loop close the sockets
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def _new_core(self) -> Core:
-        """Connections of their own: a fetch that waits must not hold up what comes behind it."""
-        core = Core(self._io, self._settings)
-        self._cores.append(core)
-        return core
 
 
 class AsyncProducer:
@@ -91,7 +21,7 @@ class AsyncProducer:
     `async with`: leaving it normally flushes, and aborts a transaction that is still open.
     """
 
-    def __init__(self, producer: Producer, io: AsyncIo) -> None:
+    def __init__(self, producer: ProducerCore, io: AsyncIo) -> None:
         self._producer = producer
         self._io = io
         self._sender: asyncio.Task[None] | None = None
@@ -244,44 +174,3 @@ class AsyncProducer:
                     await producer.wait_for_work(lambda: self._is_poked, everything=everything)
         finally:
             self._io.wake()
-
-
-class AsyncConsumer:
-    """Reads assigned partitions. For one task."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
-        self._consumer.assign(starts)
-
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on from an offset, EARLIEST or LATEST."""
-        self._consumer.seek(key, offset)
-
-    async def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
-        await self._consumer.seek_to_timestamp(keys, timestamp_ms)
-
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
-        return self._consumer.assignment()
-
-    async def position(self, key: TopicPartition) -> int:
-        """Offset of the next record."""
-        return await self._consumer.position(key)
-
-    def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
-        return self._consumer.group_metadata()
-
-    async def poll(
-        self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
-    ) -> list[ConsumedRecords]:
-        """Records that are here, or the first that come within a time; maybe none."""
-        return await self._consumer.poll(timeout_ms, max_records)
-
-    async def close(self) -> None:
-        """End the consumer's connections."""
-        self._consumer.close()

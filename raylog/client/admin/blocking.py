@@ -1,43 +1,47 @@
-"""The blocking client: for scripts, the command line and executors. One thread at a time.
+"""The blocking client of one cluster: for scripts, the command line and executors.
 
-Producers alone have a thread beside the caller's: records leave though nobody calls.
+For one thread at a time; producers alone have a thread beside the caller's: records leave though
+nobody calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import Self
 
-from raylog.client.accumulator import Headers
-from raylog.client.admin import (
-    Admin,
-    ClusterDescription,
-    ConfigEntry,
-    LogDir,
-    NewTopic,
-    Resource,
-)
-from raylog.client.aio import AsyncProducer
-from raylog.client.background import BackgroundLoop
-from raylog.client.closing import Closing
-from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
-from raylog.client.consumer import Consumer
-from raylog.client.core import Core
-from raylog.client.fetched import ConsumedRecords
-from raylog.client.group_descriptions import GroupDescription
-from raylog.client.groups import CommittedOffset, GroupAdmin, GroupListing
-from raylog.client.io import run_blocking
-from raylog.client.membership import GroupMetadata
-from raylog.client.offsets import FoundOffset
-from raylog.client.producer import Offsets, OnDelivery, Producer
-from raylog.client.replicas import (
+from raylog.client.admin.group_descriptions import GroupDescription
+from raylog.client.admin.groups import CommittedOffset, GroupAdmin, GroupListing
+from raylog.client.admin.replicas import (
     Outcomes,
     PartitionReplicas,
     QuorumView,
     Reassignment,
     ReplicaAdmin,
 )
+from raylog.client.admin.topics import (
+    ClusterDescription,
+    ConfigEntry,
+    LogDir,
+    NewTopic,
+    Resource,
+    TopicAdmin,
+)
+from raylog.client.admin.transactions import (
+    ActiveProducer,
+    HangingTransaction,
+    TransactionAdmin,
+    TransactionDescription,
+    TransactionListing,
+)
+from raylog.client.background import BackgroundLoop
+from raylog.client.closing import Closing
+from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
+from raylog.client.consumer.blocking import BlockingConsumer
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.core import Core
+from raylog.client.io import run_blocking
+from raylog.client.offsets import FoundOffset
+from raylog.client.producer.blocking import BlockingProducer
+from raylog.client.producer.core import OnDelivery, ProducerCore
 from raylog.client.settings import (
     ClientSettings,
     ConsumerSettings,
@@ -46,16 +50,6 @@ from raylog.client.settings import (
 )
 from raylog.client.sockets import BlockingIo
 from raylog.client.streams import AsyncIo
-from raylog.client.transactions import (
-    ActiveProducer,
-    HangingTransaction,
-    TransactionAdmin,
-    TransactionDescription,
-    TransactionListing,
-)
-from raylog.wire.errors import UnknownTopicOrPartition
-
-POLL_RECORDS_MAX = 10_000
 
 
 class BlockingClient(Closing):
@@ -76,7 +70,7 @@ class BlockingClient(Closing):
         self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
         self._cores: list[Core] = []
         core = self._new_core()
-        self._admin = Admin(core)
+        self._admin = TopicAdmin(core)
         self._groups = GroupAdmin(core)
         self._replicas = ReplicaAdmin(core)
         self._transactions = TransactionAdmin(core)
@@ -86,13 +80,13 @@ class BlockingClient(Closing):
     ) -> BlockingProducer:
         """A producer; `on_delivery` is called at the end of each batch, by the client's thread."""
         core = Core(self._background_io, self._settings)
-        producer = Producer(core, settings or ProducerSettings(), on_delivery)
+        producer = ProducerCore(core, settings or ProducerSettings(), on_delivery)
         self._background.at_end.add(producer.close)
         return BlockingProducer(producer, self._background, self._background_io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> BlockingConsumer:
         """A consumer of explicitly assigned partitions."""
-        return BlockingConsumer(Consumer(self._new_core(), settings or ConsumerSettings()))
+        return BlockingConsumer(Fetcher(self._new_core(), settings or ConsumerSettings()))
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """Brokers and topics (None: all topics), asked anew."""
@@ -282,164 +276,3 @@ class BlockingClient(Closing):
         core = Core(self._io, self._settings)
         self._cores.append(core)
         return core
-
-
-class BlockingProducer:
-    """Sends records; batches leave when they are full or have lingered, everything at `flush`.
-
-    The client's thread sends them, and calls `on_delivery`. Several threads may share a producer;
-    one of them makes the calls about transactions. Used with `with`: leaving it normally flushes,
-    and aborts a transaction that is still open.
-    """
-
-    def __init__(self, producer: Producer, background: BackgroundLoop, io: AsyncIo) -> None:
-        self._producer = producer
-        self._background = background
-        self._sender = AsyncProducer(producer, io)
-        self._is_poking = False
-
-    @property
-    def delivered_count(self) -> int:
-        """Records acknowledged so far."""
-        return self._producer.delivered_count
-
-    @property
-    def refusal(self) -> str | None:
-        """Why what is unacknowledged is sent again; None if that is not known."""
-        return self._producer.refusal
-
-    def send(
-        self,
-        topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
-        headers: Headers = (),
-        timestamp_ms: int | None = None,
-        partition: int | None = None,
-    ) -> None:
-        """Take a record; blocks while the buffer is full.
-
-        The partition is the key's unless given. Failures of earlier records are raised here or
-        at `flush` as DeliveryFailed.
-        """
-        producer = self._producer
-        if self._background.unusable is not None:
-            self._background.check()
-        try:
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
-        except UnknownTopicOrPartition:
-            self._background.call(producer.prepare(topic))
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
-        if due:
-            if not self._is_poking:
-                self._is_poking = True
-                self._background.post(self._poke)
-            producer.raise_failures()
-            if producer.is_full:
-                self._background.call(self._sender.make_room())
-
-    def flush(self) -> None:
-        """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
-        self._background.call(self._sender.flush())
-
-    def init_transactions(self) -> None:
-        """Take the transactional id over, once, before all else.
-
-        Other producers of the same id are fenced, and what they left open is aborted.
-        """
-        self._background.call(self._sender.init_transactions())
-
-    def begin_transaction(self) -> None:
-        """Begin a transaction: records and offsets from now on are part of it."""
-        self._background.check()
-        self._sender.begin_transaction()
-
-    def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit a group's offsets, the next ones to read, if the transaction is committed.
-
-        Raises AbortRequired, such as when the member is not in the group any more.
-        """
-        self._background.call(self._sender.send_offsets_to_transaction(offsets, group))
-
-    def commit_transaction(self) -> None:
-        """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
-
-        Whatever else is raised leaves the outcome open: call this again.
-        """
-        self._background.call(self._sender.commit_transaction())
-
-    def abort_transaction(self) -> None:
-        """Abort the transaction; records that were not sent yet never will be."""
-        self._background.call(self._sender.abort_transaction())
-
-    def close(self) -> None:
-        """Stop sending and end the connections; what is not flushed is lost.
-
-        Harmless where they have ended, or are the parent process'.
-        """
-        if self._background.unusable is None:
-            self._background.call(self._sender.close())
-            self._background.at_end.discard(self._producer.close)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if self._sender.has_open_transaction:
-                self.abort_transaction()
-            elif kind is None:
-                self.flush()
-        finally:
-            self.close()
-
-    def _poke(self) -> None:
-        """In the thread; who appends from now on pokes again."""
-        self._is_poking = False
-        self._sender.poke()
-
-
-class BlockingConsumer:
-    """Reads assigned partitions."""
-
-    def __init__(self, consumer: Consumer) -> None:
-        self._consumer = consumer
-
-    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
-        self._consumer.assign(starts)
-
-    def seek(self, key: TopicPartition, offset: int) -> None:
-        """Go on from an offset, EARLIEST or LATEST."""
-        self._consumer.seek(key, offset)
-
-    def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
-        """Go on from the first record not older than a time; from the end if there is none."""
-        run_blocking(self._consumer.seek_to_timestamp(keys, timestamp_ms))
-
-    def assignment(self) -> list[TopicPartition]:
-        """The partitions being read."""
-        return self._consumer.assignment()
-
-    def position(self, key: TopicPartition) -> int:
-        """Offset of the next record."""
-        return run_blocking(self._consumer.position(key))
-
-    def group_metadata(self) -> GroupMetadata:
-        """For whom a transactional producer commits offsets; raises InvalidSetting."""
-        return self._consumer.group_metadata()
-
-    def poll(
-        self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
-    ) -> list[ConsumedRecords]:
-        """Records that are here, or the first that come within a time; maybe none."""
-        return run_blocking(self._consumer.poll(timeout_ms, max_records))
-
-    def close(self) -> None:
-        """End the consumer's connections."""
-        self._consumer.close()

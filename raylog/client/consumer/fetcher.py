@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
+from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
-from raylog.client.fetched import ConsumedRecords, FetchedBatches
-from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import EARLIEST, LATEST, by_topic, list_offsets
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
@@ -70,7 +70,7 @@ class _SentFetch:
     """(name or id, partition) to (partition, generation, offset)."""
 
 
-class Consumer:
+class Fetcher:
     """A consumer of explicitly assigned partitions. Not for several tasks at once."""
 
     def __init__(self, core: Core, settings: ConsumerSettings) -> None:

@@ -160,7 +160,7 @@ class LogDir:
     failure: KafkaError | None = None
 
 
-class Admin:
+class TopicAdmin:
     """The operations; each is one call of the blocking and of the asyncio client."""
 
     def __init__(self, core: Core) -> None:

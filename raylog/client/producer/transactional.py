@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from raylog.client.accumulator import NO_IDENTITY, ProducerIdentity
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotSupported
-from raylog.client.groups import CommittedOffset
-from raylog.client.membership import GroupMetadata
 from raylog.client.offsets import by_topic
-from raylog.client.transaction_state import TransactionState
+from raylog.client.producer.accumulator import NO_IDENTITY, ProducerIdentity
+from raylog.client.producer.transaction_state import TransactionState
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, InvalidProducerIdMapping, KafkaError, error_of
 from raylog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

@@ -15,17 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from raylog.client.accumulator import (
-    COLLECTED,
-    Accumulator,
-    Appended,
-    Batch,
-    Delivery,
-    Headers,
-    ProducerIdentity,
-)
+from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
 from raylog.client.connection import Pending
+from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import (
     BufferExhausted,
@@ -34,11 +27,18 @@ from raylog.client.errors import (
     InvalidSetting,
     RequestTimedOut,
 )
-from raylog.client.groups import CommittedOffset
-from raylog.client.membership import GroupMetadata
-from raylog.client.partitioner import next_sticky, partition_of_key
+from raylog.client.producer.accumulator import (
+    COLLECTED,
+    Accumulator,
+    Appended,
+    Batch,
+    Delivery,
+    Headers,
+    ProducerIdentity,
+)
+from raylog.client.producer.partitioner import next_sticky, partition_of_key
+from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
 from raylog.client.settings import ProducerSettings
-from raylog.client.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_of
 from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -79,7 +79,7 @@ class _Sent:
     """By (name or id of the topic, partition)."""
 
 
-class Producer:
+class ProducerCore:
     """One producer over a client's core. Not for several tasks at once, `append` apart."""
 
     def __init__(

@@ -1,0 +1,79 @@
+"""The asyncio client of one cluster. For one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from raylog.client.admin.groups import GroupAdmin
+from raylog.client.admin.replicas import ReplicaAdmin
+from raylog.client.admin.topics import TopicAdmin
+from raylog.client.admin.transactions import TransactionAdmin
+from raylog.client.consumer.aio import AsyncConsumer
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.core import Core
+from raylog.client.producer.aio import AsyncProducer
+from raylog.client.producer.core import OnDelivery, ProducerCore
+from raylog.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    parse_bootstrap,
+)
+from raylog.client.streams import AsyncIo
+
+
+class AsyncClient(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
+    """A client of one cluster.
+
+    `async with AsyncClient("localhost:9092") as client: ...`
+    """
+
+    def __init__(
+        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
+    ) -> None:
+        """`settings` replaces all of the defaults, `bootstrap` included."""
+        self._io = AsyncIo()
+        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
+        self._cores: list[Core] = []
+        core = self._new_core()
+        TopicAdmin.__init__(self, core)
+        GroupAdmin.__init__(self, core)
+        ReplicaAdmin.__init__(self, core)
+        TransactionAdmin.__init__(self, core)
+
+    def producer(
+        self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
+    ) -> AsyncProducer:
+        """A producer; `on_delivery` is called at the end of each batch."""
+        producer = ProducerCore(self._new_core(), settings or ProducerSettings(), on_delivery)
+        return AsyncProducer(producer, self._io)
+
+    def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer:
+        """A consumer of explicitly assigned partitions."""
+        return AsyncConsumer(Fetcher(self._new_core(), settings or ConsumerSettings()))
+
+    async def close(self) -> None:
+        """End all connections; flush producers before."""
+        for core in self._cores:
+            core.close()
+        await asyncio.sleep(0)  # lets the loop close the sockets
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def _new_core(self) -> Core:
+        """Connections of their own: a fetch that waits must not hold up what comes behind it."""
+        core = Core(self._io, self._settings)
+        self._cores.append(core)
+        return core

@@ -1,0 +1,54 @@
+"""The blocking consumer of assigned partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.fetched import ConsumedRecords
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.client.consumer.membership import GroupMetadata
+from raylog.client.io import run_blocking
+
+POLL_RECORDS_MAX = 10_000
+
+
+class BlockingConsumer:
+    """Reads assigned partitions."""
+
+    def __init__(self, consumer: Fetcher) -> None:
+        self._consumer = consumer
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these partitions only, each from an offset, EARLIEST or LATEST."""
+        self._consumer.assign(starts)
+
+    def seek(self, key: TopicPartition, offset: int) -> None:
+        """Go on from an offset, EARLIEST or LATEST."""
+        self._consumer.seek(key, offset)
+
+    def seek_to_timestamp(self, keys: Iterable[TopicPartition], timestamp_ms: int) -> None:
+        """Go on from the first record not older than a time; from the end if there is none."""
+        run_blocking(self._consumer.seek_to_timestamp(keys, timestamp_ms))
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions being read."""
+        return self._consumer.assignment()
+
+    def position(self, key: TopicPartition) -> int:
+        """Offset of the next record."""
+        return run_blocking(self._consumer.position(key))
+
+    def group_metadata(self) -> GroupMetadata:
+        """For whom a transactional producer commits offsets; raises InvalidSetting."""
+        return self._consumer.group_metadata()
+
+    def poll(
+        self, timeout_ms: float = 1_000, max_records: int = POLL_RECORDS_MAX
+    ) -> list[ConsumedRecords]:
+        """Records that are here, or the first that come within a time; maybe none."""
+        return run_blocking(self._consumer.poll(timeout_ms, max_records))
+
+    def close(self) -> None:
+        """End the consumer's connections."""
+        self._consumer.close()
