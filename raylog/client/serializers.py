@@ -1,0 +1,29 @@
+"""What turns keys and values into bytes and back.
+
+A serializer is a callable; so `str.encode`, `json.dumps`-like functions in a lambda, and objects of
+`raylog.client.schemas` all fit. None stays None (a tombstone) and is not passed to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+T_contra = TypeVar("T_contra", contravariant=True)
+T_co = TypeVar("T_co", covariant=True)
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class Serializer(Protocol[T_contra]):
+    """Key or value to bytes; what it raises reaches the caller of `send` as it is."""
+
+    def __call__(self, topic: str, data: T_contra, headers: Headers) -> bytes:
+        """The bytes of `data`, which is not None."""
+
+
+class Deserializer(Protocol[T_co]):
+    """Bytes to key or value; what it raises reaches the caller of `poll` as DeserializationFailed."""
+
+    def __call__(self, topic: str, data: bytes, headers: Headers) -> T_co:
+        """What `data` means."""
