@@ -1,4 +1,4 @@
-"""What a client interceptor is (KIP-42): it sees records before they are sent, and as they are read.
+"""What a client interceptor is (KIP-42): it sees records when they are sent and when they are read.
 
 A client takes interceptors as objects, or by name: a package registers a class that is made without
 arguments.

@@ -23,7 +23,7 @@ class Serializer(Protocol[T_contra]):
 
 
 class Deserializer(Protocol[T_co]):
-    """Bytes to key or value; what it raises reaches the caller of `poll` as DeserializationFailed."""
+    """Bytes to key or value; what it raises comes out of `poll` as DeserializationFailed."""
 
     def __call__(self, topic: str, data: bytes, headers: Headers) -> T_co:
         """What `data` means."""
