@@ -57,6 +57,8 @@ class Plugins:
     """What it must have."""
     misfit: Callable[[object], str | None] = _fits
     """What else is wrong with one; None if nothing is."""
+    named: bool = True
+    """Whether one has a `name`, which must be its entry point's."""
 
     def load(self, name: str) -> object:
         """A new instance of the plug-in registered under `name`; PluginError says what failed."""
@@ -112,7 +114,7 @@ class Plugins:
         if len({entry.value for entry in candidates}) > 1:
             origins = ", ".join(sorted(_origin(entry) for entry in candidates))
             raise PluginError(
-                f"several packages register an {self.kind} {found[0].name!r}: {origins}"
+                f"several packages register the {self.kind} {found[0].name!r}: {origins}"
             )
         return candidates[0]
 
@@ -134,7 +136,7 @@ class Plugins:
         if wrong is not None:
             raise PluginError(f"{self.kind} {_origin(entry)}: {wrong}")
         name = getattr(plugin, "name", None)
-        if name != entry.name:
+        if self.named and name != entry.name:
             raise PluginError(
                 f"{self.kind} {_origin(entry)} calls itself {name!r}, its entry point "
                 f"{entry.name!r}"

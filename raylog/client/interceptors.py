@@ -6,16 +6,21 @@ arguments.
     [project.entry-points."raylog.client.interceptors"]
     audit = "my_package.audit:AuditInterceptor"
 
+`load` finds those; `raylog.client.interception.Chain` runs them.
+
 Interceptors run in the order given, each on what the one before it returned. What one raises is
 logged and the record goes on as it was, as in Kafka's clients: an interceptor never loses a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from raylog.client.errors import InvalidSetting
 
 if TYPE_CHECKING:
+    from raylog.assignors.plugins import PluginDescription, Plugins
     from raylog.client.admin.groups import CommittedOffset
     from raylog.client.cluster import TopicPartition
 
@@ -78,3 +83,37 @@ class ClientInterceptor:
 
     def close(self) -> None:
         """Release what is held; called when the client closes."""
+
+
+def load(names: str | Iterable[str]) -> list[ClientInterceptor]:
+    """New instances of the interceptors registered under `names`, in their order.
+
+    A string may hold several, separated by commas. Raises InvalidSetting, which says what failed.
+    """
+    from raylog.assignors.plugins import PluginError
+
+    wanted = names.split(",") if isinstance(names, str) else list(names)
+    plugins = _plugins()
+    try:
+        loaded = [plugins.load(name.strip()) for name in wanted if name.strip()]
+    except PluginError as failure:
+        raise InvalidSetting(str(failure)) from failure
+    return [cast(ClientInterceptor, one) for one in loaded]
+
+
+def available() -> list[PluginDescription]:
+    """All that are registered, by name; every one is loaded to see whether it can be."""
+    return _plugins().available()
+
+
+def _plugins() -> Plugins:
+    """The mechanism is imported late: whoever names no interceptor does not wait for it."""
+    from raylog.assignors.plugins import Plugins
+
+    return Plugins(
+        ENTRY_POINT_GROUP,
+        "client interceptor",
+        "raylog.client.interceptors.ClientInterceptor",
+        ("configure", "on_send", "on_acknowledgement", "on_consume", "on_commit", "close"),
+        named=False,
+    )

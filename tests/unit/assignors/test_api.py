@@ -110,5 +110,5 @@ def test_nobody_replaces_raylogs_own(register: Registers) -> None:
 def test_one_name_from_two_packages_is_refused(register: Registers) -> None:
     register("stranger-d", good="Good")
     register("stranger-e", good="Good")
-    with pytest.raises(PluginError, match="several packages register an assignor 'good'"):
+    with pytest.raises(PluginError, match="several packages register the assignor 'good'"):
         load("good")
