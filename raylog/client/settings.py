@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raylog.client.errors import InvalidSetting
+from raylog.client.security.settings import SecuritySettings
 from raylog.wire.compression import Codec
 
 ACKS_ALL = -1
 DEFAULT_PORT = 9092
 _PORT_MAX = 65_535
+_ASSIGNORS = ("range", "cooperative-sticky")
+_log = logging.getLogger("raylog.client")
 _IN_FLIGHT_IDEMPOTENT_MAX = 5
 """Brokers remember that many batches of a producer and partition."""
 
@@ -33,6 +37,23 @@ class ClientSettings:
     metadata_max_age_ms: int = 300_000
     connections_max_idle_ms: int = 540_000
     """A connection that was idle for longer is made anew: brokers end it after 600,000 ms."""
+    reconnect_backoff_ms: int = 50
+    """After a connection failed: first pause before the next to the same broker; doubles."""
+    reconnect_backoff_max_ms: int = 1_000
+    metadata_recovery_strategy: str = "rebootstrap"
+    """Where no known broker answers: begin again at `bootstrap` (KIP-899), or "none"."""
+    metadata_recovery_rebootstrap_trigger_ms: int = 300_000
+    """After so long without metadata from any known broker, begin again at `bootstrap`."""
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    """TLS and SASL; by default neither."""
+
+    def __post_init__(self) -> None:
+        for first, last in (
+            ("retry_backoff_ms", "retry_backoff_max_ms"),
+            ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ):
+            _require_order(self, first, last)
+        _require_choice(self, "metadata_recovery_strategy", ("rebootstrap", "none"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +91,23 @@ class ProducerSettings:
     """Whose transactions these are: a second producer of the same id fences the first (KIP-98)."""
     transaction_timeout_ms: int = 60_000
     """After so long a coordinator aborts an open transaction by itself."""
+    partitioner: str = "default"
+    """"default": by key as Kafka's clients agree, else sticky (KIP-794); "round_robin"."""
+    partitioner_ignore_keys: bool = False
+    """Place records with a key as if they had none."""
+    partitioner_adaptive: bool = True
+    """Give fewer records to partitions whose brokers are slow (KIP-794)."""
+    partitioner_availability_timeout_ms: int = 0
+    """Avoid partitions whose broker has taken nothing for so long; 0: never avoid them."""
+    interceptors: tuple[str, ...] = ()
+    """Names of interceptors that packages registered."""
 
     def __post_init__(self) -> None:
         if self.acks not in (0, 1, ACKS_ALL):
             raise InvalidSetting(f"expected acks 0, 1 or -1 (all), found {self.acks}")
         if self.in_flight_max < 1:
             raise InvalidSetting(f"expected in_flight_max of 1 or more, found {self.in_flight_max}")
+        _require_choice(self, "partitioner", ("default", "round_robin"))
         contradiction = self._contradiction()
         if contradiction is None and self.idempotent is not False:
             return
@@ -109,7 +141,7 @@ class ConsumerSettings:
     """How records are fetched."""
 
     group_id: str | None = None
-    """Whose offsets a transactional producer commits for this consumer (`group_metadata`)."""
+    """The group the consumer is in, and whose offsets it commits."""
     read_committed: bool = False
     """Hold back records of open transactions and leave out those of aborted ones (KIP-98)."""
     max_wait_ms: int = 500
@@ -122,12 +154,96 @@ class ConsumerSettings:
     """Where to go on when a position is not in the log: "earliest", "latest", or "none": raise."""
     decompressed_bytes_max: int = 256 * 1024 * 1024
     """Of one batch."""
+    group_instance_id: str | None = None
+    """Of a static member: it may be away for `session_timeout_ms` without a rebalance (KIP-345)."""
+    group_protocol: str = "classic"
+    """"classic", or "consumer": the coordinator assigns (KIP-848)."""
+    group_remote_assignor: str | None = None
+    """With group_protocol "consumer": the coordinator's assignor, such as "uniform", "range"."""
+    partition_assignment_strategy: tuple[str, ...] = _ASSIGNORS
+    """Assignors by name, the preferred first; with group_protocol "classic"."""
+    session_timeout_ms: int = 45_000
+    """After so long without a heartbeat a member is out of its group."""
+    heartbeat_interval_ms: int = 3_000
+    """Less than `session_timeout_ms`, and better at most a third of it."""
+    max_poll_interval_ms: int = 300_000
+    """A consumer that does not poll for so long leaves its group."""
+    max_poll_records: int = 500
+    """How many records one poll returns at most."""
+    enable_auto_commit: bool = True
+    """Commit what was returned by earlier polls; only with a group and `subscribe`."""
+    auto_commit_interval_ms: int = 5_000
+    client_rack: str = ""
+    """Where this consumer is: brokers may name a nearer replica to read from (KIP-392)."""
+    check_crcs: bool = True
+    """Compare the checksum of each batch that is read."""
+    allow_auto_create_topics: bool = True
+    """Brokers may create topics that are subscribed to and do not exist."""
+    exclude_internal_topics: bool = True
+    """A pattern never matches topics such as __consumer_offsets."""
+    prefetch_bytes: int = 64 * 1024 * 1024
+    """Of records that are fetched ahead of `poll`, for all partitions together."""
+    interceptors: tuple[str, ...] = ()
+    """Names of interceptors that packages registered."""
 
     def __post_init__(self) -> None:
-        if self.reset not in ("earliest", "latest", "none"):
+        _require_choice(self, "reset", ("earliest", "latest", "none"))
+        _require_choice(self, "group_protocol", ("classic", "consumer"))
+        _require_order(self, "min_bytes", "max_bytes")
+        if self.max_poll_records < 1:
             raise InvalidSetting(
-                f"expected reset 'earliest', 'latest' or 'none', found {self.reset!r}"
+                f"expected max_poll_records of 1 or more, found {self.max_poll_records}"
             )
+        self._check_heartbeats()
+        self._check_protocol()
+        if self.group_instance_id is not None and self.group_id is None:
+            raise InvalidSetting("group_instance_id needs a group_id, found none")
+
+    def _check_heartbeats(self) -> None:
+        """With the classic protocol they are the client's; the coordinator sets them in the new."""
+        heartbeat_ms, session_ms = self.heartbeat_interval_ms, self.session_timeout_ms
+        if not 0 < heartbeat_ms < session_ms:
+            raise InvalidSetting(
+                f"expected heartbeat_interval_ms between 0 and session_timeout_ms={session_ms}, "
+                f"found {heartbeat_ms}"
+            )
+        if 3 * heartbeat_ms > session_ms:
+            _log.warning(
+                "heartbeat_interval_ms=%d is more than a third of session_timeout_ms=%d: "
+                "two lost heartbeats cost the membership",
+                heartbeat_ms,
+                session_ms,
+            )
+
+    def _check_protocol(self) -> None:
+        """What belongs to one group protocol is refused with the other."""
+        if self.group_protocol == "classic":
+            if self.group_remote_assignor is not None:
+                raise InvalidSetting(
+                    "group_remote_assignor needs group_protocol='consumer', found 'classic'"
+                )
+            if not self.partition_assignment_strategy:
+                raise InvalidSetting("expected an assignor or more, found none")
+        elif self.partition_assignment_strategy != _ASSIGNORS:
+            raise InvalidSetting(
+                "partition_assignment_strategy needs group_protocol='classic', found 'consumer': "
+                "name the coordinator's assignor by group_remote_assignor"
+            )
+
+
+def _require_choice(settings: object, name: str, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is none of these."""
+    found = getattr(settings, name)
+    if found not in choices:
+        *others, last = map(repr, choices)
+        raise InvalidSetting(f"expected {name} {', '.join(others)} or {last}, found {found!r}")
+
+
+def _require_order(settings: object, first: str, last: str) -> None:
+    """Refuse a lower bound above its upper."""
+    low, high = getattr(settings, first), getattr(settings, last)
+    if low > high:
+        raise InvalidSetting(f"expected {first} of at most {last}={high}, found {low}")
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> tuple[tuple[str, int], ...]:

@@ -1,0 +1,1 @@
+"""TLS and SASL for connections to brokers."""
