@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         RequestTimedOut,
         WrongTransactionState,
     )
+    from raylog.client.librdkafka import from_confluent
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
     from raylog.client.producer.accumulator import Delivery
     from raylog.client.producer.aio import AsyncProducer
@@ -105,6 +106,7 @@ _HOMES = {
         "RequestTimedOut",
         "WrongTransactionState",
     ),
+    "raylog.client.librdkafka": ("from_confluent",),
     "raylog.client.consumer.fetched": ("ConsumedRecords",),
     "raylog.client.admin.group_descriptions": ("GroupDescription", "GroupMember"),
     "raylog.client.admin.groups": ("CommittedOffset", "GroupListing"),
@@ -191,6 +193,7 @@ __all__ = [
     "TransactionDescription",
     "TransactionListing",
     "WrongTransactionState",
+    "from_confluent",
     "parse_bootstrap",
 ]
 

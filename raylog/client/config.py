@@ -1,0 +1,241 @@
+"""Settings under Kafka's names: from a constructor's arguments to the clients' dataclasses.
+
+`X(config=None, /, **settings)`: `config` is bootstrap servers or a mapping of Kafka's names, dotted
+or underscored; keyword arguments are the same names with underscores. What is given twice, is
+unknown, has a wrong value or contradicts another setting is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from raylog.client.errors import InvalidSetting
+from raylog.client.security.settings import SecuritySettings
+from raylog.client.setting_kinds import NAMES, read
+from raylog.client.setting_table import ELSEWHERE, TABLE, Home, Setting
+from raylog.client.settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+    parse_bootstrap,
+)
+
+Config = str | Mapping[str, object] | Iterable[str] | None
+"""What a client's first argument may be: bootstrap servers, or settings by Kafka's names."""
+S = TypeVar("S")
+
+_CODEC_LEVELS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}
+_JAAS = re.compile(r"""(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^\s;"']+))""")
+_STORE_TYPES = ("ssl.truststore.type", "ssl.keystore.type")
+_DNS = "client.dns.lookup"
+_SPECIAL = (
+    "bootstrap.servers",
+    _DNS,
+    "sasl.jaas.config",
+    *_STORE_TYPES,
+)
+_NOT_WITH_NEW_PROTOCOL = (
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "partition.assignment.strategy",
+)
+
+
+def client_and_producer(
+    config: Config, settings: Mapping[str, object]
+) -> tuple[ClientSettings, ProducerSettings]:
+    """A producer's settings; raises InvalidSetting."""
+    given = _Given.collect(config, settings, ProducerSettings)
+    client, producer = given.client(), given.build(ProducerSettings)
+    least_ms = producer.linger_ms + client.request_timeout_ms
+    if "delivery.timeout.ms" in given.values and producer.delivery_timeout_ms < least_ms:
+        raise InvalidSetting(
+            f"delivery.timeout.ms={producer.delivery_timeout_ms} must be at least linger.ms="
+            f"{producer.linger_ms} + request.timeout.ms={client.request_timeout_ms}"
+        )
+    return client, producer
+
+
+def client_and_consumer(
+    config: Config, settings: Mapping[str, object]
+) -> tuple[ClientSettings, ConsumerSettings]:
+    """A consumer's settings; raises InvalidSetting."""
+    given = _Given.collect(config, settings, ConsumerSettings)
+    client, consumer = given.client(), given.build(ConsumerSettings)
+    if consumer.max_wait_ms >= client.request_timeout_ms:
+        raise InvalidSetting(
+            f"fetch.max.wait.ms={consumer.max_wait_ms} must be less than request.timeout.ms="
+            f"{client.request_timeout_ms}: no fetch would be answered in time"
+        )
+    if given.says("enable.auto.commit") and consumer.enable_auto_commit and not consumer.group_id:
+        raise InvalidSetting("enable.auto.commit=true needs a group.id, found none")
+    if consumer.group_protocol == "consumer":
+        for name in _NOT_WITH_NEW_PROTOCOL:
+            if given.says(name):
+                raise InvalidSetting(
+                    f"{name} needs group.protocol=classic, found consumer: there the coordinator "
+                    "sets it"
+                )
+    return client, consumer
+
+
+def client_only(config: Config, settings: Mapping[str, object]) -> ClientSettings:
+    """An admin's settings; raises InvalidSetting."""
+    return _Given.collect(config, settings, None).client()
+
+
+@dataclass(slots=True)
+class _Given:
+    """Settings by Kafka's dotted names, each given once."""
+
+    own: Home | None
+    """Beside those of all clients: the producer's, the consumer's or none."""
+    values: dict[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def collect(cls, config: Config, settings: Mapping[str, object], own: Home | None) -> _Given:
+        """Bring both ways to give settings together."""
+        given = cls(own)
+        if isinstance(config, Mapping):
+            given.add(config)
+        elif config is not None:
+            given.add({"bootstrap.servers": config})
+        given.add(settings)
+        return given
+
+    def add(self, settings: Mapping[str, object]) -> None:
+        """Take settings; unknown and repeated ones are refused."""
+        for spelled, value in settings.items():
+            name = self._known(spelled)
+            if name in self.values:
+                raise InvalidSetting(f"{name} was given twice")
+            self.values[name] = value
+
+    def says(self, name: str) -> bool:
+        """Whether a setting was given."""
+        return name in self.values
+
+    def client(self) -> ClientSettings:
+        """What all clients have."""
+        servers = self.values.get("bootstrap.servers")
+        if servers is None:
+            raise InvalidSetting("bootstrap.servers is required: expected host:port, found none")
+        names = read(NAMES, "bootstrap.servers", servers)
+        assert isinstance(names, tuple), "NAMES reads a tuple"
+        self._check_dns()
+        return self.build(
+            ClientSettings, bootstrap=parse_bootstrap(names), security=self._security()
+        )
+
+    def build(self, home: type[S], **fixed: object) -> S:
+        """One dataclass of settings."""
+        assert home in TABLE, f"{home.__name__} has no table"
+        values = dict(fixed)
+        for setting in TABLE[home]:
+            if setting.name in self.values:
+                value = self.values[setting.name]
+                values[setting.field] = read(
+                    setting.kind, setting.name, value, secret=setting.secret
+                )
+        if home is ProducerSettings:
+            self._add_codec_level(values)
+        try:
+            return home(**values)
+        except InvalidSetting as error:
+            raise InvalidSetting(_dotted(str(error), TABLE[home])) from None
+
+    def _security(self) -> SecuritySettings:
+        """TLS and SASL; Java's way to give a password is known."""
+        for name in _STORE_TYPES:
+            kind = self.values.get(name, "PEM")
+            if kind != "PEM":
+                raise InvalidSetting(
+                    f"{name}: expected 'PEM', found {kind!r}: convert it, by keytool and openssl"
+                )
+        jaas = self.values.get("sasl.jaas.config")
+        if jaas is not None:
+            self.add(_from_jaas(jaas))
+        return self.build(SecuritySettings)
+
+    def _check_dns(self) -> None:
+        lookup = self.values.get(_DNS, "use_all_dns_ips")
+        if lookup != "use_all_dns_ips":
+            raise InvalidSetting(f"{_DNS}: expected 'use_all_dns_ips', found {lookup!r}")
+
+    def _add_codec_level(self, values: dict[str, object]) -> None:
+        """The level of the codec in use; those of others have no effect, as in Kafka."""
+        codec = values.get("codec")
+        for name, codec_name in _CODEC_LEVELS.items():
+            if name in self.values:
+                level = next(one for one in TABLE[ProducerSettings] if one.field == "codec_level")
+                value = read(level.kind, name, self.values[name])
+                if codec is not None and getattr(codec, "name", "").lower() == codec_name:
+                    if "codec_level" in values:
+                        raise InvalidSetting(f"compression.level and {name}: found both")
+                    values["codec_level"] = value
+
+    def _names(self) -> list[str]:
+        homes: list[type[object]] = [ClientSettings, SecuritySettings]
+        if self.own is not None:
+            homes.append(self.own)
+        names = [*_SPECIAL, *(setting.name for home in homes for setting in TABLE[home])]
+        if self.own is ProducerSettings:
+            names.extend(_CODEC_LEVELS)
+        return names
+
+    def _known(self, spelled: object) -> str:
+        """A setting's dotted name; raises with the nearest one."""
+        if not isinstance(spelled, str):
+            raise InvalidSetting(f"expected a setting's name, found {spelled!r}")
+        name = spelled.replace("_", ".")
+        names = self._names()
+        if name in names:
+            return name
+        if name in ELSEWHERE:
+            raise InvalidSetting(f"{spelled}: {ELSEWHERE[name]}")
+        for home, others in ((ProducerSettings, "producers"), (ConsumerSettings, "consumers")):
+            if any(setting.name == name for setting in TABLE[home]):
+                raise InvalidSetting(f"{spelled} is a setting of {others}, not of this client")
+        for setting in (one for table in TABLE.values() for one in table):
+            if setting.field == spelled and setting.name in names:
+                name = setting.name.replace(".", "_")
+                raise InvalidSetting(f"unknown setting {spelled!r}: Kafka's name is {name!r}")
+        nearest = difflib.get_close_matches(name, names, 1, 0.5)
+        hint = f": the nearest is {_as_spelled(nearest[0], spelled)!r}" if nearest else ""
+        raise InvalidSetting(f"unknown setting {spelled!r}{hint}")
+
+
+def _as_spelled(name: str, spelled: str) -> str:
+    """A name with dots or underscores, whichever the caller used."""
+    return name if "." in spelled else name.replace(".", "_")
+
+
+def _dotted(message: str, table: tuple[Setting, ...]) -> str:
+    """A message about fields, with Kafka's names."""
+    names = {setting.field: setting.name for setting in table}
+    names["security_protocol"] = "security.protocol"
+    return re.sub(
+        r"[a-z]+(?:_[a-z]+)+|idempotent(?==)", lambda word: names.get(word[0], word[0]), message
+    )
+
+
+def _from_jaas(text: object) -> dict[str, object]:
+    """User name and password of Java's login modules for PLAIN and SCRAM."""
+    if not isinstance(text, str) or "LoginModule" not in text:
+        raise InvalidSetting("sasl.jaas.config: expected '…LoginModule required username=…;'")
+    if "PlainLoginModule" not in text and "ScramLoginModule" not in text:
+        raise InvalidSetting(
+            "sasl.jaas.config: expected PlainLoginModule or ScramLoginModule, found "
+            f"{text.split()[0]!r}"
+        )
+    found = {
+        match[1]: match[3] or match[4] or re.sub(r"\\(.)", r"\1", match[2] or "")
+        for match in _JAAS.finditer(text)
+    }
+    if set(found) != {"username", "password"}:
+        raise InvalidSetting("sasl.jaas.config: expected username and password")
+    return {f"sasl.{name}": value for name, value in found.items()}

@@ -1,0 +1,264 @@
+"""Settings of confluent-kafka (librdkafka) in Raylog's terms: `Producer(from_confluent({...}))`.
+
+Names that librdkafka shares with Kafka pass as they are, its own are translated. What only tunes
+librdkafka's inside is left out, and what else has no equivalent is refused with the reason: a
+program that sets something relies on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from raylog.client.errors import InvalidSetting
+
+_RENAMED = {
+    "metadata.broker.list": "bootstrap.servers",
+    "socket.timeout.ms": "request.timeout.ms",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.max.bytes": "max.request.size",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+}
+"""librdkafka's name to Kafka's: the same meaning, the same unit."""
+
+_NO_EFFECT = {
+    "api.version.request",
+    "api.version.request.timeout.ms",
+    "debug",
+    "log.queue",
+    "log.thread.name",
+    "log_level",
+    "log.connection.close",
+    "socket.keepalive.enable",
+    "socket.nagle.disable",
+    "socket.send.buffer.bytes",
+    "socket.receive.buffer.bytes",
+    "socket.max.fails",
+    "enable.sparse.connections",
+    "topic.metadata.refresh.sparse",
+    "topic.metadata.refresh.fast.interval.ms",
+    "topic.metadata.propagation.max.ms",
+    "queue.buffering.backpressure.threshold",
+    "queued.min.messages",
+    "fetch.queue.backoff.ms",
+    "fetch.error.backoff.ms",
+    "coordinator.query.interval.ms",
+    "message.copy.max.bytes",
+    "max.in.flight.requests.per.connection.reset",
+}
+"""How librdkafka does its work inside; nothing that a program can see depends on it."""
+
+_UNSUPPORTED = {
+    "batch.num.messages": "batches are bounded by bytes alone: set batch.size",
+    "queue.buffering.max.messages": "the buffer is bounded by bytes alone: set "
+    "queue.buffering.max.kbytes",
+    "enable.gapless.guarantee": "a batch that fails does not stop the producer: use transactions",
+    "delivery.report.only.error": "on_delivery is called for each record: look at its error",
+    "dr_cb": "give on_delivery=... to the constructor",
+    "dr_msg_cb": "give on_delivery=... to the constructor",
+    "on_delivery": "give on_delivery=... to the constructor",
+    "error_cb": "failures are raised by the call that meets them",
+    "stats_cb": "call statistics()",
+    "throttle_cb": "call statistics()",
+    "statistics.interval.ms": "call statistics()",
+    "log_cb": "log records go to the logger 'raylog.client'",
+    "logger": "log records go to the logger 'raylog.client'",
+    "oauth_cb": "OAUTHBEARER is not supported",
+    "rebalance_cb": "give a listener to subscribe",
+    "on_commit": "give a callback to commit_async",
+    "offset_commit_cb": "give a callback to commit_async",
+    "enable.partition.eof": "a poll that returns nothing says nothing about the end: compare "
+    "position with end_offsets",
+    "offset.store.method": "offsets are stored by brokers alone",
+    "offset.store.path": "offsets are stored by brokers alone",
+    "offset.store.sync.interval.ms": "offsets are stored by brokers alone",
+    "topic.blacklist": "give subscribe a pattern that leaves them out",
+    "broker.address.family": "the system's resolver orders addresses",
+    "broker.address.ttl": "addresses are resolved at each connection",
+    "broker.version.fallback": "brokers before Kafka 2.1 are not supported",
+    "ssl.key.pem": "write it to a PEM file: ssl.key.location",
+    "ssl.certificate.pem": "write it to a PEM file: ssl.keystore.location",
+    "ssl.curves.list": "give an ssl.SSLContext as ssl_context=...",
+    "ssl.sigalgs.list": "give an ssl.SSLContext as ssl_context=...",
+    "ssl.crl.location": "give an ssl.SSLContext as ssl_context=...",
+    "ssl.ca.certificate.stores": "give an ssl.SSLContext as ssl_context=...",
+    "ssl.engine.location": "give an ssl.SSLContext as ssl_context=...",
+    "plugin.library.paths": "librdkafka's plug-ins are native code",
+    "message.max.queued": "the buffer is bounded by bytes alone: set queue.buffering.max.kbytes",
+    "receive.message.max.bytes": "answers are bounded by the fetch settings",
+    "consume.callback.max.messages": "poll instead",
+    "opaque": "close over what a callback needs",
+}
+
+_PARTITIONERS = {
+    "murmur2_random": "murmur2 by key and sticky without one, which is 'default'",
+    "murmur2": "pass partitioner=... : records without a key all go to one partition",
+    "consistent_random": "pass partitioner=... : it hashes by CRC-32, Kafka's by murmur2",
+    "consistent": "pass partitioner=... : it hashes by CRC-32, Kafka's by murmur2",
+    "fnv1a": "pass partitioner=... : it hashes by FNV-1a, Kafka's by murmur2",
+    "fnv1a_random": "pass partitioner=... : it hashes by FNV-1a, Kafka's by murmur2",
+    "random": "pass partitioner=... : see partitioner.ignore.keys",
+}
+_RESETS = {
+    "smallest": "earliest",
+    "beginning": "earliest",
+    "earliest": "earliest",
+    "largest": "latest",
+    "end": "latest",
+    "latest": "latest",
+    "error": "none",
+}
+
+
+def from_confluent(config: Mapping[str, object]) -> dict[str, object]:
+    """A mapping for a client's first argument; raises InvalidSetting.
+
+    A consumer's (it has a group.id) begins at the latest offset unless told, as in librdkafka.
+    """
+    translated: dict[str, object] = {}
+    for name, value in _flattened(config).items():
+        for kafka_name, kafka_value in _translate(name, value).items():
+            if kafka_name in translated and translated[kafka_name] != kafka_value:
+                raise InvalidSetting(f"{kafka_name} was given twice, as {name} too")
+            translated[kafka_name] = kafka_value
+    if "group.id" in translated:
+        translated.setdefault("auto.offset.reset", "latest")
+    _fit_timeouts(translated)
+    return translated
+
+
+def _flattened(config: Mapping[str, object]) -> dict[str, object]:
+    """Topic settings stand in a mapping of their own in old programs."""
+    flat = dict(config)
+    inner = flat.pop("default.topic.config", None)
+    if inner is not None:
+        if not isinstance(inner, Mapping):
+            raise InvalidSetting(f"default.topic.config: expected a mapping, found {inner!r}")
+        flat = {**inner, **flat}
+    return flat
+
+
+def _translate(name: str, value: object) -> dict[str, object]:
+    """One of librdkafka's settings as none, one or several of Kafka's."""
+    if name in _UNSUPPORTED:
+        raise InvalidSetting(f"{name} has no equivalent: {_UNSUPPORTED[name]}")
+    if name in _NO_EFFECT:
+        return {}
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(value)
+    return {_RENAMED.get(name, name): value}
+
+
+def _linger(value: object) -> dict[str, object]:
+    """Fractions of a ms, which librdkafka takes, are rounded up."""
+    return {"linger.ms": math.ceil(_number("linger.ms", value))}
+
+
+def _kibibytes(name: str, kafka_name: str) -> Callable[[object], dict[str, object]]:
+    def translate(value: object) -> dict[str, object]:
+        return {kafka_name: int(_number(name, value)) * 1024}
+
+    return translate
+
+
+def _message_timeout(value: object) -> dict[str, object]:
+    """0: for ever."""
+    timeout_ms = int(_number("message.timeout.ms", value))
+    return {"delivery.timeout.ms": timeout_ms or 2**31 - 1}
+
+
+def _partitioner(value: object) -> dict[str, object]:
+    if value == "murmur2_random":
+        return {"partitioner.class": "default"}
+    advice = _PARTITIONERS.get(str(value), f"known are {', '.join(_PARTITIONERS)}")
+    raise InvalidSetting(f"partitioner={value!r} has no equivalent: {advice}")
+
+
+def _reset(value: object) -> dict[str, object]:
+    if str(value).lower() not in _RESETS:
+        raise InvalidSetting(f"auto.offset.reset: expected {', '.join(_RESETS)}, found {value!r}")
+    return {"auto.offset.reset": _RESETS[str(value).lower()]}
+
+
+def _security_protocol(value: object) -> dict[str, object]:
+    return {"security.protocol": str(value).upper()}
+
+
+def _verification(value: object) -> dict[str, object]:
+    if str(value).lower() != "true":
+        raise InvalidSetting(
+            "enable.ssl.certificate.verification=false has no equivalent: give an ssl.SSLContext "
+            "that verifies nothing as ssl_context=..."
+        )
+    return {}
+
+
+def _auto_commit_interval(value: object) -> dict[str, object]:
+    """0 turns automatic commits off in librdkafka."""
+    if int(_number("auto.commit.interval.ms", value)) == 0:
+        return {"enable.auto.commit": False}
+    return {"auto.commit.interval.ms": value}
+
+
+def _auto_offset_store(value: object) -> dict[str, object]:
+    """On is what we do; off means that the program stores offsets itself."""
+    if str(value).lower() == "true":
+        return {}
+    raise InvalidSetting(
+        "enable.auto.offset.store=false has no equivalent: set enable.auto.commit=false and commit "
+        "what is done, or process with raylog.client.parallel"
+    )
+
+
+_SPECIAL: dict[str, Callable[[object], dict[str, object]]] = {
+    "linger.ms": _linger,
+    "queue.buffering.max.ms": _linger,
+    "queue.buffering.max.kbytes": _kibibytes("queue.buffering.max.kbytes", "buffer.memory"),
+    "queued.max.messages.kbytes": _kibibytes("queued.max.messages.kbytes", "fetch.prefetch.bytes"),
+    "message.timeout.ms": _message_timeout,
+    "delivery.timeout.ms": _message_timeout,
+    "partitioner": _partitioner,
+    "auto.offset.reset": _reset,
+    "security.protocol": _security_protocol,
+    "enable.ssl.certificate.verification": _verification,
+    "auto.commit.interval.ms": _auto_commit_interval,
+    "enable.auto.offset.store": _auto_offset_store,
+}
+
+
+def _number(name: str, value: object) -> float:
+    """A number, as text too."""
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float | str):
+            raise ValueError  # noqa: TRY301, TRY004  # one kind of failure below
+        number = float(value)
+    except ValueError:
+        raise InvalidSetting(f"{name}: expected a number, found {value!r}") from None
+    if not 0 <= number < math.inf:
+        raise InvalidSetting(f"{name}: expected 0 or more, found {value!r}")
+    return number
+
+
+def _fit_timeouts(translated: dict[str, object]) -> None:
+    """Kafka wants delivery.timeout.ms above linger.ms + request.timeout.ms; librdkafka does not."""
+    if "delivery.timeout.ms" not in translated:
+        return
+    delivery_ms = _number("delivery.timeout.ms", translated["delivery.timeout.ms"])
+    linger_ms = _number("linger.ms", translated.get("linger.ms", 5))
+    room_ms = int(delivery_ms - linger_ms)
+    if room_ms < 1:
+        raise InvalidSetting(
+            f"message.timeout.ms={int(delivery_ms)} must be above linger.ms={int(linger_ms)}"
+        )
+    request_ms = _number("request.timeout.ms", translated.get("request.timeout.ms", 30_000))
+    translated["request.timeout.ms"] = min(int(request_ms), room_ms)
