@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from raylog.client.admin.aio import AsyncClient
-    from raylog.client.admin.blocking import BlockingClient
+    from raylog.client.admin.aio import AsyncAdmin, AsyncClient
+    from raylog.client.admin.blocking import Admin, BlockingClient
     from raylog.client.admin.group_descriptions import GroupDescription, GroupMember
     from raylog.client.admin.groups import CommittedOffset, GroupListing
     from raylog.client.admin.replicas import (
@@ -78,10 +78,10 @@ _HOMES = {
         "Resource",
         "ResourceType",
     ),
-    "raylog.client.admin.aio": ("AsyncClient",),
+    "raylog.client.admin.aio": ("AsyncAdmin", "AsyncClient"),
     "raylog.client.consumer.aio": ("AsyncConsumer",),
     "raylog.client.producer.aio": ("AsyncProducer",),
-    "raylog.client.admin.blocking": ("BlockingClient",),
+    "raylog.client.admin.blocking": ("Admin", "BlockingClient"),
     "raylog.client.consumer.blocking": ("BlockingConsumer",),
     "raylog.client.producer.blocking": ("BlockingProducer",),
     "raylog.client.cluster": (
@@ -143,6 +143,8 @@ __all__ = [
     "MAX_TIMESTAMP",
     "AbortRequired",
     "ActiveProducer",
+    "Admin",
+    "AsyncAdmin",
     "AsyncClient",
     "AsyncConsumer",
     "AsyncProducer",

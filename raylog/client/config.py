@@ -88,6 +88,19 @@ def client_only(config: Config, settings: Mapping[str, object]) -> ClientSetting
     return _Given.collect(config, settings, None).client()
 
 
+def settings_of(
+    config: Config, client: ClientSettings | None, settings: Mapping[str, object]
+) -> ClientSettings:
+    """An admin's settings: ready ones take the place of all others."""
+    if client is None:
+        return client_only(config, settings)
+    if not isinstance(client, ClientSettings):
+        raise InvalidSetting(f"expected ClientSettings, found {client!r}")
+    if settings:
+        raise InvalidSetting(f"ClientSettings take the place of {next(iter(settings))}: found both")
+    return client
+
+
 @dataclass(slots=True)
 class _Given:
     """Settings by Kafka's dotted names, each given once."""

@@ -1,9 +1,8 @@
-"""The asyncio client of one cluster. For one event loop."""
+"""The asyncio admin of one cluster. For one event loop."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -11,32 +10,29 @@ from raylog.client.admin.groups import GroupAdmin
 from raylog.client.admin.replicas import ReplicaAdmin
 from raylog.client.admin.topics import TopicAdmin
 from raylog.client.admin.transactions import TransactionAdmin
+from raylog.client.config import Config, settings_of
 from raylog.client.consumer.aio import AsyncConsumer
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.core import Core
 from raylog.client.producer.aio import AsyncProducer
 from raylog.client.producer.core import OnDelivery, ProducerCore
-from raylog.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    parse_bootstrap,
-)
+from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from raylog.client.streams import AsyncIo
 
 
-class AsyncClient(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
-    """A client of one cluster.
+class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
+    """Topics, settings, groups, transactions and brokers of one cluster.
 
-    `async with AsyncClient("localhost:9092") as client: ...`
+    `async with AsyncAdmin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in
+    a mapping or as keyword arguments.
     """
 
     def __init__(
-        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
+        self, config: Config = None, client: ClientSettings | None = None, /, **settings: object
     ) -> None:
-        """`settings` replaces all of the defaults, `bootstrap` included."""
+        """`client`, if given, replaces all other settings."""
         self._io = AsyncIo()
-        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
+        self._settings = settings_of(config, client, settings)
         self._cores: list[Core] = []
         core = self._new_core()
         TopicAdmin.__init__(self, core)
@@ -77,3 +73,7 @@ class AsyncClient(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
         core = Core(self._io, self._settings)
         self._cores.append(core)
         return core
+
+
+AsyncClient = AsyncAdmin
+"""The name in 0.1."""

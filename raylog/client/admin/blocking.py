@@ -1,12 +1,14 @@
-"""The blocking client of one cluster: for scripts, the command line and executors.
+"""The blocking admin of one cluster: for scripts, the command line and executors.
 
-For one thread at a time; producers alone have a thread beside the caller's: records leave though
-nobody calls.
+It may be shared by threads, which wait for one another. Producers that it makes have a thread
+beside the callers': records leave though nobody calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import threading
+from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from raylog.client.admin.group_descriptions import GroupDescription
 from raylog.client.admin.groups import CommittedOffset, GroupAdmin, GroupListing
@@ -35,40 +37,41 @@ from raylog.client.admin.transactions import (
 from raylog.client.background import BackgroundLoop
 from raylog.client.closing import Closing
 from raylog.client.cluster import ClusterView, Node, TopicPartition, TopicView
+from raylog.client.config import Config, settings_of
 from raylog.client.consumer.blocking import BlockingConsumer
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.core import Core
+from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
 from raylog.client.producer.blocking import BlockingProducer
 from raylog.client.producer.core import OnDelivery, ProducerCore
-from raylog.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    parse_bootstrap,
-)
+from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from raylog.client.sockets import BlockingIo
 from raylog.client.streams import AsyncIo
 
+T = TypeVar("T")
 
-class BlockingClient(Closing):
-    """A client of one cluster.
 
-    `with BlockingClient("localhost:9092") as client: ...`
+class Admin(Closing):
+    """Topics, settings, groups, transactions and brokers of one cluster.
 
-    Make a client of its own in each process: what `fork` copies cannot be used by the child.
+    `with Admin("localhost:9092") as admin: ...`; settings are given by Kafka's names, in a mapping
+    or as keyword arguments: `Admin("localhost:9092", request_timeout_ms=5_000)`.
+
+    Make one of its own in each process: what `fork` copies cannot be used by the child.
     """
 
     def __init__(
-        self, bootstrap: str | Iterable[str], settings: ClientSettings | None = None
+        self, config: Config = None, client: ClientSettings | None = None, /, **settings: object
     ) -> None:
-        """`settings` replaces all of the defaults, `bootstrap` included."""
-        self._io = BlockingIo()
+        """`client`, if given, replaces all other settings."""
+        self._settings = settings_of(config, client, settings)
         self._background = BackgroundLoop()
         self._background_io = AsyncIo()
-        self._settings = settings or ClientSettings(parse_bootstrap(bootstrap))
-        self._cores: list[Core] = []
+        self._opened: list[tuple[Core, BlockingIo]] = []
+        self._lock = threading.RLock()
+        self._is_closed = False
         core = self._new_core()
         self._admin = TopicAdmin(core)
         self._groups = GroupAdmin(core)
@@ -90,77 +93,77 @@ class BlockingClient(Closing):
 
     def metadata(self, topics: Iterable[str] | None = None) -> ClusterView:
         """Brokers and topics (None: all topics), asked anew."""
-        return run_blocking(self._admin.metadata(topics))
+        return self._run(self._admin.metadata(topics))
 
     def describe_topic(self, topic: str) -> TopicView:
         """One topic; raises UnknownTopicOrPartition."""
-        return run_blocking(self._admin.describe_topic(topic))
+        return self._run(self._admin.describe_topic(topic))
 
     def create_topics(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> None:
         """Create topics and wait until they can be written; raises the first refusal."""
-        run_blocking(self._admin.create_topics(topics, validate_only=validate_only))
+        self._run(self._admin.create_topics(topics, validate_only=validate_only))
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         """Delete topics by name; raises the first refusal."""
-        run_blocking(self._admin.delete_topics(topics))
+        self._run(self._admin.delete_topics(topics))
 
     def create_partitions(self, topic: str, count: int) -> None:
         """Let a topic have `count` partitions in all; there is no way back to fewer."""
-        run_blocking(self._admin.create_partitions(topic, count))
+        self._run(self._admin.create_partitions(topic, count))
 
     def describe_configs(
         self, resource: Resource, *, documentation: bool = False
     ) -> list[ConfigEntry]:
         """All settings of a resource."""
-        return run_blocking(self._admin.describe_configs(resource, documentation=documentation))
+        return self._run(self._admin.describe_configs(resource, documentation=documentation))
 
     def alter_configs(self, resource: Resource, changes: Mapping[str, str | None]) -> None:
         """Set values; None goes back to the default. Others stay as they are (KIP-339)."""
-        run_blocking(self._admin.alter_configs(resource, changes))
+        self._run(self._admin.alter_configs(resource, changes))
 
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
         """Offsets by timestamp in ms, EARLIEST, LATEST or MAX_TIMESTAMP."""
-        return run_blocking(self._admin.list_offsets(wanted, read_committed=read_committed))
+        return self._run(self._admin.list_offsets(wanted, read_committed=read_committed))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all below an offset (HIGH_WATERMARK: all); returns the new first offsets."""
-        return run_blocking(self._admin.delete_records(before))
+        return self._run(self._admin.delete_records(before))
 
     def describe_cluster(self) -> ClusterDescription:
         """Cluster id, controller and brokers, fenced ones included where the broker tells."""
-        return run_blocking(self._admin.describe_cluster())
+        return self._run(self._admin.describe_cluster())
 
     def describe_log_dirs(self, brokers: Iterable[int] | None = None) -> list[LogDir]:
         """Data directories and sizes of brokers (None: of all)."""
-        return run_blocking(self._admin.describe_log_dirs(brokers))
+        return self._run(self._admin.describe_log_dirs(brokers))
 
     def describe_partitions(
         self, topics: Iterable[str] | None = None
     ) -> dict[TopicPartition, PartitionReplicas]:
         """Leaders and replicas of topics (None: of all); raises UnknownTopicOrPartition."""
-        return run_blocking(self._replicas.describe_partitions(topics))
+        return self._run(self._replicas.describe_partitions(topics))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None, *, unclean: bool = False
     ) -> Outcomes:
         """Let preferred replicas lead, or, unclean, any live one; None: everywhere."""
-        return run_blocking(self._replicas.elect_leaders(partitions, unclean=unclean))
+        return self._run(self._replicas.elect_leaders(partitions, unclean=unclean))
 
     def alter_reassignments(self, moves: Mapping[TopicPartition, Sequence[int] | None]) -> Outcomes:
         """Move partitions to other brokers, the preferred leader first; None calls a move off."""
-        return run_blocking(self._replicas.alter_reassignments(moves))
+        return self._run(self._replicas.alter_reassignments(moves))
 
     def list_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
         """Partitions that move at present (None: all of them)."""
-        return run_blocking(self._replicas.list_reassignments(partitions))
+        return self._run(self._replicas.list_reassignments(partitions))
 
     def describe_quorum(self) -> QuorumView:
         """Who holds the cluster's metadata log, and how far each copy is."""
-        return run_blocking(self._replicas.describe_quorum())
+        return self._run(self._replicas.describe_quorum())
 
     def add_voter(
         self,
@@ -172,29 +175,29 @@ class BlockingClient(Closing):
 
         `listeners`, name to host and port, are for Apache Kafka alone.
         """
-        run_blocking(self._replicas.add_voter(broker_id, directory_id, listeners or {}))
+        self._run(self._replicas.add_voter(broker_id, directory_id, listeners or {}))
 
     def remove_voter(self, broker_id: int, directory_id: str) -> None:
         """Let a copy of the metadata log vote no more; raises VoterNotFound."""
-        run_blocking(self._replicas.remove_voter(broker_id, directory_id))
+        self._run(self._replicas.remove_voter(broker_id, directory_id))
 
     def unregister_broker(self, broker_id: int) -> None:
         """Forget a broker that will not come back; raises BrokerIdNotRegistered."""
-        run_blocking(self._replicas.unregister_broker(broker_id))
+        self._run(self._replicas.unregister_broker(broker_id))
 
     def find_coordinators(self, group_ids: Iterable[str]) -> dict[str, Node]:
         """The broker that coordinates each group, whether or not the group exists."""
-        return run_blocking(self._groups.find_coordinators(group_ids))
+        return self._run(self._groups.find_coordinators(group_ids))
 
     def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[GroupListing]:
         """Groups of all brokers by name; empty filters let all pass."""
-        return run_blocking(self._groups.list_groups(states=states, types=types))
+        return self._run(self._groups.list_groups(states=states, types=types))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State and members of groups of either protocol; raises GroupIdNotFound."""
-        return run_blocking(self._groups.describe_groups(group_ids))
+        return self._run(self._groups.describe_groups(group_ids))
 
     def group_offsets(
         self,
@@ -204,7 +207,7 @@ class BlockingClient(Closing):
         require_stable: bool = False,
     ) -> dict[TopicPartition, CommittedOffset]:
         """Committed offsets (None: of all partitions); those without one are left out."""
-        return run_blocking(
+        return self._run(
             self._groups.group_offsets(group_id, partitions, require_stable=require_stable)
         )
 
@@ -212,39 +215,39 @@ class BlockingClient(Closing):
         self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset | int]
     ) -> None:
         """Set a group's offsets from outside; raises UnknownMemberId if somebody is in it."""
-        run_blocking(self._groups.commit_group_offsets(group_id, offsets))
+        self._run(self._groups.commit_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forget committed offsets; raises GroupSubscribedToTopic, GroupIdNotFound."""
-        run_blocking(self._groups.delete_group_offsets(group_id, partitions))
+        self._run(self._groups.delete_group_offsets(group_id, partitions))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members and their offsets; raises the first refusal."""
-        run_blocking(self._groups.delete_groups(group_ids))
+        self._run(self._groups.delete_groups(group_ids))
 
     def list_transactions(
         self, *, states: Collection[str] = (), producer_ids: Collection[int] = ()
     ) -> list[TransactionListing]:
         """Transactional ids of all brokers by name; an empty filter lets all pass."""
-        return run_blocking(
+        return self._run(
             self._transactions.list_transactions(states=states, producer_ids=producer_ids)
         )
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """A transactional id and its open transaction; raises TransactionalIdNotFound."""
-        return run_blocking(self._transactions.describe_transaction(transactional_id))
+        return self._run(self._transactions.describe_transaction(transactional_id))
 
     def describe_producers(
         self, keys: Iterable[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, list[ActiveProducer]]:
         """Who writes to partitions, as their leaders know, or one broker that has replicas."""
-        return run_blocking(self._transactions.describe_producers(keys, broker_id=broker_id))
+        return self._run(self._transactions.describe_producers(keys, broker_id=broker_id))
 
     def find_hanging_transactions(
         self, keys: Iterable[TopicPartition], *, max_timeout_ms: int, broker_id: int | None = None
     ) -> list[HangingTransaction]:
         """Open transactions, silent for longer than any may be, that no coordinator will end."""
-        return run_blocking(
+        return self._run(
             self._transactions.find_hanging_transactions(
                 keys, max_timeout_ms=max_timeout_ms, broker_id=broker_id
             )
@@ -254,7 +257,7 @@ class BlockingClient(Closing):
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
         """Have a partition's leader end a producer's transaction there, and nowhere else."""
-        run_blocking(
+        self._run(
             self._transactions.abort_in_partition(
                 key, producer_id, producer_epoch, coordinator_epoch
             )
@@ -262,17 +265,33 @@ class BlockingClient(Closing):
 
     def fence_transactional_id(self, transactional_id: str) -> None:
         """Fence the producers of a transactional id and abort what is open, even if prepared."""
-        run_blocking(self._transactions.fence_transactional_id(transactional_id))
+        self._run(self._transactions.fence_transactional_id(transactional_id))
 
     def close(self) -> None:
         """End all connections; flush producers before."""
-        self._background.stop()
-        for core in self._cores:
-            core.close()
-        self._io.close()
+        with self._lock:
+            self._is_closed = True
+            self._background.stop()
+            for core, io in self._opened:
+                core.close()
+                io.close()
+            self._opened.clear()
+
+    def _run(self, coroutine: Coroutine[object, object, T]) -> T:
+        """Run one operation; other threads wait for their turn."""
+        with self._lock:
+            if self._is_closed:
+                coroutine.close()
+                raise ClientError("the client is closed")
+            return run_blocking(coroutine)
 
     def _new_core(self) -> Core:
         """Connections of their own: a fetch that waits must not hold up what comes behind it."""
-        core = Core(self._io, self._settings)
-        self._cores.append(core)
+        io = BlockingIo()
+        core = Core(io, self._settings)
+        self._opened.append((core, io))
         return core
+
+
+BlockingClient = Admin
+"""The name in 0.1."""

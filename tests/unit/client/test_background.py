@@ -232,7 +232,7 @@ def test_calls_after_the_broker_has_ended_what_was_idle() -> None:
             lambda: client.elect_leaders([key]),
             lambda: client.describe_log_dirs([0]),
         ):
-            sockets = list(client._io._selector.get_map())
+            sockets = list(client._opened[0][1]._selector.get_map())
             while sockets:  # until each has the broker's end in it
                 ended = select.select(sockets, [], [], PATIENCE_S)[0]
                 assert ended, "the broker ends no connection"
