@@ -172,7 +172,7 @@ golden: $(STAMP) ## capture golden frames again (needs Java and Maven); read the
 lock: ## resolve the lock again from pyproject.toml
 	$(PYTHON) -m venv .venv-lock && .venv-lock/bin/pip install --quiet uv
 	.venv-lock/bin/uv pip compile --quiet --upgrade --generate-hashes --no-header --no-emit-index-url \
-	  --no-emit-find-links --python-version 3.11 --extra spark --extra loadtest --extra arrow --extra schemas --extra opentelemetry --extra docs --extra dev \
+	  --no-emit-find-links --python-version 3.11 --extra all --extra docs --extra dev \
 	  pyproject.toml -o requirements.lock
 	rm -rf .venv-lock
 

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from raylog.actors.runtime.ray_node import disconnect, prepare_environment
 from raylog.cli.cluster_record import read_record
+from raylog.extras import check
 from raylog.raydp_jobs import worker_daemon
 from raylog.raydp_jobs.jars import connector_jars
 from raylog.raydp_jobs.java import find_java
@@ -87,6 +88,7 @@ def spark_session(
     `address` is HOST:PORT, or `auto` for the Ray with a node on this machine, which there must be.
     Raises JavaMissing, JarsMissing, NoCluster, SessionOpen.
     """
+    check("spark", "spark_session")
     settings = settings or SparkSettings()
     place = _place(data, address)
     find_java()

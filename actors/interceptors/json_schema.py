@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from raylog.actors.interceptors.api import Interceptor, Record, Rejected
 from raylog.actors.interceptors.json_keywords import Steps, bounded, check_patterns
+from raylog.extras import needs
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -118,9 +119,10 @@ def _validator(option: str, options: Mapping[str, str], steps: Steps) -> Validat
     if text is None:
         return None
     # Imported where it is used: it takes longer to import than a gateway to start.
-    from jsonschema import FormatChecker, SchemaError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
+    with needs("schemas", "The interceptor json-schema"):
+        from jsonschema import FormatChecker, SchemaError
+        from jsonschema.validators import validator_for
+        from referencing import Registry
 
     try:
         schema = json.loads(text)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from raylog.extras import MissingExtra, needs
 from raylog.raydp_jobs.pipelines.spec import BadSpec
 from raylog.raydp_jobs.rows import BadRow
 
@@ -85,12 +86,11 @@ class AvroSchema:
 def read_schema(path: Path, field_name: str) -> AvroSchema:
     """A schema from a file; raises BadSpec naming the pipeline's field."""
     try:
-        import fastavro
-        from fastavro.schema import SchemaParseException, UnknownType
-    except ImportError:
-        raise BadSpec(
-            f"{field_name}: Avro needs the package fastavro: pip install 'raylog[spark]'"
-        ) from None
+        with needs("spark", f"{field_name}: Avro"):
+            import fastavro
+            from fastavro.schema import SchemaParseException, UnknownType
+    except MissingExtra as missing:
+        raise BadSpec(str(missing)) from None
     try:
         text = path.read_text(encoding="utf-8")
         found = fastavro.parse_schema(json.loads(text))

@@ -1,8 +1,15 @@
 """The command line, `raylog`. Each command is a module that imports what it needs when it runs."""
 
+import sys
+
+from raylog.extras import MissingExtra, needs
+
 
 def main() -> None:
     """Run the command line; the entry point of the installed script."""
-    from raylog.cli.app import run
-
+    try:
+        with needs("cli", "The command raylog"):
+            from raylog.cli.app import run
+    except MissingExtra as missing:
+        sys.exit(f"Error: {missing}")
     run()

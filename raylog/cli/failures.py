@@ -15,6 +15,8 @@ import errno
 import sys
 from dataclasses import dataclass
 
+from raylog.extras import MissingExtra, extra_of
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 3
@@ -89,6 +91,8 @@ def explain(error: Exception) -> Failure | None:
     """What to tell of an error; None for one that is our own bug."""
     if isinstance(error, CommandFailed):
         return error.failure
+    if isinstance(error, ImportError):
+        return _explain_missing(error)
     if isinstance(error, BrokenPipeError):
         return Failure("the reader of the output went away")
     found = _explain_kafka(error) or _explain_client(error) or _explain_ray(error)
@@ -103,6 +107,19 @@ def of_the_system(error: OSError, where: object = None) -> Failure:
     what = error.strerror or str(error)
     return Failure(
         f"{place}: {what}" if place else what, _HINTS_OF_THE_SYSTEM.get(error.errno or 0)
+    )
+
+
+def _explain_missing(error: ImportError) -> Failure | None:
+    """A package that an extra brings, if it is one."""
+    if isinstance(error, MissingExtra):
+        return Failure(str(error))
+    extra = extra_of(error) if isinstance(error, ModuleNotFoundError) else None
+    if extra is None:
+        return None
+    return Failure(
+        f"this needs the package {error.name}, which is not installed",
+        f"Install it: pip install 'raylog[{extra}]'",
     )
 
 

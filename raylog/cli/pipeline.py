@@ -26,6 +26,7 @@ from raylog.cli.options import DEFAULT_DATA, Address, Json
 from raylog.cli.others_words import others_words_to
 from raylog.cli.output import print_done, print_json, print_table
 from raylog.cli.progress import Progress
+from raylog.extras import check
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -424,13 +425,8 @@ def _need_spark() -> None:
     """Raise CommandFailed if the extra is not installed, JavaMissing without Java."""
     from raylog.raydp_jobs.java import find_java
 
-    try:
-        import pyarrow  # type: ignore[import-untyped]  # noqa: F401  # it has no types
-        import pyspark  # noqa: F401
-    except ImportError as missing:
-        raise CommandFailed(
-            f"pipelines need Spark: {missing}", "Install it: pip install 'raylog[spark]'"
-        ) from missing
+    check("spark", "raylog pipeline")
+    check("arrow", "raylog pipeline")
     find_java()
 
 

@@ -14,6 +14,7 @@ from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed, last_line
 from raylog.cli.options import DEFAULT_DATA, Address, Data
 from raylog.cli.output import console, print_done
 from raylog.cli.progress import Progress
+from raylog.extras import check
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -172,6 +173,7 @@ def up(
     """
     from raylog.cli.broker_settings import read_settings
 
+    check("ray", "raylog up")
     settings = read_settings(config, setting)
     in_turn = tuple(racks.split(",")) if racks else ()
     if address is not None:

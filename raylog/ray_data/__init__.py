@@ -9,6 +9,8 @@ Names are loaded when they are first used (PEP 562): Ray Data takes a second to 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from raylog.extras import needs
+
 if TYPE_CHECKING:
     from raylog.client.cluster import TopicPartition
     from raylog.ray_data.continuing import MicroBatch, MicroBatches, read_continuing
@@ -58,7 +60,8 @@ def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'raylog.ray_data' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    with needs("ray", "raylog.ray_data"), needs("arrow", "raylog.ray_data"):
+        return getattr(import_module(home), name)
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,64 @@
+"""Packages that Raylog uses and does not install by itself: the extras of `pip install raylog`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+_PACKAGES = {
+    "arrow": ("numpy", "pyarrow"),
+    "cli": ("rich", "typer"),
+    "loadtest": ("confluent_kafka", "gevent", "locust"),
+    "opentelemetry": ("opentelemetry",),
+    "ray": ("ray",),
+    "schemas": ("fastavro", "google", "httpx", "jsonschema", "referencing"),
+    "spark": ("fastavro", "matplotlib", "pandas", "pyspark", "raydp"),
+}
+"""Import names that an extra of pyproject.toml brings."""
+
+
+class MissingExtra(ImportError):
+    """What was called needs packages that are installed with an extra."""
+
+
+@contextmanager
+def needs(extra: str, caller: str) -> Iterator[None]:
+    """Import an extra's packages inside; one that is not installed raises MissingExtra.
+
+    `caller` is what the reader of the message called: "poll_table", "raylog up". Another module
+    that is missing, such as one that the package itself needs, is raised as it is.
+    """
+    assert extra in _PACKAGES, f"there is no extra {extra}"
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        package = _package(missing)
+        if package not in _PACKAGES[extra]:
+            raise
+        raise _missing(extra, package, caller) from missing
+
+
+def check(extra: str, caller: str) -> None:
+    """Raise MissingExtra unless an extra's packages are installed; nothing is imported."""
+    for package in _PACKAGES[extra]:
+        if find_spec(package) is None:
+            raise _missing(extra, package, caller)
+
+
+def extra_of(missing: ModuleNotFoundError) -> str | None:
+    """The extra that brings a module, if one does."""
+    package = _package(missing)
+    return next((extra for extra, brought in _PACKAGES.items() if package in brought), None)
+
+
+def _package(missing: ModuleNotFoundError) -> str:
+    return (missing.name or "").partition(".")[0]
+
+
+def _missing(extra: str, package: str, caller: str) -> MissingExtra:
+    return MissingExtra(
+        f"{caller} needs the package {package}, which is not installed: "
+        f"pip install 'raylog[{extra}]'",
+        name=package,
+    )
