@@ -1,0 +1,165 @@
+"""Records that could not be processed, on their way to a retry or a dead-letter topic, and back.
+
+Key and value stay as they are; headers tell the rest, as UTF-8 text, behind the record's own.
+
+| header | value |
+|---|---|
+| `raylog-original-topic`, `-partition`, `-offset`, `-timestamp` | where it was read first; ms |
+| `raylog-exception-class`, `raylog-exception-text` | why the last run failed; the text is cut |
+| `raylog-failure` | raised, stalled, worker lost |
+| `raylog-attempts` | runs so far, in all topics |
+| `raylog-group` | whose consumer gave it up |
+| `raylog-first-failure` | when the first run failed, ms since 1970 |
+| `raylog-not-before` | retry topics: when it is due, ms since 1970 |
+| `raylog-value-left-out` | bytes of a value too large to be sent beside these headers |
+| `raylog-replayed` | put by `raylog dlq replay`: from where |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.interceptors import ProducerRecord
+from raylog.client.parallel.policy import Failure
+from raylog.wire.record import Record
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+PREFIX = "raylog-"
+ORIGINAL_TOPIC = "raylog-original-topic"
+ORIGINAL_PARTITION = "raylog-original-partition"
+ORIGINAL_OFFSET = "raylog-original-offset"
+ORIGINAL_TIMESTAMP = "raylog-original-timestamp"
+EXCEPTION_CLASS = "raylog-exception-class"
+EXCEPTION_TEXT = "raylog-exception-text"
+FAILURE = "raylog-failure"
+ATTEMPTS = "raylog-attempts"
+GROUP = "raylog-group"
+FIRST_FAILURE = "raylog-first-failure"
+NOT_BEFORE = "raylog-not-before"
+VALUE_LEFT_OUT = "raylog-value-left-out"
+REPLAYED = "raylog-replayed"
+OURS = frozenset(
+    {
+        ORIGINAL_TOPIC,
+        ORIGINAL_PARTITION,
+        ORIGINAL_OFFSET,
+        ORIGINAL_TIMESTAMP,
+        EXCEPTION_CLASS,
+        EXCEPTION_TEXT,
+        FAILURE,
+        ATTEMPTS,
+        GROUP,
+        FIRST_FAILURE,
+        NOT_BEFORE,
+        VALUE_LEFT_OUT,
+    }
+)
+"""Headers that say how a record failed; `REPLAYED` stays with a record that is tried again."""
+_TEXT_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record was read first, and how often it was run since."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    attempts: int = 0
+    first_failure_ms: int | None = None
+    not_before_ms: int | None = None
+
+
+def origin_of(key: TopicPartition, record: Record) -> Origin:
+    """Where a record comes from, by its headers; as it was read where they say nothing sound."""
+    if not record.headers:
+        return Origin(key.topic, key.partition, record.offset, record.timestamp)
+    found = {name: value for name, value in record.headers if name in OURS}
+    topic = found.get(ORIGINAL_TOPIC)
+    partition, offset = _number(found, ORIGINAL_PARTITION), _number(found, ORIGINAL_OFFSET)
+    timestamp_ms = _number(found, ORIGINAL_TIMESTAMP)
+    not_before_ms = _number(found, NOT_BEFORE)
+    if topic is None or partition is None or offset is None:
+        return Origin(
+            key.topic, key.partition, record.offset, record.timestamp, not_before_ms=not_before_ms
+        )
+    return Origin(
+        topic.decode(errors="replace"),
+        partition,
+        offset,
+        record.timestamp if timestamp_ms is None else timestamp_ms,
+        _number(found, ATTEMPTS) or 0,
+        _number(found, FIRST_FAILURE),
+        not_before_ms,
+    )
+
+
+def as_first_read(key: TopicPartition, record: Record) -> tuple[TopicPartition, Record]:
+    """A record of a retry topic as it was in its own topic, for the function."""
+    if not any(name in OURS for name, _ in record.headers):
+        return key, record
+    origin = origin_of(key, record)
+    restored = Record(
+        origin.offset,
+        origin.timestamp_ms,
+        record.key,
+        record.value,
+        without_ours(record.headers),
+    )
+    return TopicPartition(origin.topic, origin.partition), restored
+
+
+def without_ours(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """A record's own headers."""
+    return [header for header in headers if header[0] not in OURS]
+
+
+def letter(
+    topic: str,
+    record: Record,
+    origin: Origin,
+    failure: Failure,
+    *,
+    group: str,
+    now_ms: int,
+    delay_ms: float | None,
+) -> ProducerRecord:
+    """The record for a retry topic (`delay_ms`) or a dead-letter topic (None).
+
+    `origin.attempts` counts the run that failed; `now_ms` is since 1970.
+    """
+    first_ms = now_ms if origin.first_failure_ms is None else origin.first_failure_ms
+    headers = without_ours(record.headers)
+    told: list[tuple[str, object]] = [
+        (ORIGINAL_TOPIC, origin.topic),
+        (ORIGINAL_PARTITION, origin.partition),
+        (ORIGINAL_OFFSET, origin.offset),
+        (ORIGINAL_TIMESTAMP, origin.timestamp_ms),
+        (EXCEPTION_CLASS, failure.exception[:_TEXT_MAX]),
+        (EXCEPTION_TEXT, failure.text[:_TEXT_MAX]),
+        (FAILURE, failure.kind.value),
+        (ATTEMPTS, origin.attempts),
+        (GROUP, group),
+        (FIRST_FAILURE, first_ms),
+    ]
+    if delay_ms is not None:
+        told.append((NOT_BEFORE, int(now_ms + delay_ms)))
+    headers += [(name, str(value).encode(errors="replace")) for name, value in told]
+    return ProducerRecord(topic, record.value, record.key, headers)
+
+
+def value_left_out(sent: ProducerRecord) -> ProducerRecord:
+    """A letter without its value, which no request can hold beside the headers."""
+    assert isinstance(sent.value, bytes)
+    note = (VALUE_LEFT_OUT, str(len(sent.value)).encode())
+    return sent._replace(value=None, headers=[*sent.headers, note])
+
+
+def _number(found: dict[str, bytes | None], name: str) -> int | None:
+    """A header's number; None if there is none."""
+    text = (found.get(name) or b"").decode(errors="replace")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None

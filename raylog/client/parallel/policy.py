@@ -1,0 +1,149 @@
+"""What becomes of a record whose processing fails: settings of retries and of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+
+from raylog.client.errors import InvalidSetting
+
+_TOPIC_NAME_MAX = 249
+
+
+class Order(StrEnum):
+    """Which records wait for one another."""
+
+    PARTITION = "partition"
+    """A partition's records run one cell after the other."""
+    KEY = "key"
+    """Records of one key and partition do; those without a key wait for none."""
+    NONE = "none"
+    """None do."""
+
+
+class FailureKind(StrEnum):
+    """How a run of the function ended, if not well."""
+
+    RAISED = "raised"
+    STALLED = "stalled"
+    """It ran longer than `stall_timeout_ms`, or the worker was told to give it up."""
+    WORKER_LOST = "worker lost"
+    """The process or actor that ran it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run failed, in words that may cross processes."""
+
+    kind: FailureKind
+    exception: str
+    """Class of the exception, with its module."""
+    text: str
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.exception}: {self.text}" if self.text else self.exception
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a failed record is tried again, and when it goes to another topic instead.
+
+    A batch that fails is run again record by record, each with all its attempts.
+    """
+
+    attempts: int = 3
+    """Runs of a record in its cell, the first included; its order is kept meanwhile."""
+    backoff_ms: float = 100.0
+    """Pause before the second run; it doubles before each later one."""
+    backoff_max_ms: float = 10_000.0
+    jitter: float = 0.2
+    """A pause is longer or shorter by up to this part of it."""
+    stall_timeout_ms: float | None = None
+    """A run that takes longer counts as failed and its worker is given up; None: it may take ever.
+
+    A thread cannot be ended: what was given up may go on beside the next run of the same record.
+    """
+    topic_delays_ms: Sequence[float] = ()
+    """Delay of each retry topic; a record that failed all attempts goes to the first one.
+
+    One run each: then to the next one, after the last to the dead letters. Later records of the
+    key do not wait: with retry topics the order is kept for records that do not go there.
+    """
+    topic_name: str = "{topic}.{group}.retry.{n}"
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidSetting(f"expected attempts of 1 or more, found {self.attempts}")
+        if self.backoff_ms < 0 or self.backoff_max_ms < self.backoff_ms:
+            raise InvalidSetting(
+                "expected 0 <= backoff_ms <= backoff_max_ms, "
+                f"found {self.backoff_ms:g} and {self.backoff_max_ms:g}"
+            )
+        if not 0 <= self.jitter <= 1:
+            raise InvalidSetting(f"expected a jitter of 0 to 1, found {self.jitter:g}")
+        if self.stall_timeout_ms is not None and self.stall_timeout_ms <= 0:
+            raise InvalidSetting(
+                f"expected a stall_timeout_ms above 0, found {self.stall_timeout_ms:g}"
+            )
+        if any(delay < 0 for delay in self.topic_delays_ms):
+            raise InvalidSetting("expected topic_delays_ms of 0 or more")
+        if self.topic_delays_ms and "{n}" not in self.topic_name:
+            raise InvalidSetting(f"expected {{n}} in topic_name, found {self.topic_name!r}")
+
+    def pause_ms(self, failed: int, chance: Random) -> float:
+        """How long to wait after that many failed runs, at least one."""
+        pause = min(self.backoff_ms * 2.0 ** min(failed - 1, 60), self.backoff_max_ms)
+        return pause * (1 + self.jitter * (2 * chance.random() - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Where records go that cannot be processed."""
+
+    topic_name: str = "{topic}.{group}.dlq"
+
+
+@dataclass(frozen=True, slots=True)
+class FailureTopics:
+    """Names of the retry and dead-letter topics of one group."""
+
+    group: str
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    dead_letter: DeadLetter | None = field(default_factory=DeadLetter)
+
+    def retry_topic(self, topic: str, level: int) -> str:
+        """The retry topic of a level, from 1 on."""
+        return _name(self.retry.topic_name, topic, self.group, level)
+
+    def dead_letter_topic(self, topic: str) -> str | None:
+        """The dead-letter topic, if there is one."""
+        if self.dead_letter is None:
+            return None
+        return _name(self.dead_letter.topic_name, topic, self.group, 0)
+
+    def retry_topics(self, topic: str) -> list[str]:
+        """All retry topics of a topic, by level."""
+        levels = range(1, len(self.retry.topic_delays_ms) + 1)
+        return [self.retry_topic(topic, level) for level in levels]
+
+    def all_of(self, topic: str) -> list[str]:
+        """Retry topics and the dead-letter topic of a topic."""
+        dead = self.dead_letter_topic(topic)
+        return self.retry_topics(topic) + ([] if dead is None else [dead])
+
+
+def _name(pattern: str, topic: str, group: str, level: int) -> str:
+    """A topic's name; characters that topics cannot have become "_"."""
+    try:
+        made = pattern.format(topic=topic, group=group, n=level)
+    except (KeyError, IndexError, ValueError) as error:
+        raise InvalidSetting(
+            f"expected {{topic}}, {{group}} and {{n}} in a topic's name, found {pattern!r}"
+        ) from error
+    legal = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in made)
+    if len(legal) > _TOPIC_NAME_MAX:
+        raise InvalidSetting(f"{legal[:40]}... has {len(legal)} characters, a topic's name 249")
+    return legal
