@@ -43,7 +43,9 @@ def test_a_note_comes_back_as_it_was(case: tuple[int, list[Range]]) -> None:
     if ranges:
         gaps = sum(
             start - end
-            for end, (start, _) in zip([committed, *(end for _, end in ranges)], ranges, strict=False)
+            for end, (start, _) in zip(
+                [committed, *(end for _, end in ranges)], ranges, strict=False
+            )
         )
         assert len(text) <= note_bytes_at_most(gaps, ranges[-1][1] - committed)
 

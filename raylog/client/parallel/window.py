@@ -1,0 +1,598 @@
+"""The sliding window: which records run, when, and how far may be committed. Without I/O.
+
+A cell is a batch of records of one partition and one worker. What a cell goes through:
+
+| from | on | to |
+|---|---|---|
+| (free) | a record that may run | running |
+| running | it went well | (free), or delivering if there are results to produce |
+| running | it failed, attempts are left | waiting, then running again |
+| running | a batch failed | running, record by record |
+| running | it failed for the last time | delivering: to a retry or dead-letter topic |
+| running | longer than the stall timeout | ending, until the worker says that it is over |
+| delivering | acknowledged | running (next record of a batch), or (free) |
+| any | the partition is taken away | (free) once its worker has answered |
+
+A record is finished when its run went well and what it returned was acknowledged, or when its
+letter was. In transactions, outputs and letters are kept and leave together with the offsets.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum, auto
+from itertools import count, islice
+from random import Random
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.interceptors import ProducerRecord
+from raylog.client.parallel.effects import (
+    CommitPoint,
+    Deliver,
+    Done,
+    Effect,
+    Fail,
+    GiveUpCell,
+    LetterWritten,
+    Outcome,
+    ProcessingFailed,
+    RunCell,
+    Statistics,
+    Transaction,
+    WindowSettings,
+)
+from raylog.client.parallel.flow import Flow
+from raylog.client.parallel.lanes import Lane
+from raylog.client.parallel.letters import Origin, letter, origin_of
+from raylog.client.parallel.note import Range
+from raylog.client.parallel.outputs import KeptOutputs
+from raylog.client.parallel.partitions import Partition
+from raylog.client.parallel.policy import Failure, FailureKind, FailureTopics
+from raylog.client.parallel.progress import Entry, Progress
+from raylog.wire.record import Record
+
+_DELIVERY_BACKOFF_MS = 250.0
+_DELIVERY_BACKOFF_MAX_MS = 10_000.0
+
+
+class _State(Enum):
+    RUNNING = auto()
+    ENDING = auto()
+    """Given up, but its worker has not said so."""
+    WAITING = auto()
+    DELIVERING = auto()
+    REDELIVERING = auto()
+    """What could not be delivered waits to be sent again."""
+
+
+_PAUSING = (_State.WAITING, _State.REDELIVERING)
+"""No worker and no producer has it."""
+
+
+class _Cell:
+    """A batch and its worker."""
+
+    __slots__ = (
+        "attempt",
+        "cell_id",
+        "due_ms",
+        "entries",
+        "failed_first_ms",
+        "is_isolating",
+        "lanes",
+        "outputs",
+        "partition",
+        "progress",
+        "run_size",
+        "sent",
+        "state",
+        "undelivered",
+    )
+
+    def __init__(self, cell_id: int, partition: Partition, progress: Progress) -> None:
+        self.cell_id = cell_id
+        self.partition = partition
+        self.progress = progress
+        self.entries: deque[Entry] = deque()
+        """Not finished, in order; a run takes the first ones."""
+        self.lanes: list[Lane] = []
+        self.state = _State.RUNNING
+        self.run_size = 0
+        self.attempt = 0
+        """Failed runs of the first entry."""
+        self.failed_first_ms: int | None = None
+        self.is_isolating = False
+        """A batch failed: one record a run from now on."""
+        self.due_ms = 0.0
+        self.sent = 0
+        """How many entries what is being delivered belongs to."""
+        self.outputs: tuple[ProducerRecord, ...] = ()
+        self.undelivered = 0
+        """Failed deliveries in a row."""
+
+
+class Window:
+    """Machine of one parallel consumer. Times are ms: `now_ms` from any start, `wall_ms` of 1970.
+
+    Every call returns effects, to be carried out in order.
+    """
+
+    def __init__(self, settings: WindowSettings, chance: Random) -> None:
+        self.settings = settings
+        self.statistics = Statistics(cells=settings.cells)
+        self._chance = chance
+        self._topics = FailureTopics(settings.group, settings.retry, settings.dead_letter)
+        self._retry_level: dict[str, tuple[str, int]] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._turns: deque[Partition] = deque()
+        """Partitions that may have something to start."""
+        self._cells: dict[int, _Cell] = {}
+        self._ids = count()
+        self._timers: list[tuple[float, int, Callable[[float, int], None]]] = []
+        self._effects: list[Effect] = []
+        self._flow = Flow(settings, self._effects)
+        self._outputs = KeptOutputs()
+        self._stalls: dict[int, float] = {}
+        """When each running cell stalls; the first to start is the first to be due."""
+
+    # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def next_due_ms(self) -> float:
+        """When `tick` has something to do; infinite if nothing waits for a time."""
+        timer_ms = self._timers[0][0] if self._timers else float("inf")
+        return min(timer_ms, next(iter(self._stalls.values()), timer_ms))
+
+    @property
+    def output_bytes(self) -> int:
+        """Of outputs that wait for a transaction."""
+        return self._outputs.bytes
+
+    def is_drained(self, keys: Iterable[TopicPartition] | None = None) -> bool:
+        """Whether nothing of these partitions (None: of any) runs or is being delivered."""
+        if keys is None:
+            return not any(cell.progress.is_current for cell in self._cells.values())
+        wanted = set(keys)
+        return not any(
+            cell.progress.is_current and cell.progress.key in wanted
+            for cell in self._cells.values()
+        )
+
+    def assignment(self) -> list[TopicPartition]:
+        """The partitions that are ours."""
+        return [partition.key for partition in self._current()]
+
+    def commit_points(self) -> list[CommitPoint]:
+        """What may be committed and was not (`committed`) yet."""
+        points = [partition.new_commit_point() for partition in self._current()]
+        return [point for point in points if point is not None]
+
+    def committed(self, points: Iterable[CommitPoint]) -> None:
+        """Note what was committed."""
+        self.statistics.commits += 1
+        for point in points:
+            partition = self._partitions.get(point.key)
+            if partition is not None and partition.progress is not None:
+                partition.last_commit = (point.offset, point.note)
+
+    def count_statistics(self) -> Statistics:
+        """The statistics, brought up to date."""
+        found = self.statistics
+        found.running = sum(
+            cell.state in (_State.RUNNING, _State.ENDING) for cell in self._cells.values()
+        )
+        found.waiting = len(self._cells) - found.running
+        found.buffered, found.buffered_bytes = self._flow.records, self._flow.bytes
+        return found
+
+    # -- partitions ----------------------------------------------------------------------------
+
+    def watch_retry_topics(self, topic: str) -> list[str]:
+        """Know a topic's retry topics as such; returns their names."""
+        names = self._topics.retry_topics(topic)
+        for level, name in enumerate(names, 1):
+            self._retry_level[name] = (topic, level)
+        return names
+
+    def assigned(
+        self, key: TopicPartition, committed: int | None, finished: Sequence[Range] = ()
+    ) -> list[Effect]:
+        """A partition is ours, from `committed` on; `finished` is what its note told."""
+        self._assign(key, committed, finished)
+        return self._take_effects()
+
+    def _assign(
+        self, key: TopicPartition, committed: int | None, finished: Sequence[Range] = ()
+    ) -> Partition:
+        partition = self._partitions.get(key)
+        if partition is None:
+            partition = self._partitions[key] = Partition(key, self.settings.order)
+        elif partition.progress is not None:
+            self._detach(partition)
+        progress = Progress(key, committed, finished, note_bytes_max=self.settings.note_bytes_max)
+        partition.progress, partition.last_commit = progress, progress.commit_point()
+        self._flow.shares(len(self.assignment()))
+        return partition
+
+    def drain(self, keys: Iterable[TopicPartition]) -> list[Effect]:
+        """Start nothing more of these partitions, and let go of what waits."""
+        for partition in self._of(keys):
+            partition.is_draining = True
+            self._flow.forget(partition)
+        for cell in list(self._cells.values()):
+            if cell.partition.is_draining and cell.state in _PAUSING:
+                self._free(cell)
+        return self._take_effects()
+
+    def give_up(self, keys: Iterable[TopicPartition]) -> list[Effect]:
+        """Have the workers end what still runs of these partitions."""
+        wanted = set(keys)
+        for cell in self._cells.values():
+            if cell.progress.key in wanted and cell.state is _State.RUNNING:
+                self._give_up(cell)
+        return self._take_effects()
+
+    def revoked(self, keys: Iterable[TopicPartition], now_ms: float) -> list[Effect]:
+        """These partitions are not ours any more; what still runs of them is not committed."""
+        for partition in self._of(keys):
+            self._detach(partition)
+        self._flow.shares(len(self.assignment()))
+        self._start_more(now_ms)
+        return self._take_effects()
+
+    # -- records -------------------------------------------------------------------------------
+
+    def fetched(
+        self, key: TopicPartition, records: Sequence[Record], now_ms: float, wall_ms: int
+    ) -> list[Effect]:
+        """Records of a partition, in order; of one that is not ours they are ignored."""
+        partition = self._partitions.get(key)
+        if partition is None or partition.progress is None or not records:
+            return []
+        if partition.progress.base is not None and records[0].offset < partition.progress.base:
+            # The log is another one, or was cut: where the group was says nothing about this one.
+            partition = self._assign(key, records[0].offset)
+        progress = partition.progress
+        assert progress is not None
+        skipped = progress.skipped
+        delays = self._retry_level.get(key.topic) is not None
+        for record in records:
+            size = len(record.key or b"") + len(record.value or b"")
+            due_ms = _due_ms(key, record, now_ms, wall_ms) if delays else 0.0
+            entry = progress.take(record, size, due_ms)
+            if entry is not None and not partition.is_draining:
+                partition.lanes.add(entry)
+                self._flow.add(partition, size)
+        self.statistics.skipped += progress.skipped - skipped
+        self._flow.balance(partition)
+        self._turn(partition)
+        self._start_more(now_ms)
+        return self._take_effects()
+
+    def ran(self, cell_id: int, outcome: Outcome, now_ms: float, wall_ms: int) -> list[Effect]:
+        """A worker is done with a cell's run."""
+        cell = self._cells[cell_id]
+        assert cell.state in (_State.RUNNING, _State.ENDING), "each run is answered once"
+        self._stalls.pop(cell_id, None)
+        if not cell.progress.is_current:
+            self.statistics.late += 1
+            self._free(cell)
+        elif isinstance(outcome, Done):
+            self._succeeded(cell, outcome, now_ms)
+        else:
+            self._failed(cell, outcome, now_ms, wall_ms)
+        self._start_more(now_ms)
+        return self._take_effects()
+
+    def delivered(self, cell_id: int, now_ms: float) -> list[Effect]:
+        """What a cell had to produce was acknowledged."""
+        cell = self._cells[cell_id]
+        assert cell.state is _State.DELIVERING
+        cell.undelivered, cell.outputs = 0, ()
+        if cell.progress.is_current:
+            self._finish(cell, cell.sent, now_ms)
+        else:
+            self._free(cell)
+        self._start_more(now_ms)
+        return self._take_effects()
+
+    def undelivered(self, cell_id: int, now_ms: float) -> list[Effect]:
+        """It was not: sent again in a while, for as long as the partition is ours."""
+        cell = self._cells[cell_id]
+        assert cell.state is _State.DELIVERING
+        if not cell.progress.is_current or cell.partition.is_draining:
+            self._free(cell)
+            self._start_more(now_ms)
+            return self._take_effects()
+        pause_ms = _DELIVERY_BACKOFF_MS * 2.0 ** min(cell.undelivered, 60)
+        cell.undelivered += 1
+        cell.state = _State.REDELIVERING
+        self._at(cell, now_ms + min(pause_ms, _DELIVERY_BACKOFF_MAX_MS))
+        return self._take_effects()
+
+    def tick(self, now_ms: float, wall_ms: int) -> list[Effect]:
+        """Do what is due: runs again, stalls, records of retry topics."""
+        for cell_id in [one for one, due_ms in self._stalls.items() if due_ms <= now_ms]:
+            self._give_up(self._cells[cell_id])
+        timers = self._timers
+        while timers and timers[0][0] <= now_ms:
+            due_ms, _, act = heapq.heappop(timers)
+            act(due_ms, wall_ms)
+        self._start_more(now_ms)
+        return self._take_effects()
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def take_transaction(self) -> Transaction:
+        """All outputs that are there, and the offsets of the records they come from.
+
+        Answer: `transaction_ended`, before another is taken.
+        """
+        assert self.settings.transactional
+        return Transaction(self.commit_points(), self._outputs.take())
+
+    def transaction_ended(self, taken: Transaction, *, committed: bool) -> None:
+        """What was taken is committed; if not, it is part of the next transaction."""
+        self._outputs.ended(committed=committed)
+        if committed:
+            self.committed(taken.points)
+
+    # -- runs ----------------------------------------------------------------------------------
+
+    def _succeeded(self, cell: _Cell, outcome: Done, now_ms: float) -> None:
+        self.statistics.processed += cell.run_size
+        if outcome.outputs:
+            self._deliver(cell, cell.run_size, outcome.outputs, now_ms)
+        else:
+            self._finish(cell, cell.run_size, now_ms)
+
+    def _failed(self, cell: _Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
+        self.statistics.failures += 1
+        self.statistics.stalled += failure.kind is FailureKind.STALLED
+        self.statistics.workers_lost += failure.kind is FailureKind.WORKER_LOST
+        if cell.partition.is_draining:
+            self._free(cell)  # whoever gets the partition tries it again
+            return
+        if cell.failed_first_ms is None:
+            cell.failed_first_ms = wall_ms
+        if cell.run_size > 1:
+            cell.is_isolating = True
+            self._run(cell, now_ms)
+            return
+        cell.attempt += 1
+        level = self._retry_level.get(cell.progress.key.topic)
+        retry = self.settings.retry
+        if level is None and cell.attempt < retry.attempts:
+            cell.state = _State.WAITING
+            self._at(cell, now_ms + retry.pause_ms(cell.attempt, self._chance))
+            return
+        self._give_to_topic(cell, failure, now_ms, wall_ms)
+
+    def _give_to_topic(self, cell: _Cell, failure: Failure, now_ms: float, wall_ms: int) -> None:
+        """Send the first record to the next retry topic, or to the dead letters."""
+        key, entry = cell.progress.key, cell.entries[0]
+        source, level = self._retry_level.get(key.topic, (key.topic, 0))
+        delays = self.settings.retry.topic_delays_ms
+        topic: str | None
+        delay_ms: float | None
+        if level < len(delays):
+            topic, delay_ms = self._topics.retry_topic(source, level + 1), delays[level]
+            self.statistics.retried_later += 1
+        else:
+            topic, delay_ms = self._topics.dead_letter_topic(source), None
+        if topic is None:
+            where = f"{key} at offset {entry.offset}"
+            text = f"{where} failed {cell.attempt} times, no dead-letter topic is set: {failure}"
+            self._effects.append(Fail(ProcessingFailed(text)))
+            cell.state = _State.WAITING  # for good: its record is never committed
+            return
+        self.statistics.dead_lettered += delay_ms is None
+        origin = self._origin(cell, entry)
+        made = letter(
+            topic,
+            entry.record,
+            origin,
+            failure,
+            group=self.settings.group,
+            now_ms=wall_ms,
+            delay_ms=delay_ms,
+        )
+        self._effects.append(LetterWritten(key, entry.offset, topic, failure))
+        self._deliver(cell, 1, (made,), now_ms)
+
+    def _origin(self, cell: _Cell, entry: Entry) -> Origin:
+        """Where a record was read first, with the runs and failures in this cell."""
+        key, record = cell.progress.key, entry.record
+        origin = Origin(key.topic, key.partition, record.offset, record.timestamp)
+        if key.topic in self._retry_level:
+            origin = origin_of(key, record)
+        first_ms = origin.first_failure_ms
+        return Origin(
+            origin.topic,
+            origin.partition,
+            origin.offset,
+            origin.timestamp_ms,
+            origin.attempts + cell.attempt,
+            cell.failed_first_ms if first_ms is None else first_ms,
+        )
+
+    def _deliver(
+        self, cell: _Cell, size: int, outputs: tuple[ProducerRecord, ...], now_ms: float
+    ) -> None:
+        """Produce what comes of the cell's first records, then they are finished."""
+        if self.settings.transactional:
+            self._outputs.add(cell.progress, outputs)
+            self._finish(cell, size, now_ms)
+            return
+        cell.state, cell.sent, cell.outputs = _State.DELIVERING, size, outputs
+        self._effects.append(Deliver(cell.cell_id, outputs))
+
+    def _finish(self, cell: _Cell, size: int, now_ms: float) -> None:
+        """The cell's first records need no more work."""
+        for _ in range(size):
+            entry = cell.entries.popleft()
+            cell.progress.finish(entry)
+            self._flow.remove(cell.partition, entry.size)
+        self._flow.balance(cell.partition)
+        cell.attempt, cell.failed_first_ms = 0, None
+        if cell.entries and not cell.partition.is_draining:
+            self._run(cell, now_ms)
+        else:
+            self._free(cell)
+
+    def _free(self, cell: _Cell) -> None:
+        """End a cell: its place and its lanes are free."""
+        del self._cells[cell.cell_id]
+        partition = cell.partition
+        partition.lanes.give_back(cell.lanes)
+        if partition.progress is not None:
+            self._turn(partition)
+        elif partition.lanes.is_unused:
+            self._partitions.pop(partition.key, None)
+
+    # -- starting ------------------------------------------------------------------------------
+
+    def _start_more(self, now_ms: float) -> None:
+        """Fill free cells; the partitions take turns."""
+        turns = self._turns
+        while turns and len(self._cells) < self.settings.cells:
+            partition = turns.popleft()
+            if self._start(partition, now_ms):
+                turns.append(partition)
+            else:
+                partition.is_in_turn = False
+
+    def _start(self, partition: Partition, now_ms: float) -> bool:
+        """Start one cell of a partition, if it has anything that may run."""
+        progress, lanes = partition.progress, partition.lanes
+        if progress is None or partition.is_draining:
+            return False
+        cell: _Cell | None = None
+        size = self.settings.batch_size
+        while (entry := lanes.first()) is not None:
+            if entry.due_ms > now_ms:
+                self._wait_until(partition, entry.due_ms)
+                break
+            if not progress.may_start(entry):
+                break
+            if cell is None:
+                cell = _Cell(next(self._ids), partition, progress)
+            lane, _ = lanes.take()
+            cell.lanes.append(lane)
+            self._fill(cell, lane, entry, now_ms)
+            if len(cell.entries) >= size:
+                break
+        if cell is None:
+            return False
+        self._cells[cell.cell_id] = cell
+        self._run(cell, now_ms)
+        return True
+
+    def _fill(self, cell: _Cell, lane: Lane, entry: Entry, now_ms: float) -> None:
+        """Take a lane's first record into a cell, and more of it as there is room."""
+        progress, size = cell.progress, self.settings.batch_size
+        while True:
+            progress.start(entry)
+            cell.entries.append(entry)
+            if not lane.queue or len(cell.entries) >= size:
+                return
+            entry = lane.queue[0]
+            if entry.due_ms > now_ms or not progress.may_start(entry):
+                return
+            lane.queue.popleft()
+
+    def _run(self, cell: _Cell, now_ms: float) -> None:
+        """Run a cell's records, or only its first one after a failure."""
+        cell.run_size = 1 if cell.is_isolating else len(cell.entries)
+        cell.state = _State.RUNNING
+        records = tuple(entry.record for entry in islice(cell.entries, cell.run_size))
+        self._effects.append(RunCell(cell.cell_id, cell.progress.key, records))
+        stall_ms = self.settings.retry.stall_timeout_ms
+        if stall_ms is not None:
+            self._stalls[cell.cell_id] = now_ms + stall_ms
+
+    def _give_up(self, cell: _Cell) -> None:
+        """Have a run ended."""
+        self._stalls.pop(cell.cell_id, None)
+        cell.state = _State.ENDING
+        self._effects.append(GiveUpCell(cell.cell_id))
+
+    def _turn(self, partition: Partition) -> None:
+        """Let a partition be looked at."""
+        if not partition.is_in_turn and partition.lanes.first() is not None:
+            partition.is_in_turn = True
+            self._turns.append(partition)
+
+    # -- times ---------------------------------------------------------------------------------
+
+    def _at(self, cell: _Cell, due_ms: float) -> None:
+        """Run or deliver again at a time, if the cell still waits for it."""
+        cell.due_ms = due_ms
+        cell_id, state = cell.cell_id, cell.state
+
+        def act(due_ms: float, wall_ms: int) -> None:
+            found = self._cells.get(cell_id)
+            if found is not None and found.state is state and found.due_ms == due_ms:
+                self._due(found, due_ms)
+
+        heapq.heappush(self._timers, (due_ms, next(self._ids), act))
+
+    def _due(self, cell: _Cell, now_ms: float) -> None:
+        if cell.state is _State.WAITING:
+            self._run(cell, now_ms)
+            return
+        cell.state = _State.DELIVERING
+        self._effects.append(Deliver(cell.cell_id, cell.outputs))
+
+    def _wait_until(self, partition: Partition, due_ms: float) -> None:
+        """A retry topic's next record is not due: its partition is paused until then."""
+        if partition.waits_until_ms == due_ms:
+            return
+        partition.waits_until_ms = due_ms
+        progress = partition.progress
+
+        def act(now_ms: float, wall_ms: int) -> None:
+            if partition.progress is progress and partition.waits_until_ms == due_ms:
+                partition.waits_until_ms = None
+                self._flow.balance(partition)
+                self._turn(partition)
+
+        heapq.heappush(self._timers, (due_ms, next(self._ids), act))
+        self._flow.balance(partition)
+
+    # -- small things --------------------------------------------------------------------------
+
+    def _detach(self, partition: Partition) -> None:
+        """Let go of a partition; what runs of it keeps its cells and lanes until it ends."""
+        progress = partition.progress
+        assert progress is not None
+        progress.is_current = False
+        for cell in list(self._cells.values()):
+            if cell.progress is progress and cell.state in _PAUSING:
+                self._free(cell)
+        self._outputs.let_go(progress)
+        self._flow.forget(partition)
+        partition.reset()
+        if partition.lanes.is_unused:
+            self._partitions.pop(partition.key, None)
+
+    def _current(self) -> Iterator[Partition]:
+        return (one for one in self._partitions.values() if one.progress is not None)
+
+    def _of(self, keys: Iterable[TopicPartition]) -> list[Partition]:
+        """Those of these partitions that are ours."""
+        wanted = set(keys)
+        return [partition for partition in self._current() if partition.key in wanted]
+
+    def _take_effects(self) -> list[Effect]:
+        taken = self._effects[:]
+        self._effects.clear()
+        return taken
+
+
+def _due_ms(key: TopicPartition, record: Record, now_ms: float, wall_ms: int) -> float:
+    """When a record of a retry topic may run."""
+    not_before_ms = origin_of(key, record).not_before_ms
+    return 0.0 if not_before_ms is None else now_ms + max(0, not_before_ms - wall_ms)
