@@ -171,7 +171,9 @@ def test_a_labelled_node_that_returns_under_another_id_gets_its_broker_back(
         await runtime.end_for_good(name)
         while await serves(runtime, name) == second:
             await runtime.sleep(0.1)
-        assert (tmp_path / "broker-0" / "wanted.json").exists()
+        async with asyncio.timeout(DEADLINE_S):  # noted when the metadata has told it
+            while not (tmp_path / "broker-0" / "wanted.json").exists():
+                await runtime.sleep(0.1)
 
     async def end() -> None:
         runtime = driver()
