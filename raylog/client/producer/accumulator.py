@@ -4,42 +4,59 @@ Records may come from several threads while another one sends: every method is a
 
 | a batch moves | when |
 |---|---|
-| open → sealed | it is full, or its partition is drained for lingering or a flush |
+| open → sealed | it is full, its partition is drained, or a whole batch comes behind it |
 | sealed → in flight | `drain`: in order, with the next sequence numbers |
 | in flight → gone | acknowledged, or refused for good |
 | in flight → sealed | refused for now: in front of its partition's queue, in sequence order |
+| in flight → two sealed | refused as too large: each has half of its records, in the same place |
 | any but in flight → gone | it was tried for too long, or its transaction failed |
 
 After a refusal a partition sends nothing until all that is in flight there is answered, so that
 repeats go out in order. A batch that failed for good leaves a gap in the sequence: the producer
 then needs a new identity (`needs_identity`), which is taken once nothing is in flight.
+
+No method that is called for each request looks at partitions that have nothing to send: those that
+may send are kept apart (`_ready`), those that wait for a time are in heaps, by that time.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
 
 from raylog.client.cluster import TopicPartition
-from raylog.client.errors import RecordTooLarge
-from raylog.wire.records import (
-    BATCH_OVERHEAD,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    Record,
+from raylog.client.errors import ClientError, RecordTooLarge
+from raylog.client.producer.batch import (
+    NO_IDENTITY,
+    RECORD_OBJECTS_BYTES,
+    RECORD_OVERHEAD,
+    SEQUENCE_MASK,
+    Batch,
+    Body,
+    Delivery,
+    Headers,
+    Listener,
+    ProducerIdentity,
+    headers_size,
 )
+from raylog.wire.records import BATCH_OVERHEAD, NO_SEQUENCE, Record
 
-RECORD_OVERHEAD = 20
-"""Upper estimate of a record's own lengths, attributes and deltas."""
-_HEADER_OVERHEAD = 6
-_SEQUENCE_MASK = 0x7FFFFFFF
-
-Headers = Sequence[tuple[str, bytes | None]]
+__all__ = [
+    "COLLECTED",
+    "ELSEWHERE",
+    "NO_IDENTITY",
+    "Accumulator",
+    "Appended",
+    "Batch",
+    "Delivery",
+    "Headers",
+    "ProducerIdentity",
+]
 
 
 class Appended(IntEnum):
@@ -51,47 +68,13 @@ class Appended(IntEnum):
     """A batch begins: somebody has to send it when it has lingered."""
     FULL = 2
     """A batch is full, or the buffer is."""
+    ELSEWHERE = 3
+    """Not taken: this partition has had its share, another is to be chosen."""
 
 
 COLLECTED = Appended.COLLECTED
+ELSEWHERE = Appended.ELSEWHERE
 """Looked at for every record: an attribute of an enumeration takes 30 ns."""
-
-
-class ProducerIdentity(NamedTuple):
-    """What sequence numbers count for."""
-
-    producer_id: int
-    producer_epoch: int
-
-
-NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """The end of one batch."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    """Offset of the first record; -1 if unknown (acks=0, a repeat of old) or failed."""
-    record_count: int
-    failure: Exception | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Batch:
-    """Records of one partition that travel together."""
-
-    key: TopicPartition
-    created_ms: float
-    records: list[Record] = field(default_factory=list)
-    size: int = BATCH_OVERHEAD
-    """Bytes, estimated from above and without compression."""
-    sequence: int = NO_SEQUENCE
-    identity: ProducerIdentity = NO_IDENTITY
-    encoded: bytes | None = None
-    attempts: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -106,8 +89,9 @@ class _Queue:
     refused: list[Batch] = field(default_factory=list)
     next_sequence: int = 0
     not_before_ms: float = 0.0
-    is_held_up: bool = False
-    """Whether the last try to send something failed: what waits behind that is as good as tried."""
+    """0: nothing keeps it from sending."""
+    taken_bytes: int = 0
+    """Of batches that are not open any more, since the partition was chosen for records."""
 
     @property
     def is_sealed(self) -> bool:
@@ -115,14 +99,15 @@ class _Queue:
         return self.batches[0] is not self.open
 
     @property
-    def settling(self) -> bool:
-        """Whether repeats wait for the answers to what is still in flight."""
-        return bool(self.refused)
+    def may_send(self) -> bool:
+        """Whether the first batch may leave as far as the partition is concerned."""
+        return bool(self.batches) and not self.refused and not self.not_before_ms
 
-
-def _headers_size(headers: Headers) -> int:
-    """Upper estimate of headers' bytes in a record."""
-    return sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in headers)
+    def seal(self) -> None:
+        """Let the open batch take no more records."""
+        if self.open is not None:
+            self.taken_bytes += self.open.size
+            self.open = None
 
 
 class Accumulator:
@@ -145,17 +130,35 @@ class Accumulator:
         self.identity = NO_IDENTITY
         self.needs_identity = idempotent
         self.held_bytes = 0
-        """Of all batches, waiting or in flight."""
+        """Of all batches, waiting or in flight: their bytes and what objects take beside them."""
         self._lock = threading.Lock()
         self._queues: dict[tuple[str, int], _Queue] = {}
+        self._is_closed = False
+        self._batch_count = 0
         self._in_flight = 0
         self._now_ms = now_ms
+        self._ready: dict[_Queue, None] = {}
+        """May send now; who sent goes to the end, so that all have their turn."""
+        self._lingering: list[tuple[float, int, Batch, _Queue]] = []
+        """By creation, first batches that are open; entries may be out of date."""
+        self._delayed: list[tuple[float, int, _Queue]] = []
+        """By time, partitions that wait for it; entries may be out of date."""
+        self._held_up: dict[_Queue, None] = {}
+        """The last try to send there failed: what waits behind that is as good as tried."""
+        self._order = itertools.count()
 
     # -- collecting ----------------------------------------------------------------------------
 
-    def append(self, key: tuple[str, int], record: Record) -> Appended:
+    def append(
+        self,
+        key: tuple[str, int],
+        record: Record,
+        listener: Listener | None = None,
+        may_move: bool = False,
+    ) -> Appended:
         """Add a record to a known partition; returns what comes of it.
 
+        With `may_move` a partition that has taken a batch's worth begins no other batch.
         Raises KeyError before `open`, and RecordTooLarge.
         """
         size = RECORD_OVERHEAD
@@ -164,38 +167,125 @@ class Accumulator:
         if record[2] is not None:
             size += len(record[2])
         if record[4]:
-            size += _headers_size(record[4])
+            size += headers_size(record[4])
         with self._lock:
             queue = self._queues[key]
             batch = queue.open
             outcome = COLLECTED
             if batch is None or batch.size + size > self.batch_bytes:
                 if size > self.record_bytes_max:
-                    raise RecordTooLarge(
-                        f"expected a record of at most {self.record_bytes_max} bytes "
-                        f"(record_bytes_max), found one of {size}: brokers close the connection on "
-                        "a request above their socket.request.max.bytes"
-                    )
+                    raise self._too_large(size)
+                if may_move:
+                    taken = queue.taken_bytes + (0 if batch is None else batch.size)
+                    if taken + size > self.batch_bytes:
+                        return ELSEWHERE
                 outcome = Appended.BEGUN if batch is None else Appended.FULL
                 batch = self._new_batch(queue)
             batch.records.append(record)
             batch.size += size
-            self.held_bytes += size
+            if listener is not None:
+                batch.listen(listener)
+            self.held_bytes += size + RECORD_OBJECTS_BYTES
             if self.held_bytes >= self.buffer_bytes:
                 outcome = Appended.FULL
         return outcome
 
-    def open(self, key: TopicPartition) -> None:
-        """Make a partition known."""
+    def extend(
+        self, key: tuple[str, int], records: Sequence[Record], sizes: Sequence[int], start: int
+    ) -> tuple[int, Appended]:
+        """Add records from `start` on, as many as go into one batch.
+
+        Returns how many, and what comes of it. `sizes` are their estimates (`record_size`).
+
+        Raises KeyError before `open`, and RecordTooLarge: then of this call nothing was taken.
+        """
         with self._lock:
+            queue = self._queues[key]
+            batch = queue.open
+            outcome = COLLECTED
+            if batch is None or batch.size + sizes[start] > self.batch_bytes:
+                if sizes[start] > self.record_bytes_max:
+                    raise self._too_large(sizes[start])
+                outcome = Appended.BEGUN if batch is None else Appended.FULL
+                batch = self._new_batch(queue)
+            room = max(self.batch_bytes - batch.size, sizes[start])
+            end, total = start, 0
+            for size in itertools.islice(sizes, start, None):
+                if total + size > room:
+                    break
+                total += size
+                end += 1
+            batch.records += records[start:end]
+            batch.size += total
+            self.held_bytes += total + RECORD_OBJECTS_BYTES * (end - start)
+            if self.held_bytes >= self.buffer_bytes:
+                outcome = Appended.FULL
+        return end - start, outcome
+
+    def append_batch(
+        self, key: tuple[str, int], body: Body, listener: Listener | None = None
+    ) -> None:
+        """Add a whole batch behind what is there; the listener is told of its last record.
+
+        Raises KeyError before `open`, and RecordTooLarge.
+        """
+        size = BATCH_OVERHEAD + len(body.data)
+        if size > self.record_bytes_max:
+            raise self._too_large(size)
+        with self._lock:
+            queue = self._queues[key]
+            queue.seal()
+            batch = Batch(queue.key, self._now_ms(), size=size, body=body)
+            if listener is not None:
+                batch.listeners = [(body.record_count - 1, body.max_timestamp_ms, listener)]
+            self._put(queue, batch)
+            queue.taken_bytes += size
+
+    def open(self, key: TopicPartition) -> None:
+        """Make a partition known; raises ClientError once this is closed."""
+        with self._lock:
+            if self._is_closed:
+                raise ClientError("the producer is closed")
             self._queues.setdefault(key, _Queue(key))
+
+    def choose(self, key: tuple[str, int]) -> None:
+        """A partition was chosen for the records to come: it has taken nothing of them yet."""
+        with self._lock:
+            queue = self._queues.get(key)
+            if queue is not None:
+                queue.taken_bytes = 0 if queue.open is None else -queue.open.size
+
+    def waiting(self, topic: str) -> dict[int, int]:
+        """Partition to batches that wait to be sent, where there are any that could be."""
+        with self._lock:
+            return {
+                queue.key.partition: len(queue.batches) + len(queue.refused)
+                for queues in (self._ready, self._held_up)
+                for queue in queues
+                if queue.key.topic == topic
+            }
+
+    def _too_large(self, size: int) -> RecordTooLarge:
+        return RecordTooLarge(
+            f"expected a record of at most {self.record_bytes_max} bytes "
+            f"(record_bytes_max), found one of {size}: brokers close the connection on "
+            "a request above their socket.request.max.bytes"
+        )
 
     def _new_batch(self, queue: _Queue) -> Batch:
         """Seal the open batch and begin another."""
+        queue.seal()
         queue.open = batch = Batch(queue.key, self._now_ms())
-        queue.batches.append(batch)
-        self.held_bytes += batch.size
+        self._put(queue, batch)
         return batch
+
+    def _put(self, queue: _Queue, batch: Batch) -> None:
+        """Add a batch behind the others of its partition."""
+        queue.batches.append(batch)
+        self._batch_count += 1
+        self.held_bytes += batch.held_bytes
+        if len(queue.batches) <= 2:  # the first is new, or sealed by now
+            self._schedule(queue)
 
     @property
     def is_full(self) -> bool:
@@ -205,103 +295,151 @@ class Accumulator:
     @property
     def is_empty(self) -> bool:
         """Whether every record has met its end."""
-        with self._lock:
-            return self._in_flight == 0 and all(
-                not queue.batches and not queue.refused for queue in self._queues.values()
-            )
+        return self._batch_count == 0
 
     @property
     def in_flight(self) -> int:
         """Batches sent and unanswered."""
         return self._in_flight
 
-    # -- sending -------------------------------------------------------------------------------
+    @property
+    def waiting_count(self) -> int:
+        """Batches that are not in flight."""
+        return self._batch_count - self._in_flight
+
+    # -- when ----------------------------------------------------------------------------------
 
     def ready(self, now_ms: float, linger_ms: float) -> list[TopicPartition]:
         """Partitions with a batch that may be sent: full, or old enough."""
         with self._lock:
-            return [
-                queue.key
-                for queue in self._queues.values()
-                if queue.batches
-                and not queue.settling
-                and queue.not_before_ms <= now_ms
-                and (queue.is_sealed or queue.batches[0].created_ms + linger_ms <= now_ms)
-            ]
+            while self._delayed and self._delayed[0][0] <= now_ms:
+                at_ms, _, queue = heapq.heappop(self._delayed)
+                if queue.not_before_ms == at_ms:
+                    queue.not_before_ms = 0.0
+                    self._schedule(queue)
+            while self._lingering and self._lingering[0][0] + linger_ms <= now_ms:
+                _, _, batch, queue = heapq.heappop(self._lingering)
+                if queue.may_send and queue.batches[0] is batch:
+                    self._ready[queue] = None
+            return [queue.key for queue in self._ready]
 
     def next_ready_ms(self, linger_ms: float) -> float:
         """When the next batch becomes ready by itself; infinite if none will."""
         with self._lock:
+            if self._ready:
+                return 0.0
+            self._forget_outdated()
             return min(
-                (
-                    max(
-                        queue.not_before_ms,
-                        0.0 if queue.is_sealed else queue.batches[0].created_ms + linger_ms,
-                    )
-                    for queue in self._queues.values()
-                    if queue.batches and not queue.settling
-                ),
-                default=float("inf"),
+                self._delayed[0][0] if self._delayed else float("inf"),
+                self._lingering[0][0] + linger_ms if self._lingering else float("inf"),
             )
+
+    def _schedule(self, queue: _Queue) -> None:
+        """Note when a partition may send next; to be called when that may have changed."""
+        if not queue.may_send:
+            self._ready.pop(queue, None)
+        elif queue.is_sealed:
+            self._ready[queue] = None
+        else:
+            self._ready.pop(queue, None)
+            first = queue.batches[0]
+            heapq.heappush(self._lingering, (first.created_ms, next(self._order), first, queue))
+
+    def _delay(self, queue: _Queue, not_before_ms: float) -> None:
+        """Let a partition send nothing for a while."""
+        if not_before_ms > queue.not_before_ms:
+            queue.not_before_ms = not_before_ms
+            heapq.heappush(self._delayed, (not_before_ms, next(self._order), queue))
+        self._schedule(queue)
+
+    def _forget_outdated(self) -> None:
+        """Drop what is first in a heap and means nothing any more."""
+        while self._delayed and self._delayed[0][2].not_before_ms != self._delayed[0][0]:
+            heapq.heappop(self._delayed)
+        while self._lingering:
+            _, _, batch, queue = self._lingering[0]
+            if queue.may_send and queue.batches[0] is batch:
+                break
+            heapq.heappop(self._lingering)
+
+    # -- sending -------------------------------------------------------------------------------
 
     def drain(self, keys: Iterable[TopicPartition], max_bytes: int) -> list[Batch]:
         """Take the first batch of each partition, at most `max_bytes` but at least one."""
         with self._lock:
             assert not self.needs_identity, "batches need an identity before they are sent"
+            now_ms = self._now_ms()
             taken: list[Batch] = []
             size = 0
             for key in keys:
                 queue = self._queues[key]
                 if taken and size + queue.batches[0].size > max_bytes:
                     break
-                batch = queue.batches.popleft()
-                if batch is queue.open:
-                    queue.open = None
+                batch = self._take_first(queue)
                 batch.attempts += 1
+                batch.drained_ms = batch.drained_ms or now_ms
                 if self.idempotent and batch.sequence == NO_SEQUENCE:
                     batch.sequence = queue.next_sequence
                     batch.identity = self.identity
-                    queue.next_sequence += len(batch.records)
-                    queue.next_sequence &= _SEQUENCE_MASK
+                    queue.next_sequence += batch.record_count
+                    queue.next_sequence &= SEQUENCE_MASK
                 queue.in_flight.append(batch)
                 taken.append(batch)
                 size += batch.size
+                self._ready.pop(queue, None)
+                self._schedule(queue)
             self._in_flight += len(taken)
             return taken
+
+    def _take_first(self, queue: _Queue) -> Batch:
+        batch = queue.batches.popleft()
+        if batch is queue.open:
+            queue.seal()
+        return batch
 
     def postpone(self, key: TopicPartition, not_before_ms: float) -> None:
         """Send nothing to a partition for a while: it has no leader."""
         with self._lock:
             queue = self._queues[key]
-            queue.not_before_ms = not_before_ms
-            queue.is_held_up = True
+            self._held_up[queue] = None
+            self._delay(queue, not_before_ms)
 
     def hold_up(self) -> None:
         """Nothing at all can be sent, though it was tried."""
         with self._lock:
-            for queue in self._queues.values():
-                queue.is_held_up = bool(queue.batches)
+            self._held_up = {queue: None for queue in self._queues.values() if queue.batches}
 
     # -- answers -------------------------------------------------------------------------------
 
     def acknowledged(self, batch: Batch) -> None:
         """The batch is written."""
         with self._lock:
-            self._queues[batch.key].is_held_up = False
-            self._settle(batch)
-            self.held_bytes -= batch.size
+            queue = self._queues[batch.key]
+            self._held_up.pop(queue, None)
+            self._settle(queue, batch)
+            self._gone(batch)
 
     def refused(self, batch: Batch, not_before_ms: float) -> None:
         """The batch is to be sent again, not before a time."""
         with self._lock:
-            self._take_back(batch, not_before_ms)
+            self._take_back(batch, (batch,), not_before_ms)
 
-    def _take_back(self, batch: Batch, not_before_ms: float) -> None:
+    def split(self, batch: Batch) -> None:
+        """The batch was too large: it is sent again as two, each as if it were new."""
+        parts = batch.split()
+        with self._lock:
+            self._take_back(batch, parts, 0.0)
+            self._batch_count += len(parts) - 1
+            self.held_bytes += sum(part.held_bytes for part in parts) - batch.held_bytes
+
+    def _take_back(self, batch: Batch, again: Iterable[Batch], not_before_ms: float) -> None:
+        """Move a batch from those in flight to those that are sent again, perhaps in parts."""
         queue = self._queues[batch.key]
-        queue.refused.append(batch)
-        queue.is_held_up = True
-        queue.not_before_ms = max(queue.not_before_ms, not_before_ms)
-        self._settle(batch)
+        queue.refused += again
+        if not_before_ms:
+            self._held_up[queue] = None
+            self._delay(queue, not_before_ms)
+        self._settle(queue, batch)
 
     def resequence(self, batch: Batch, not_before_ms: float) -> None:
         """The batch is known not to be written, and its sequence numbers will never fit.
@@ -312,16 +450,13 @@ class Accumulator:
             if batch.identity == self.identity:
                 self.needs_identity = True
             batch.sequence = NO_SEQUENCE
-            batch.encoded = None
-            self._take_back(batch, not_before_ms)
+            self._take_back(batch, (batch,), not_before_ms)
 
     def failed(self, batch: Batch) -> None:
         """The batch is given up; its sequence numbers are lost."""
         with self._lock:
-            self._settle(batch)
-            self.held_bytes -= batch.size
-            if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
-                self.needs_identity = True
+            self._settle(self._queues[batch.key], batch)
+            self._lost(batch)
 
     def follows_unsettled(self, batch: Batch) -> bool:
         """Whether an earlier batch of the partition has not been acknowledged."""
@@ -341,15 +476,12 @@ class Accumulator:
         """
         with self._lock:
             expired = []
-            for queue in self._queues.values():
-                while queue.batches and queue.is_held_up and is_overdue(queue.batches[0]):
-                    batch = queue.batches.popleft()
-                    if batch is queue.open:
-                        queue.open = None
+            for queue in self._held_up:
+                while queue.batches and is_overdue(queue.batches[0]):
+                    batch = self._take_first(queue)
                     expired.append(batch)
-                    self.held_bytes -= batch.size
-                    if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
-                        self.needs_identity = True
+                    self._lost(batch)
+                    self._schedule(queue)
             return expired
 
     def give_up(self) -> list[Batch]:
@@ -360,11 +492,22 @@ class Accumulator:
                 given_up += (*queue.refused, *queue.batches)
                 queue.refused.clear()
                 queue.batches.clear()
-                queue.open = None
+                queue.seal()
             for batch in given_up:
-                self.held_bytes -= batch.size
-                if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
-                    self.needs_identity = True
+                self._lost(batch)
+            self._ready.clear()
+            return given_up
+
+    def close(self) -> list[Batch]:
+        """Take no more; returns what came since `give_up`. Nothing may be in flight."""
+        given_up = self.give_up()
+        with self._lock:
+            self._is_closed = True
+            queues, self._queues = self._queues, {}
+            for queue in queues.values():
+                given_up += queue.batches
+                for batch in queue.batches:
+                    self._gone(batch)
             return given_up
 
     def renew(self, identity: ProducerIdentity) -> list[Batch]:
@@ -378,26 +521,50 @@ class Accumulator:
             given_up: list[Batch] = []
             for queue in self._queues.values():
                 queue.next_sequence = 0
-                kept: deque[Batch] = deque()
                 for batch in queue.batches:
-                    (kept if batch.sequence == NO_SEQUENCE else given_up).append(batch)
-                queue.batches = kept
-            self.held_bytes -= sum(batch.size for batch in given_up)
+                    if batch.attempts == 0:  # a part of one that was refused
+                        batch.sequence = NO_SEQUENCE
+                if any(batch.sequence != NO_SEQUENCE for batch in queue.batches):
+                    batches, queue.batches = queue.batches, deque()
+                    for batch in batches:
+                        (queue.batches if batch.sequence == NO_SEQUENCE else given_up).append(batch)
+                    self._schedule(queue)
+            for batch in given_up:
+                self._gone(batch)
             self.identity = identity
             self.needs_identity = False
             return given_up
 
-    def _settle(self, batch: Batch) -> None:
+    def _settle(self, queue: _Queue, batch: Batch) -> None:
         """Take an answered batch out of flight; the last one lets the repeats go."""
-        queue = self._queues[batch.key]
         queue.in_flight.remove(batch)
         self._in_flight -= 1
         if queue.refused and not queue.in_flight:
-            queue.refused.sort(key=lambda again: again.sequence)
+            next_sequence = queue.next_sequence
+            queue.refused.sort(key=lambda again: _age(again, next_sequence))
             queue.batches.extendleft(reversed(queue.refused))
             queue.refused.clear()
+        self._schedule(queue)
+
+    def _lost(self, batch: Batch) -> None:
+        """A batch has ended without being written, as far as is known."""
+        self._gone(batch)
+        if batch.sequence != NO_SEQUENCE and batch.identity == self.identity:
+            self.needs_identity = True
+
+    def _gone(self, batch: Batch) -> None:
+        """A batch has met its end."""
+        self._batch_count -= 1
+        self.held_bytes -= batch.held_bytes
+
+
+def _age(batch: Batch, next_sequence: int) -> int:
+    """Sorts batches as they were sent first; those that lost their sequences go before all."""
+    if batch.sequence == NO_SEQUENCE:
+        return -1
+    return (batch.sequence - next_sequence) & SEQUENCE_MASK
 
 
 def _is_before(first: int, second: int) -> bool:
     """Order of sequence numbers, which wrap to 0 after 2^31 - 1."""
-    return 0 < (second - first) & _SEQUENCE_MASK < 1 << 30
+    return 0 < (second - first) & SEQUENCE_MASK < 1 << 30

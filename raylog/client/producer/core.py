@@ -1,95 +1,62 @@
-"""Sending records: batches to requests, answers to repeats or reports.
+"""One producer over a client's core: records in, batches out, transactions.
 
-Produce v3-13: topics go by id from v13 on (KIP-516), refusals name the new leader from v10 on
-(KIP-951). `step` never waits for answers to batches, so that one coroutine serves a caller that
-sends as it goes (blocking) as well as a background task (asyncio). Batches of a transaction leave
-once it holds their partitions, and are given up when it cannot be committed (transactional.py).
+`step` never waits for answers to batches, so that one coroutine serves a caller that sends as it
+goes as well as a background task.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
 
 from raylog.client.admin.groups import CommittedOffset
 from raylog.client.cluster import TopicPartition
-from raylog.client.connection import Pending
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.core import Core, is_retriable
-from raylog.client.errors import (
-    BufferExhausted,
-    ClientError,
-    DeliveryFailed,
-    InvalidSetting,
-    RequestTimedOut,
+from raylog.client.core import Core
+from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
+from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
+from raylog.client.producer.batch import Body, Headers, Listener
+from raylog.client.producer.partitioner import (
+    KeyHash,
+    Turns,
+    cached_partition_of_key,
+    crc32_partition,
 )
-from raylog.client.producer.accumulator import (
-    COLLECTED,
-    Accumulator,
-    Appended,
-    Batch,
-    Delivery,
-    Headers,
-    ProducerIdentity,
-)
-from raylog.client.producer.partitioner import next_sticky, partition_of_key
-from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
+from raylog.client.producer.reports import OnDelivery, ProducerStatistics, Reports
+from raylog.client.producer.sender import Sender
+from raylog.client.producer.transactional import Transactions
 from raylog.client.settings import ProducerSettings
-from raylog.wire.api import ApiKey
-from raylog.wire.errors import ErrorCode, KafkaError, UnknownTopicOrPartition, error_of
-from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from raylog.wire.messages.produce import (
-    PartitionProduceData,
-    PartitionProduceResponse,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
-)
-from raylog.wire.records import Record, encode_batch
-from raylog.wire.uuids import ZERO_UUID
+from raylog.wire.errors import UnknownTopicOrPartition
+from raylog.wire.records import TIMESTAMP_MAX, Record
 
-log = logging.getLogger(__name__)
-_BY_NAME_LAST = 12
-"""Newest Produce version that names topics instead of giving their ids."""
-_CACHED_KEY_BYTES = 64
-_REQUEST_BYTES = 1024 * 1024
-"""Batches of several partitions share a request up to that size."""
-_IDLE_LOOK_MS = 50.0
+__all__ = ["Offsets", "OnDelivery", "ProducerCore"]
+
 _NO_HEADERS: list[tuple[str, bytes | None]] = []
 """Shared by records without any and never changed: one list a record costs a quarter of `append`,
 most of it in the garbage collector."""
+_new = tuple.__new__  # half the cost of the generated constructor
+_now_s = time.time
+_KEY_HASHES: dict[str, KeyHash] = {
+    "default": cached_partition_of_key,
+    "murmur2": cached_partition_of_key,
+    "murmur2_random": cached_partition_of_key,
+    "consistent": crc32_partition,
+    "consistent_random": crc32_partition,
+}
 
-OnDelivery = Callable[[Delivery], None]
 Offsets = Mapping[TopicPartition, CommittedOffset | int]
 """Next offsets to read, to be committed."""
-_partition_of_short_key = lru_cache(maxsize=16_384)(partition_of_key)
-
-
-@dataclass(slots=True, eq=False)
-class _Sent:
-    """A produce request on its way."""
-
-    pending: Pending[ProduceResponse]
-    node_id: int
-    batches: dict[tuple[str | bytes, int], Batch]
-    """By (name or id of the topic, partition)."""
 
 
 class ProducerCore:
-    """One producer over a client's core. Not for several tasks at once, `append` apart."""
+    """One producer over a client's core. Not for several tasks at once, `append…` apart."""
 
     def __init__(
         self, core: Core, settings: ProducerSettings, on_delivery: OnDelivery | None = None
     ) -> None:
         self.settings = settings
-        self.delivered_count = 0
-        """Records acknowledged so far."""
+        self.reports = Reports(on_delivery, core.io.now_ms)
         self._core = core
-        self._on_delivery = on_delivery
         self._accumulator = Accumulator(
             batch_bytes=settings.batch_bytes,
             record_bytes_max=settings.record_bytes_max,
@@ -106,20 +73,26 @@ class ProducerCore:
                 max_block_ms=settings.max_block_ms,
                 renew=self._accumulator.renew,
             )
-        self._sent: list[_Sent] = []
+        self._sender = Sender(core, settings, self._accumulator, self.reports, self._transactions)
         self._sticky: dict[str, int] = {}
-        self._last_sticky: dict[str, int] = {}
-        self._stale: set[str] = set()
-        self._last_refusal: Exception | None = None
-        """Why a batch is sent again, unless something was acknowledged since."""
-        self._failures = threading.Lock()
-        """Guards the two below: they are taken by other threads than the sender's."""
-        self._failed_count = 0
-        self._first_failure: Delivery | None = None
+        self._turns = Turns(
+            waiting=self._accumulator.waiting if settings.partitioner_adaptive else None,
+            avoided=self._sender.avoided,
+        )
+        name = settings.partitioner
+        self._key_hash = None if settings.partitioner_ignore_keys else _KEY_HASHES.get(name)
+        self._skips_empty = name == "consistent_random"
+        self._place: Callable[[str], int] | None = {
+            "round_robin": self._in_turn,
+            "random": self._anywhere,
+            "consistent": self._as_empty_key,
+            "murmur2": self._as_empty_key,
+        }.get(name)
+        """Where records without a key go; None: to the sticky partition."""
 
     # -- records in ----------------------------------------------------------------------------
 
-    def append(
+    def append(  # noqa: C901 — called for each record: a call more would cost a tenth of it
         self,
         topic: str,
         value: bytes | None,
@@ -127,6 +100,7 @@ class ProducerCore:
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        listener: Listener | None = None,
     ) -> bool:
         """Take a record; returns whether there is something to do (`step`, `make_room`).
 
@@ -137,23 +111,78 @@ class ProducerCore:
         """
         if self._transactions is not None:
             self._transactions.state.require_open("send")
+        if value.__class__ is not bytes and value is not None:
+            value = _bytes_of("value", value)
+        if key is not None and key.__class__ is not bytes:
+            key = _bytes_of("key", key)
         if timestamp_ms is None:
-            timestamp_ms = int(time.time() * 1000)
+            timestamp_ms = int(_now_s() * 1000)
+        else:
+            _check_timestamp(timestamp_ms)
+        may_move = False
         if partition is None:
-            partition = self._choose(topic, key)
-        record = Record(0, timestamp_ms, key, value, list(headers) if headers else _NO_HEADERS)
+            if key is not None and self._key_hash is not None and (key or not self._skips_empty):
+                partition = self._key_hash(key, len(self._core.cluster.topic(topic).partitions))
+            elif self._place is None:
+                partition = self._sticky.get(topic)
+                if partition is None:
+                    partition = self._stick(topic)
+                may_move = True
+            else:
+                partition = self._place(topic)
+        chosen = _headers_of(headers) if headers else _NO_HEADERS
+        record: Record = _new(Record, (0, timestamp_ms, key, value, chosen))
         try:
-            outcome = self._accumulator.append((topic, partition), record)
+            outcome = self._accumulator.append((topic, partition), record, listener, may_move)
         except KeyError:
-            opened = TopicPartition(topic, partition)
-            self._core.cluster.partition(opened)
-            self._accumulator.open(opened)
-            outcome = self._accumulator.append(opened, record)
+            self._open(topic, partition)
+            outcome = self._accumulator.append((topic, partition), record, listener, may_move)
         if outcome is COLLECTED:
             return False
-        if outcome is Appended.FULL and key is None:
-            self._sticky.pop(topic, None)
+        if outcome is ELSEWHERE:
+            return self._append_elsewhere(topic, record, listener)
         return True
+
+    def append_batch(
+        self,
+        topic: str,
+        partition: int,
+        body: bytes,
+        record_count: int,
+        first_timestamp_ms: int,
+        max_timestamp_ms: int,
+        listener: Listener | None = None,
+    ) -> bool:
+        """Take a whole batch, encoded already; returns as `append`.
+
+        `body` is the records section of a batch of format v2, not compressed: offset deltas from 0
+        to `record_count` - 1, timestamp deltas from `first_timestamp_ms`. It goes behind what the
+        partition has, and gets its header, sequence numbers and codec when it is sent. It should
+        hold about `batch_bytes` at most: what a broker finds too large is split like others.
+        `listener` is told of the end of its last record. Raises as `append`.
+        """
+        if self._transactions is not None:
+            self._transactions.state.require_open("send")
+        assert record_count > 0, "a batch has at least one record"
+        whole = Body(body, record_count, first_timestamp_ms, max_timestamp_ms)
+        try:
+            self._accumulator.append_batch((topic, partition), whole, listener)
+        except KeyError:
+            self._open(topic, partition)
+            self._accumulator.append_batch((topic, partition), whole, listener)
+        return True
+
+    def partitions(self, topic: str) -> list[int]:
+        """A topic's partitions; raises UnknownTopicOrPartition while they are not known."""
+        return sorted(self._core.cluster.topic(topic).partitions)
+
+    def next_partition(self, topic: str) -> int:
+        """The partition for a batch of records without keys; each call moves on.
+
+        Raises UnknownTopicOrPartition while the topic's metadata is not here (see `prepare`).
+        """
+        self._sticky.pop(topic, None)
+        return self._turns.next_free(self._core.cluster.topic(topic))
 
     @property
     def is_full(self) -> bool:
@@ -177,7 +206,7 @@ class ProducerCore:
             if self._core.io.now_ms() >= deadline_ms:
                 raise self.exhausted(self.settings.max_block_ms)
             await self.step(everything=True)
-            await self._wait(deadline_ms, everything=True)
+            await self._sender.wait(deadline_ms, everything=True)
 
     def exhausted(self, timeout_ms: float) -> BufferExhausted:
         """The failure of a caller that has waited so long for room."""
@@ -189,32 +218,18 @@ class ProducerCore:
     @property
     def refusal(self) -> str | None:
         """Why what is unacknowledged is sent again; None if that is not known."""
-        last = self._last_refusal
-        return None if last is None else f"the last attempt failed: {_describe(last)}"
+        return self._sender.refusal
+
+    @property
+    def delivered_count(self) -> int:
+        """Records acknowledged so far."""
+        return self.reports.delivered_count
 
     # -- out -----------------------------------------------------------------------------------
 
     async def step(self, *, everything: bool = False) -> None:
-        """Take the answers that are here, then send what is ready (or all there is).
-
-        What cannot be sent for `delivery_timeout_ms` is given up. That it is tried before keeps
-        records from being lost because nobody called this, however long.
-        """
-        await self._core.io.wait(self._any_done, 0)
-        self._collect()
-        await self._send_ready(0.0 if everything else self.settings.linger_ms)
-        self._expire()
-
-    async def _send_ready(self, linger_ms: float) -> None:
-        if not await self._may_send(linger_ms):
-            return
-        await self._refresh_stale()
-        ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
-        if self._transactions is not None:
-            ready = self._transactions.held(ready)  # others came while the last were added
-        for node_id, keys in self._by_leader(ready).items():
-            if self._in_flight_at(node_id) < self.settings.in_flight_max:
-                await self._send(node_id, self._accumulator.drain(keys, _REQUEST_BYTES))
+        """Take the answers that are here, then send what is ready (or all there is)."""
+        await self._sender.step(everything=everything)
 
     async def flush(self) -> None:
         """Send all and wait for every record's end; raises DeliveryFailed if one failed."""
@@ -225,24 +240,18 @@ class ProducerCore:
         while not self._accumulator.is_empty:
             await self.step(everything=True)
             if not self._accumulator.is_empty:
-                await self._wait(float("inf"), everything=True)
+                await self._sender.wait(float("inf"), everything=True)
 
     def raise_failures(self) -> None:
-        """Raise DeliveryFailed if batches failed since this was last asked.
+        """Raise DeliveryFailed if records failed that have no listener, since last asked.
 
         In a transaction that is AbortRequired, or ProducerUnusable.
         """
-        with self._failures:
-            first, count = self._first_failure, self._failed_count
-            self._first_failure, self._failed_count = None, 0
         if self._transactions is not None:
+            self.reports.forget_failures()
             self._transactions.state.check()
-        elif first is not None:
-            assert first.failure is not None
-            raise DeliveryFailed(
-                f"{count} records were not delivered; the first to "
-                f"{first.topic}-{first.partition}: {_describe(first.failure)}"
-            ) from first.failure
+        else:
+            self.reports.raise_failures()
 
     @property
     def is_idle(self) -> bool:
@@ -251,10 +260,37 @@ class ProducerCore:
 
     async def wait_for_work(self, interrupted: Callable[[], bool], *, everything: bool) -> None:
         """Wait for an answer, for a batch that may be sent, or until `interrupted()`."""
-        await self._wait(float("inf"), everything=everything, interrupted=interrupted)
+        await self._sender.wait(float("inf"), everything=everything, interrupted=interrupted)
+
+    def statistics(self) -> ProducerStatistics:
+        """What was done so far, and how it stands."""
+        reports, accumulator = self.reports, self._accumulator
+        queue_p50, queue_p99, latency_p50, latency_p99 = reports.quantiles_ms()
+        return ProducerStatistics(
+            records=reports.delivered_count,
+            bytes=reports.delivered_bytes,
+            batches=reports.batch_count,
+            requests=reports.request_count,
+            retries=reports.retry_count,
+            splits=reports.split_count,
+            errors=reports.error_count,
+            queue_ms_p50=queue_p50,
+            queue_ms_p99=queue_p99,
+            latency_ms_p50=latency_p50,
+            latency_ms_p99=latency_p99,
+            buffer_bytes=accumulator.held_bytes,
+            buffer_bytes_max=accumulator.buffer_bytes,
+            batches_waiting=accumulator.waiting_count,
+            batches_in_flight=accumulator.in_flight,
+        )
+
+    def give_up(self, reason: Exception) -> None:
+        """Let everything that is held or in flight fail; more may be taken then."""
+        self._sender.abandon(reason, for_good=False)
 
     def close(self) -> None:
-        """End the producer's connections; what is not flushed is lost."""
+        """End the producer's connections; what is not flushed is lost, and its listeners told."""
+        self._sender.abandon(ClientError("the producer was closed"), for_good=True)
         self._core.close()
 
     # -- transactions --------------------------------------------------------------------------
@@ -295,8 +331,7 @@ class ProducerCore:
     async def end_transaction(self, *, commit: bool) -> None:
         """End the transaction of a producer that is idle."""
         assert self.is_idle, "records of a transaction are on their way"
-        with self._failures:
-            self._first_failure, self._failed_count = None, 0
+        self.reports.forget_failures()
         is_worn = self._accumulator.needs_identity
         await self._transactional().end(commit=commit, is_worn=is_worn)
 
@@ -305,280 +340,67 @@ class ProducerCore:
             raise InvalidSetting("expected a producer with a transactional_id, found one without")
         return self._transactions
 
-    # -- inside --------------------------------------------------------------------------------
+    # -- partitions ----------------------------------------------------------------------------
 
-    async def _may_send(self, linger_ms: float) -> bool:
-        """Whether batches may leave now; gets ready for it, or gives them up."""
-        if self._transactions is None:
-            if self._accumulator.needs_identity:
-                return not self._accumulator.in_flight and await self._renew_identity()
-            return True
-        if self._transactions.state.gives_up is None:
-            ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
-            if ready:
-                await self._transactions.add_partitions(ready)
-        reason = self._transactions.state.gives_up
-        if reason is None:
-            return True
-        for batch in self._accumulator.give_up():
-            self._report(batch, -1, reason)
-        return False
+    def _open(self, topic: str, partition: int) -> None:
+        """Make a partition known to the accumulator; raises UnknownTopicOrPartition."""
+        key = TopicPartition(topic, partition)
+        self._core.cluster.partition(key)
+        self._accumulator.open(key)
 
-    def _choose(self, topic: str, key: bytes | None) -> int:
-        """The partition of a record that names none."""
-        if key is not None:
-            count = len(self._core.cluster.topic(topic).partitions)
-            if len(key) <= _CACHED_KEY_BYTES:
-                return _partition_of_short_key(key, count)
-            return partition_of_key(key, count)
-        chosen = self._sticky.get(topic)
-        if chosen is None:
-            partitions = self._core.cluster.topic(topic).partitions
-            led = [index for index, view in partitions.items() if view.leader >= 0]
-            chosen = next_sticky(self._last_sticky.get(topic, -1), led or list(partitions))
-            self._sticky[topic] = self._last_sticky[topic] = chosen
+    def _stick(self, topic: str) -> int:
+        """The partition for the records to come that name none and have no key."""
+        chosen = self._turns.next_free(self._core.cluster.topic(topic))
+        self._sticky[topic] = chosen
+        self._accumulator.choose((topic, chosen))
         return chosen
 
-    def _by_leader(self, keys: list[TopicPartition]) -> dict[int, list[TopicPartition]]:
-        """Group partitions by leader; those without one are looked up again."""
-        grouped: dict[int, list[TopicPartition]] = {}
-        for key in keys:
-            try:
-                grouped.setdefault(self._core.cluster.leader_of(key), []).append(key)
-            except KafkaError:
-                self._stale.add(key.topic)
-                backoff_ms = self._core.settings.retry_backoff_ms
-                self._accumulator.postpone(key, self._core.io.now_ms() + backoff_ms)
-        return grouped
-
-    def _in_flight_at(self, node_id: int) -> int:
-        return sum(sent.node_id == node_id for sent in self._sent)
-
-    async def _send(self, node_id: int, batches: list[Batch]) -> None:
-        """Send one request; what cannot be sent counts as refused."""
-        acks = self.settings.acks
+    def _append_elsewhere(self, topic: str, record: Record, listener: Listener | None) -> bool:
+        """Add a record to another partition than the last, if there is one."""
+        partition = self._stick(topic)
         try:
-            request, at_most = self._request(batches)
-            pending = await self._core.submit(
-                node_id,
-                request,
-                ProduceResponse,
-                at_most=at_most,
-                answered=acks != 0,
-            )
-        except (ClientError, KafkaError) as error:
-            for batch in batches:
-                self._refuse(batch, error)
-            return
-        if acks == 0:
-            for batch in batches:
-                self._acknowledge(batch, -1)
-            return
-        expected = {}
-        ids = {topic.name: topic.topic_id for topic in request.topic_data}
-        for batch in batches:
-            name = batch.key.topic
-            expected[
-                ids[name] if pending.version > _BY_NAME_LAST else name, batch.key.partition
-            ] = batch
-        self._sent.append(_Sent(pending, node_id, expected))
+            outcome = self._accumulator.append((topic, partition), record, listener)
+        except KeyError:
+            self._open(topic, partition)
+            outcome = self._accumulator.append((topic, partition), record, listener)
+        return outcome is not Appended.COLLECTED
 
-    def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, int | None]:
-        """One request of one batch a partition, and the newest version that it can have."""
-        topics: dict[str, TopicProduceData] = {}
-        for batch in batches:
-            name = batch.key.topic
-            if name not in topics:
-                topic_id = self._core.cluster.topic(name).topic_id
-                topics[name] = TopicProduceData(name=name, topic_id=topic_id)
-            topics[name].partition_data.append(
-                PartitionProduceData(index=batch.key.partition, records=self._encoded(batch))
-            )
-        request = ProduceRequest(
-            transactional_id=self.settings.transactional_id,
-            acks=self.settings.acks,
-            timeout_ms=self._core.settings.request_timeout_ms,
-            topic_data=list(topics.values()),
-        )
-        if self._transactions is not None and not self._transactions.is_version_2:
-            return request, PRODUCE_OF_VERSION_1_LAST
-        is_by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
-        return request, None if is_by_id else _BY_NAME_LAST
+    def _in_turn(self, topic: str) -> int:
+        return self._turns.next(self._core.cluster.topic(topic))
 
-    def _encoded(self, batch: Batch) -> bytes:
-        """The batch's bytes; a repeat sends the very same."""
-        if batch.encoded is None:
-            batch.encoded = encode_batch(
-                batch.records,
-                codec=self.settings.codec,
-                level=self.settings.codec_level,
-                producer_id=batch.identity.producer_id,
-                producer_epoch=batch.identity.producer_epoch,
-                base_sequence=batch.sequence,
-                is_transactional=self._transactions is not None,
-            )
-        return batch.encoded
+    def _anywhere(self, topic: str) -> int:
+        return self._turns.any(self._core.cluster.topic(topic))
 
-    def _any_done(self) -> bool:
-        return any(sent.pending.done for sent in self._sent)
-
-    async def _wait(
-        self,
-        deadline_ms: float,
-        *,
-        everything: bool,
-        interrupted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """Wait until an answer is here or a batch may be sent."""
-        linger_ms = 0.0 if everything else self.settings.linger_ms
-        now_ms = self._core.io.now_ms()
-        next_ms = self._accumulator.next_ready_ms(linger_ms)
-        if self._sent and next_ms <= now_ms:
-            next_ms = now_ms + _IDLE_LOOK_MS  # what is ready waits for an answer
-        await self._core.wait_for(
-            lambda: self._any_done() or interrupted(), min(deadline_ms, next_ms)
-        )
-
-    def _collect(self) -> None:
-        """Take all answers that are here."""
-        for sent in [sent for sent in self._sent if sent.pending.done]:
-            self._sent.remove(sent)
-            try:
-                response = sent.pending.result()
-            except ClientError as error:
-                for batch in sent.batches.values():
-                    self._refuse(batch, error)
-                continue
-            for topic in response.responses:
-                name = topic.topic_id if sent.pending.version > _BY_NAME_LAST else topic.name
-                for answer in topic.partition_responses:
-                    self._take(sent.batches.pop((name, answer.index)), answer)
-            for batch in sent.batches.values():
-                self._refuse(batch, ClientError(f"the broker left {batch.key} unanswered"))
-
-    def _take(self, batch: Batch, answer: PartitionProduceResponse) -> None:
-        """Take one partition's answer."""
-        code = answer.error_code
-        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-            self._acknowledge(batch, answer.base_offset)
-            return
-        leader = answer.current_leader
-        if leader is not None:
-            self._core.cluster.moved(batch.key, leader.leader_id, leader.leader_epoch)
-        self._refuse(batch, error_of(code, answer.error_message or str(batch.key)))
-
-    def _acknowledge(self, batch: Batch, base_offset: int) -> None:
-        self._accumulator.acknowledged(batch)
-        self._last_refusal = None
-        self.delivered_count += len(batch.records)
-        self._report(batch, base_offset, None)
-
-    def _refuse(self, batch: Batch, error: Exception) -> None:
-        """Send a batch again, or give it up."""
-        now_ms = self._core.io.now_ms()
-        again_ms = now_ms + self._backoff_ms(batch)
-        if self._is_overdue(batch) or batch.attempts > self.settings.retries:
-            self._fail(batch, error)
-        elif isinstance(error, KafkaError) and error.code in _UNFIT_SEQUENCE:
-            if self._accumulator.follows_unsettled(batch):
-                self._accumulator.refused(batch, again_ms)
-            elif self._transactions is None:
-                self._accumulator.resequence(batch, again_ms)
-            else:
-                self._fail(batch, error)  # within a transaction there is no other identity
-        elif is_retriable(error):
-            self._stale.add(batch.key.topic)
-            self._accumulator.refused(batch, again_ms)
-            self._last_refusal = error
-        else:
-            self._fail(batch, error)
-
-    def _fail(self, batch: Batch, error: Exception) -> None:
-        self._accumulator.failed(batch)
-        self._report(batch, -1, error)
-        if self._transactions is not None:
-            self._transactions.state.batch_failed(error)
-
-    def _backoff_ms(self, batch: Batch) -> float:
-        """Pause before a repeat; doubles with each."""
-        settings = self._core.settings
-        doubled = settings.retry_backoff_ms * 2 ** min(batch.attempts - 1, 16)
-        return float(min(doubled, settings.retry_backoff_max_ms))
-
-    def _is_overdue(self, batch: Batch) -> bool:
-        age_ms = self._core.io.now_ms() - batch.created_ms
-        return age_ms >= self.settings.delivery_timeout_ms
-
-    def _expire(self) -> None:
-        """Give up what could not be sent in time."""
-        for batch in self._accumulator.expire(self._is_overdue):
-            error = RequestTimedOut(
-                f"not acknowledged in {self.settings.delivery_timeout_ms} ms, "
-                f"sent {batch.attempts} times{f'; {self.refusal}' if self.refusal else ''}"
-            )
-            self._report(batch, -1, error)
-            if self._transactions is not None:
-                self._transactions.state.batch_failed(error)
-
-    async def _renew_identity(self) -> bool:
-        """Ask for a producer id; sequences start anew. False if none is to be had for now."""
-
-        async def attempt() -> ProducerIdentity:
-            response = await self._core.ask(
-                await self._core.any_node(),
-                InitProducerIdRequest(
-                    transactional_id=None,
-                    transaction_timeout_ms=self._core.settings.request_timeout_ms,
-                ),
-                InitProducerIdResponse,
-            )
-            if response.error_code != ErrorCode.NONE:
-                raise error_of(response.error_code, ApiKey.INIT_PRODUCER_ID.name)
-            return ProducerIdentity(response.producer_id, response.producer_epoch)
-
-        timeout_ms = min(self.settings.max_block_ms, self.settings.delivery_timeout_ms)
-        try:
-            identity = await self._core.repeat(attempt, timeout_ms=timeout_ms)
-        except (ClientError, KafkaError) as error:
-            if not is_retriable(error):
-                raise
-            self._accumulator.hold_up()
-            return False
-        for batch in self._accumulator.renew(identity):
-            unknown = ClientError("whether it was written is unknown: an earlier batch had failed")
-            self._report(batch, -1, unknown)
-        return True
-
-    async def _refresh_stale(self) -> None:
-        """Look up topics whose leaders may have moved; a failure is tried again next time."""
-        if not self._stale:
-            return
-        try:
-            await self._core.refresh(self._stale)
-        except (ClientError, KafkaError) as error:
-            if not is_retriable(error):
-                raise
-        else:
-            self._stale.clear()
-
-    def _report(self, batch: Batch, base_offset: int, failure: Exception | None) -> None:
-        """Tell the end of a batch."""
-        delivery = Delivery(*batch.key, base_offset, len(batch.records), failure)
-        if failure is not None:
-            with self._failures:
-                self._failed_count += len(batch.records)
-                self._first_failure = self._first_failure or delivery
-        if self._on_delivery is not None:
-            try:
-                self._on_delivery(delivery)
-            except Exception:  # of the caller's; the other batches go on, as in Kafka's producer
-                log.exception("on_delivery failed for %s", batch.key)
+    def _as_empty_key(self, topic: str) -> int:
+        assert self._key_hash is not None or self.settings.partitioner_ignore_keys
+        view = self._core.cluster.topic(topic)
+        if self._key_hash is None:
+            return self._turns.next(view)
+        return self._key_hash(b"", len(view.partitions))
 
 
-_UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+def _bytes_of(what: str, data: object) -> bytes:
+    """A copy of what is like bytes; TypeError for all else."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(
+        f"expected {what} to be bytes or None, found {type(data).__name__}: "
+        "encode it, or give the producer a serializer"
+    )
 
 
-def _describe(error: Exception) -> str:
-    """An error for a person: Kafka's name where it has one."""
-    name = error.code.name if isinstance(error, KafkaError) else type(error).__name__
-    return f"{name}: {error}" if str(error) else name
+def _headers_of(headers: Headers) -> list[tuple[str, bytes | None]]:
+    """The headers as records have them; TypeError for what no record has."""
+    checked = []
+    for name, value in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"expected a header's name to be str, found {type(name).__name__}")
+        checked.append((name, None if value is None else _bytes_of(f"header {name!r}", value)))
+    return checked
+
+
+def _check_timestamp(timestamp_ms: int) -> None:
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"expected timestamp_ms to be int, found {type(timestamp_ms).__name__}")
+    if not 0 <= timestamp_ms <= TIMESTAMP_MAX:
+        raise ValueError(f"expected timestamp_ms of 0 or more, found {timestamp_ms}")

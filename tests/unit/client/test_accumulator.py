@@ -5,6 +5,7 @@ import pytest
 from raylog.client.cluster import TopicPartition
 from raylog.client.errors import RecordTooLarge
 from raylog.client.producer.accumulator import Accumulator, Appended, Batch, ProducerIdentity
+from raylog.client.producer.batch import RECORD_OBJECTS_BYTES
 from raylog.wire.records import Record, encode_batch
 
 KEY = TopicPartition("t", 0)
@@ -30,7 +31,7 @@ def new(clock: Clock | None = None, *, idempotent: bool = True) -> Accumulator:
     accumulator = Accumulator(
         batch_bytes=500,
         record_bytes_max=1500,
-        buffer_bytes=2000,
+        buffer_bytes=2000 + 4 * RECORD_OBJECTS_BYTES,
         idempotent=idempotent,
         now_ms=clock or Clock(),
     )
@@ -117,7 +118,7 @@ def test_repeats_wait_for_what_is_in_flight_and_go_out_in_order() -> None:
     first, second, third = in_flight(accumulator, 3)
     accumulator.append(KEY, record())
     accumulator.refused(second, 50)
-    assert accumulator.ready(100, 0) == [], "the first is still unanswered"
+    assert accumulator.ready(30, 0) == [], "the first is still unanswered"
     accumulator.acknowledged(first)
     accumulator.refused(third, 40)
     assert accumulator.ready(49, 0) == []

@@ -21,7 +21,7 @@ from raylog.client import (
 from raylog.client.background import BackgroundLoop
 from raylog.client.io import run_blocking
 from raylog.client.producer.accumulator import Batch
-from raylog.client.producer.core import ProducerCore
+from raylog.client.producer.sender import Sender
 from raylog.client.streams import AsyncIo
 from raylog.testing import EmbeddedBroker
 from tests.support.fake_cluster import FakeCluster, core_of
@@ -66,16 +66,16 @@ def test_a_record_does_not_wait_for_the_answer_to_another(
     producer.send("t", b"x", partition=0)
     producer.flush()
     sent = threading.Semaphore(0)
-    send = ProducerCore._send
+    send = Sender._send
 
-    async def counted(self: ProducerCore, node_id: int, batches: list[Batch]) -> None:
+    async def counted(self: Sender, node_id: int, batches: list[Batch]) -> None:
         await send(self, node_id, batches)
         sent.release()
 
     with monkeypatch.context() as patched:
-        patched.setattr(ProducerCore, "_send", counted)
-        patched.setattr(ProducerCore, "_any_done", lambda _: False)  # no answer is ever seen
-        patched.setattr(ProducerCore, "_collect", lambda _: None)
+        patched.setattr(Sender, "_send", counted)
+        patched.setattr(Sender, "_any_done", lambda _: False)  # no answer is ever seen
+        patched.setattr(Sender, "_collect", lambda _: None)
         for partition in range(3):
             producer.send("t", b"x", partition=partition)
             assert sent.acquire(timeout=PATIENCE_S)

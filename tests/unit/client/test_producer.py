@@ -5,16 +5,19 @@ from dataclasses import dataclass
 import pytest
 
 from raylog.client.errors import BufferExhausted, DeliveryFailed
+from raylog.client.interceptors import RecordMetadata
 from raylog.client.io import run_blocking
 from raylog.client.producer.accumulator import Delivery
 from raylog.client.producer.core import ProducerCore
 from raylog.client.settings import ProducerSettings
 from raylog.wire.api import ApiKey
 from raylog.wire.compression import Codec
-from raylog.wire.errors import ErrorCode, UnknownTopicOrPartition
+from raylog.wire.errors import ErrorCode, MessageTooLarge, UnknownTopicOrPartition
 from raylog.wire.messages.init_producer_id import InitProducerIdResponse
 from raylog.wire.messages.leader_hints import LeaderIdAndEpoch
 from raylog.wire.messages.produce import ProduceRequest
+from raylog.wire.record import Record, encode_records
+from raylog.wire.records import read_header
 from tests.support.fake_cluster import LOST, NOTHING, FakeCluster, core_of
 from tests.support.fake_logs import Answer, Logs, refused
 
@@ -317,3 +320,75 @@ def test_preparing_waits_for_a_topic_that_is_being_created() -> None:
     run_blocking(test.producer.prepare("new"))
     assert len(asked) == 3
     assert all(request.allow_auto_topic_creation for request in asked)  # type: ignore[attr-defined]  # a MetadataRequest
+
+
+def body_of(values: list[bytes], first_ms: int) -> bytes:
+    records = [Record(0, first_ms + delta, None, value, []) for delta, value in enumerate(values)]
+    return encode_records(records, range(len(records)), first_ms)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_whole_batch_is_sent_like_others_and_in_its_place(codec: Codec) -> None:
+    test = rig(ProducerSettings(codec=codec))
+    told: list[tuple[RecordMetadata, Exception | None]] = []
+    producer = test.producer
+    producer.append("t", b"0", partition=0)
+    body = body_of([b"1", b"2", b"3"], 5_000)
+    assert producer.append_batch("t", 0, body, 3, 5_000, 5_002, lambda *ended: told.append(ended))
+    producer.append("t", b"4", partition=0)
+    test.logs.refuse = [passing, refusing(ErrorCode.NOT_ENOUGH_REPLICAS)]
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(5)}
+    assert told == [(RecordMetadata("t", 0, 3, 5_002), None)]
+    assert producer.is_idle
+    assert producer.statistics().buffer_bytes == 0
+    assert producer.statistics().retries == 1
+
+
+def test_a_batch_that_is_too_large_for_a_broker_goes_out_in_parts() -> None:
+    """As in Kafka's producer; each record's end is told once, with its own offset."""
+    test = rig()
+    told: dict[int, RecordMetadata] = {}
+    for number in range(5):
+        test.producer.append(
+            "t",
+            b"%d" % number,
+            partition=0,
+            timestamp_ms=number,
+            listener=lambda metadata, failure: told.update({metadata.timestamp_ms: metadata}),
+        )
+    body = body_of([b"5", b"6", b"7"], 5)
+    test.producer.append_batch("t", 0, body, 3, 5, 7)
+
+    def too_large(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        if read_header(batch).record_count > 1:
+            return refused(partition, ErrorCode.MESSAGE_TOO_LARGE)
+        return None
+
+    test.logs.refuse = [too_large] * 100
+    test.flush()
+    assert test.logs.values == {("t", 0): numbers(8)}
+    assert {time: at.offset for time, at in told.items()} == {n: n for n in range(5)}
+    assert test.logs.producer_ids == 1, "sequences go with the records"
+    assert test.producer.statistics().buffer_bytes == 0
+    assert test.producer.statistics().splits == 4 + 2
+
+
+def test_one_record_that_is_too_large_for_a_broker_fails_alone() -> None:
+    test = rig()
+    failures: list[Exception | None] = []
+
+    def listener(metadata: RecordMetadata, failure: Exception | None) -> None:
+        failures.append(failure)
+
+    for value in (b"0", b"x" * 1_000, b"1"):
+        test.producer.append("t", value, partition=0, listener=listener)
+
+    def too_large(broker: int, topic: str, partition: int, batch: bytes) -> object:
+        return refused(partition, ErrorCode.MESSAGE_TOO_LARGE) if len(batch) > 1_000 else None
+
+    test.logs.refuse = [too_large] * 100
+    test.flush()  # whoever listens is not told again
+    assert sorted(test.logs.values["t", 0]) == [b"0", b"1"]
+    assert [type(one) for one in failures].count(MessageTooLarge) == 1
+    assert len(failures) == 3

@@ -1,0 +1,186 @@
+"""A batch: records of one partition that travel together, from the first of them to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.interceptors import RecordMetadata
+from raylog.wire.compression import Codec, compress
+from raylog.wire.records import (
+    BATCH_OVERHEAD,
+    MAGIC,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Record,
+    assemble,
+    decode_batch,
+    encode_batch,
+    with_producer,
+)
+
+RECORD_OVERHEAD = 20
+"""Upper estimate of a record's own lengths, attributes and deltas."""
+RECORD_OBJECTS_BYTES = 160
+"""What a waiting record takes in memory beside its bytes: a tuple, a time, two bytes objects."""
+HEADER_OVERHEAD = 6
+SEQUENCE_MASK = 0x7FFFFFFF
+
+Headers = Sequence[tuple[str, bytes | None]]
+Listener = Callable[[RecordMetadata, Exception | None], object]
+"""Told of one record's end; the offset is -1 if it failed, or if nobody knows it."""
+
+
+class ProducerIdentity(NamedTuple):
+    """What sequence numbers count for."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+NO_IDENTITY = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The end of one batch."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    """Offset of the first record; -1 if unknown (acks=0, a repeat of old) or failed."""
+    record_count: int
+    failure: Exception | None = None
+
+
+class Body(NamedTuple):
+    """Records that are encoded already: their offsets count from 0, their times from the first."""
+
+    data: bytes
+    """Not compressed."""
+    record_count: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition that travel together: as objects, or as a `body`."""
+
+    key: TopicPartition
+    created_ms: float
+    records: list[Record] = field(default_factory=list)
+    """Empty once the batch is encoded."""
+    size: int = BATCH_OVERHEAD
+    """Bytes, estimated from above and without compression."""
+    sequence: int = NO_SEQUENCE
+    identity: ProducerIdentity = NO_IDENTITY
+    attempts: int = 0
+    body: Body | None = None
+    listeners: list[tuple[int, int, Listener]] | None = None
+    """(position in the batch, timestamp, whom to tell of that record's end)."""
+    drained_ms: float = 0.0
+    """When it was sent first."""
+    encoded: bytes | None = None
+    _encoded_as: tuple[ProducerIdentity, int] = (NO_IDENTITY, NO_SEQUENCE)
+    _encoded_count: int = 0
+    _encoded_objects: int = 0
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds."""
+        if self._encoded_count:
+            return self._encoded_count
+        return len(self.records) if self.body is None else self.body.record_count
+
+    @property
+    def held_bytes(self) -> int:
+        """What it counts for in the producer's memory, until its end."""
+        return self.size + RECORD_OBJECTS_BYTES * (self._encoded_objects or len(self.records))
+
+    def listen(self, listener: Listener) -> None:
+        """Have a listener told of the end of the newest record."""
+        if self.listeners is None:
+            self.listeners = []
+        self.listeners.append((len(self.records) - 1, self.records[-1].timestamp, listener))
+
+    def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
+        """The batch's bytes; a repeat sends the very same. Its records are let go."""
+        named = (self.identity, self.sequence)
+        if self.encoded is None:
+            count, objects = self.record_count, len(self.records)
+            self.encoded = self._encode(codec, level, is_transactional=is_transactional)
+            self._encoded_count, self._encoded_objects = count, objects
+            self.records, self.body = [], None
+        elif self._encoded_as != named:
+            self.encoded = with_producer(self.encoded, *self.identity, self.sequence)
+        self._encoded_as = named
+        return self.encoded
+
+    def _encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
+        producer_id, producer_epoch = self.identity
+        if self.body is None:
+            return encode_batch(
+                self.records,
+                codec=codec,
+                level=level,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=self.sequence,
+                is_transactional=is_transactional,
+            )
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            partition_leader_epoch=NO_LEADER_EPOCH,
+            magic=MAGIC,
+            crc=0,
+            attributes=codec | is_transactional * TRANSACTIONAL_BIT,
+            last_offset_delta=self.body.record_count - 1,
+            base_timestamp=self.body.first_timestamp_ms,
+            max_timestamp=self.body.max_timestamp_ms,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=self.sequence,
+            record_count=self.body.record_count,
+        )
+        data = self.body.data
+        return assemble(header, compress(codec, data, level) if codec else data)
+
+    def split(self) -> tuple[Batch, Batch]:
+        """Two batches of half the records each; sequences and listeners go with the records."""
+        assert self.encoded is not None, "only what was sent can be too large"
+        records = decode_batch(self.encoded, max_bytes=self.size)
+        middle = len(records) // 2
+        return self._part(records, 0, middle), self._part(records, middle, len(records))
+
+    def _part(self, records: list[Record], start: int, end: int) -> Batch:
+        part = Batch(self.key, self.created_ms, records[start:end], identity=self.identity)
+        part.size += sum(map(record_size, part.records))
+        if self.sequence != NO_SEQUENCE:
+            part.sequence = (self.sequence + start) & SEQUENCE_MASK
+        if self.listeners is not None:
+            part.listeners = [
+                (position - start, timestamp, listener)
+                for position, timestamp, listener in self.listeners
+                if start <= position < end
+            ]
+        return part
+
+
+def record_size(record: Record) -> int:
+    """Upper estimate of a record's bytes."""
+    _, _, key, value, headers = record
+    size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    return size + headers_size(headers) if headers else size
+
+
+def headers_size(headers: Headers) -> int:
+    """Upper estimate of headers' bytes in a record."""
+    return sum(len(name.encode()) + len(value or b"") + HEADER_OVERHEAD for name, value in headers)

@@ -1,0 +1,377 @@
+"""From batches to requests, from answers to repeats or reports.
+
+Produce v3-13: topics go by id from v13 on (KIP-516), refusals name the new leader from v10 on
+(KIP-951). Batches of a transaction leave once it holds their partitions, and are given up when it
+cannot be committed (transactional.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from raylog.client.cluster import TopicPartition
+from raylog.client.connection import Pending
+from raylog.client.core import Core, is_retriable
+from raylog.client.errors import ClientError, NotKafka, RequestTimedOut
+from raylog.client.producer.accumulator import Accumulator
+from raylog.client.producer.batch import Batch, ProducerIdentity
+from raylog.client.producer.reports import Reports, describe
+from raylog.client.producer.transactional import PRODUCE_OF_VERSION_1_LAST, Transactions
+from raylog.client.settings import ProducerSettings
+from raylog.wire.api import ApiKey
+from raylog.wire.errors import ErrorCode, KafkaError, error_of
+from raylog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from raylog.wire.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from raylog.wire.uuids import ZERO_UUID
+
+_BY_NAME_LAST = 12
+"""Newest Produce version that names topics instead of giving their ids."""
+_REQUEST_BYTES = 1024 * 1024
+"""Batches of several partitions share a request up to that size."""
+_IDLE_LOOK_MS = 50.0
+_UNFIT_SEQUENCE = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID)
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A produce request on its way."""
+
+    pending: Pending[ProduceResponse]
+    node_id: int
+    batches: dict[tuple[str | bytes, int], Batch]
+    """By (name or id of the topic, partition)."""
+
+
+class Sender:
+    """Sends a producer's batches. For one task at a time."""
+
+    def __init__(
+        self,
+        core: Core,
+        settings: ProducerSettings,
+        accumulator: Accumulator,
+        reports: Reports,
+        transactions: Transactions | None,
+    ) -> None:
+        self._core = core
+        self._settings = settings
+        self._accumulator = accumulator
+        self._reports = reports
+        self._transactions = transactions
+        self._sent: list[_Sent] = []
+        self._stale: set[str] = set()
+        self._last_refusal: Exception | None = None
+        """Why a batch is sent again, unless something was acknowledged since."""
+        self._busy_since_ms: dict[int, float] = {}
+        """Brokers for which batches are ready, and that may get no more at the moment."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why what is unacknowledged is sent again; None if that is not known."""
+        last = self._last_refusal
+        return None if last is None else f"the last attempt failed: {describe(last)}"
+
+    def avoided(self) -> list[int]:
+        """Brokers that have taken nothing for `partitioner_availability_timeout_ms`."""
+        timeout_ms = self._settings.partitioner_availability_timeout_ms
+        if timeout_ms <= 0 or not self._busy_since_ms:
+            return []
+        oldest_ms = self._core.io.now_ms() - timeout_ms
+        busy = tuple(self._busy_since_ms.items())
+        return [node_id for node_id, since_ms in busy if since_ms < oldest_ms]
+
+    async def step(self, *, everything: bool) -> None:
+        """Take the answers that are here, then send what is ready (or all there is).
+
+        What cannot be sent for `delivery_timeout_ms` is given up. That it is tried before keeps
+        records from being lost because nobody called this, however long.
+        """
+        await self._core.io.wait(self._any_done, 0)
+        self._collect()
+        await self._send_ready(0.0 if everything else self._settings.linger_ms)
+        self._expire()
+
+    async def wait(
+        self,
+        deadline_ms: float,
+        *,
+        everything: bool,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Wait until an answer is here or a batch may be sent."""
+        linger_ms = 0.0 if everything else self._settings.linger_ms
+        now_ms = self._core.io.now_ms()
+        next_ms = self._accumulator.next_ready_ms(linger_ms)
+        if self._sent and next_ms <= now_ms:
+            next_ms = now_ms + _IDLE_LOOK_MS  # what is ready waits for an answer
+        await self._core.wait_for(
+            lambda: self._any_done() or interrupted(), min(deadline_ms, next_ms)
+        )
+
+    def abandon(self, reason: Exception, *, for_good: bool) -> None:
+        """Give up everything; whether what was sent is written stays unknown."""
+        sent, self._sent = self._sent, []
+        given_up = [batch for one in sent for batch in one.batches.values()]
+        for batch in given_up:
+            self._accumulator.failed(batch)
+        given_up += self._accumulator.give_up()
+        if for_good:
+            given_up += self._accumulator.close()
+        for batch in given_up:
+            self._reports.failed(batch, reason)
+
+    # -- out -----------------------------------------------------------------------------------
+
+    async def _send_ready(self, linger_ms: float) -> None:
+        if not await self._may_send(linger_ms):
+            return
+        await self._refresh_stale()
+        now_ms = self._core.io.now_ms()
+        ready = self._accumulator.ready(now_ms, linger_ms)
+        if self._transactions is not None:
+            ready = self._transactions.held(ready)  # others came while the last were added
+        for node_id, keys in self._by_leader(ready).items():
+            if self._in_flight_at(node_id) < self._settings.in_flight_max:
+                self._busy_since_ms.pop(node_id, None)
+                await self._send(node_id, self._accumulator.drain(keys, self._request_bytes))
+            else:
+                self._busy_since_ms.setdefault(node_id, now_ms)
+
+    @property
+    def _request_bytes(self) -> int:
+        return min(_REQUEST_BYTES, self._settings.record_bytes_max)
+
+    async def _may_send(self, linger_ms: float) -> bool:
+        """Whether batches may leave now; gets ready for it, or gives them up."""
+        if self._transactions is None:
+            if self._accumulator.needs_identity:
+                return not self._accumulator.in_flight and await self._renew_identity()
+            return True
+        if self._transactions.state.gives_up is None:
+            ready = self._accumulator.ready(self._core.io.now_ms(), linger_ms)
+            if ready:
+                await self._transactions.add_partitions(ready)
+        reason = self._transactions.state.gives_up
+        if reason is None:
+            return True
+        for batch in self._accumulator.give_up():
+            self._reports.failed(batch, reason)
+        return False
+
+    def _by_leader(self, keys: list[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        """Group partitions by leader; those without one are looked up again."""
+        grouped: dict[int, list[TopicPartition]] = {}
+        for key in keys:
+            try:
+                grouped.setdefault(self._core.cluster.leader_of(key), []).append(key)
+            except KafkaError:
+                self._stale.add(key.topic)
+                backoff_ms = self._core.settings.retry_backoff_ms
+                self._accumulator.postpone(key, self._core.io.now_ms() + backoff_ms)
+        return grouped
+
+    def _in_flight_at(self, node_id: int) -> int:
+        return sum(sent.node_id == node_id for sent in self._sent)
+
+    async def _send(self, node_id: int, batches: list[Batch]) -> None:
+        """Send one request; what cannot be sent counts as refused."""
+        acks = self._settings.acks
+        try:
+            request, at_most = self._request(batches)
+            pending = await self._core.submit(
+                node_id,
+                request,
+                ProduceResponse,
+                at_most=at_most,
+                answered=acks != 0,
+            )
+        except (ClientError, KafkaError) as error:
+            for batch in batches:
+                self._refuse(batch, error)
+            return
+        self._reports.request_count += 1
+        if acks == 0:
+            for batch in batches:
+                self._acknowledge(batch, -1)
+            return
+        expected = {}
+        ids = {topic.name: topic.topic_id for topic in request.topic_data}
+        for batch in batches:
+            name = batch.key.topic
+            expected[
+                ids[name] if pending.version > _BY_NAME_LAST else name, batch.key.partition
+            ] = batch
+        self._sent.append(_Sent(pending, node_id, expected))
+
+    def _request(self, batches: list[Batch]) -> tuple[ProduceRequest, int | None]:
+        """One request of one batch a partition, and the newest version that it can have."""
+        settings = self._settings
+        is_transactional = self._transactions is not None
+        topics: dict[str, TopicProduceData] = {}
+        for batch in batches:
+            name = batch.key.topic
+            if name not in topics:
+                topic_id = self._core.cluster.topic(name).topic_id
+                topics[name] = TopicProduceData(name=name, topic_id=topic_id)
+            records = batch.encode(
+                settings.codec, settings.codec_level, is_transactional=is_transactional
+            )
+            topics[name].partition_data.append(
+                PartitionProduceData(index=batch.key.partition, records=records)
+            )
+        request = ProduceRequest(
+            transactional_id=settings.transactional_id,
+            acks=settings.acks,
+            timeout_ms=self._core.settings.request_timeout_ms,
+            topic_data=list(topics.values()),
+        )
+        if self._transactions is not None and not self._transactions.is_version_2:
+            return request, PRODUCE_OF_VERSION_1_LAST
+        is_by_id = all(topic.topic_id != ZERO_UUID for topic in topics.values())
+        return request, None if is_by_id else _BY_NAME_LAST
+
+    # -- answers -------------------------------------------------------------------------------
+
+    def _any_done(self) -> bool:
+        return any(sent.pending.done for sent in self._sent)
+
+    def _collect(self) -> None:
+        """Take all answers that are here."""
+        for sent in [sent for sent in self._sent if sent.pending.done]:
+            self._sent.remove(sent)
+            try:
+                response = sent.pending.result()
+            except ClientError as error:
+                for batch in sent.batches.values():
+                    self._refuse(batch, error)
+                continue
+            for topic in response.responses:
+                name = topic.topic_id if sent.pending.version > _BY_NAME_LAST else topic.name
+                for answer in topic.partition_responses:
+                    if (name, answer.index) in sent.batches:  # else nobody has asked
+                        self._take(sent.batches.pop((name, answer.index)), answer)
+            for batch in sent.batches.values():
+                self._refuse(batch, NotKafka(f"the broker left {batch.key} unanswered"))
+
+    def _take(self, batch: Batch, answer: PartitionProduceResponse) -> None:
+        """Take one partition's answer."""
+        code = answer.error_code
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._acknowledge(batch, answer.base_offset, answer.log_append_time_ms)
+            return
+        leader = answer.current_leader
+        if leader is not None:
+            self._core.cluster.moved(batch.key, leader.leader_id, leader.leader_epoch)
+        self._refuse(batch, error_of(code, answer.error_message or str(batch.key)))
+
+    def _acknowledge(self, batch: Batch, base_offset: int, append_time_ms: int = -1) -> None:
+        self._accumulator.acknowledged(batch)
+        self._last_refusal = None
+        self._reports.acknowledged(batch, base_offset, append_time_ms)
+
+    def _refuse(self, batch: Batch, error: Exception) -> None:
+        """Send a batch again, or give it up."""
+        again_ms = self._core.io.now_ms() + self._backoff_ms(batch)
+        code = error.code if isinstance(error, KafkaError) else None
+        if self._is_overdue(batch):
+            self._fail(batch, error)
+        elif code is ErrorCode.MESSAGE_TOO_LARGE and batch.record_count > 1:
+            self._reports.split_count += 1
+            self._accumulator.split(batch)
+        elif batch.attempts > self._settings.retries:
+            self._fail(batch, error)
+        elif code in _UNFIT_SEQUENCE:
+            self._refuse_sequence(batch, error, again_ms)
+        elif is_retriable(error):
+            self._stale.add(batch.key.topic)
+            self._accumulator.refused(batch, again_ms)
+            self._reports.retry_count += 1
+            self._last_refusal = error
+        else:
+            self._fail(batch, error)
+
+    def _refuse_sequence(self, batch: Batch, error: Exception, again_ms: float) -> None:
+        """The broker expected another sequence number: an earlier batch may still be on its way."""
+        if self._accumulator.follows_unsettled(batch):
+            self._accumulator.refused(batch, again_ms)
+        elif self._transactions is None:
+            self._accumulator.resequence(batch, again_ms)
+        else:
+            self._fail(batch, error)  # within a transaction there is no other identity
+            return
+        self._reports.retry_count += 1
+
+    def _fail(self, batch: Batch, error: Exception) -> None:
+        self._accumulator.failed(batch)
+        self._reports.failed(batch, error)
+        if self._transactions is not None:
+            self._transactions.state.batch_failed(error)
+
+    def _backoff_ms(self, batch: Batch) -> float:
+        """Pause before a repeat; doubles with each."""
+        settings = self._core.settings
+        doubled = settings.retry_backoff_ms * 2 ** max(0, min(batch.attempts - 1, 16))
+        return float(min(doubled, settings.retry_backoff_max_ms))
+
+    def _is_overdue(self, batch: Batch) -> bool:
+        age_ms = self._core.io.now_ms() - batch.created_ms
+        return age_ms >= self._settings.delivery_timeout_ms
+
+    def _expire(self) -> None:
+        """Give up what could not be sent in time."""
+        for batch in self._accumulator.expire(self._is_overdue):
+            error = RequestTimedOut(
+                f"not acknowledged in {self._settings.delivery_timeout_ms} ms, "
+                f"sent {batch.attempts} times{f'; {self.refusal}' if self.refusal else ''}"
+            )
+            self._reports.failed(batch, error)
+            if self._transactions is not None:
+                self._transactions.state.batch_failed(error)
+
+    async def _renew_identity(self) -> bool:
+        """Ask for a producer id; sequences start anew. False if none is to be had for now."""
+
+        async def attempt() -> ProducerIdentity:
+            response = await self._core.ask(
+                await self._core.any_node(),
+                InitProducerIdRequest(
+                    transactional_id=None,
+                    transaction_timeout_ms=self._core.settings.request_timeout_ms,
+                ),
+                InitProducerIdResponse,
+            )
+            if response.error_code != ErrorCode.NONE:
+                raise error_of(response.error_code, ApiKey.INIT_PRODUCER_ID.name)
+            return ProducerIdentity(response.producer_id, response.producer_epoch)
+
+        timeout_ms = min(self._settings.max_block_ms, self._settings.delivery_timeout_ms)
+        try:
+            identity = await self._core.repeat(attempt, timeout_ms=timeout_ms)
+        except (ClientError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+            self._accumulator.hold_up()
+            return False
+        for batch in self._accumulator.renew(identity):
+            unknown = ClientError("whether it was written is unknown: an earlier batch had failed")
+            self._reports.failed(batch, unknown)
+        return True
+
+    async def _refresh_stale(self) -> None:
+        """Look up topics whose leaders may have moved; a failure is tried again next time."""
+        if not self._stale:
+            return
+        try:
+            await self._core.refresh(self._stale)
+        except (ClientError, KafkaError) as error:
+            if not is_retriable(error):
+                raise
+        else:
+            self._stale.clear()
