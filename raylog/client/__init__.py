@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from raylog.client.consumer.membership import GroupMetadata
     from raylog.client.errors import (
         AbortRequired,
+        AuthenticationFailed,
         BufferExhausted,
         ClientError,
         ConnectionLost,
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         ProducerUnusable,
         RecordTooLarge,
         RequestTimedOut,
+        TlsFailed,
         WrongTransactionState,
     )
     from raylog.client.librdkafka import from_confluent
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
     from raylog.client.producer.accumulator import Delivery
     from raylog.client.producer.aio import AsyncProducer
     from raylog.client.producer.blocking import BlockingProducer
+    from raylog.client.security.settings import SecuritySettings
     from raylog.client.settings import (
         ACKS_ALL,
         ClientSettings,
@@ -93,6 +96,7 @@ _HOMES = {
     ),
     "raylog.client.errors": (
         "AbortRequired",
+        "AuthenticationFailed",
         "BufferExhausted",
         "ClientError",
         "ConnectionLost",
@@ -104,6 +108,7 @@ _HOMES = {
         "ProducerUnusable",
         "RecordTooLarge",
         "RequestTimedOut",
+        "TlsFailed",
         "WrongTransactionState",
     ),
     "raylog.client.librdkafka": ("from_confluent",),
@@ -118,6 +123,7 @@ _HOMES = {
         "QuorumView",
         "Reassignment",
     ),
+    "raylog.client.security.settings": ("SecuritySettings",),
     "raylog.client.settings": (
         "ACKS_ALL",
         "ClientSettings",
@@ -148,6 +154,7 @@ __all__ = [
     "AsyncClient",
     "AsyncConsumer",
     "AsyncProducer",
+    "AuthenticationFailed",
     "BlockingClient",
     "BlockingConsumer",
     "BlockingProducer",
@@ -190,6 +197,8 @@ __all__ = [
     "RequestTimedOut",
     "Resource",
     "ResourceType",
+    "SecuritySettings",
+    "TlsFailed",
     "TopicPartition",
     "TopicView",
     "TransactionDescription",

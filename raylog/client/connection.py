@@ -25,6 +25,10 @@ _LENGTH = struct.Struct(">i")
 _CORRELATION = struct.Struct(">i")
 _SCRATCH_BYTES = 64 * 1024
 _CORRELATION_MASK = 0x7FFFFFFF
+_FIRST_BYTES_MAX = 1024 * 1024
+"""Longest first answer believed: it tells versions."""
+_TLS_ALERT = b"\x15\x03"
+"""How a listener with TLS begins its refusal of what is not TLS."""
 RESPONSE_BYTES_MAX = 512 * 1024 * 1024
 """Longest answer believed; a longer one is no Kafka broker's (HTTP reads as 1.2 GB)."""
 
@@ -72,6 +76,7 @@ class Connection:
     pending: deque[Pending[object]] = field(default_factory=deque)
     ended: Exception | None = None
     """Why the connection is of no more use."""
+    _has_answered: bool = False
     _next_correlation_id: int = 0
     _scratch: bytearray = field(default_factory=lambda: bytearray(_SCRATCH_BYTES))
     _filled: int = 0
@@ -136,11 +141,9 @@ class Connection:
         position = 0
         while self._filled - position >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._scratch, position)
-            if not _CORRELATION.size <= length <= RESPONSE_BYTES_MAX:
-                raise NotKafka(
-                    f"expected an answer of at most {RESPONSE_BYTES_MAX} bytes, found a length of "
-                    f"{length}: is this a Kafka listener without TLS?"
-                )
+            most = RESPONSE_BYTES_MAX if self._has_answered else _FIRST_BYTES_MAX
+            if not _CORRELATION.size <= length <= most:
+                raise self._not_kafka(most, length)
             start = position + _LENGTH.size
             if length > len(self._scratch) - _LENGTH.size:
                 self._start_frame(start, length)
@@ -153,6 +156,18 @@ class Connection:
             rest = self._scratch[position : self._filled]
             self._scratch[: len(rest)] = rest
             self._filled -= position
+
+    def _not_kafka(self, most: int, length: int) -> NotKafka:
+        """Say what a length that no broker sends may come from."""
+        if not self._has_answered and self._scratch.startswith(_TLS_ALERT):
+            return NotKafka(
+                "expected an answer, found a TLS alert: this listener expects TLS "
+                "(security.protocol SSL or SASL_SSL)"
+            )
+        return NotKafka(
+            f"expected an answer of at most {most} bytes, found a length of {length}: is this a "
+            "Kafka listener without TLS?"
+        )
 
     def _start_frame(self, start: int, length: int) -> None:
         """Give a frame that does not fit the scratch buffer a buffer of its own."""
@@ -169,4 +184,5 @@ class Connection:
             raise NotKafka(f"expected the answer to request {asked}, found {correlation_id}")
         oldest = self.pending[0]
         _, response = decode_response(oldest.api_key, oldest.version, frame)
+        self._has_answered = True
         self.pending.popleft().take(response)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
+from raylog.client.backoff import Backoff
+from raylog.client.channel import Channel, Opening
 from raylog.client.cluster import ClusterView, TopicPartition
 from raylog.client.connection import Connection, Pending
 from raylog.client.errors import (
     ClientError,
     ConnectionLost,
     NotConnected,
-    NotSupported,
     RequestTimedOut,
 )
-from raylog.client.io import Io, Transport
+from raylog.client.io import Io
+from raylog.client.security.tls import context_of
 from raylog.client.settings import ClientSettings
-from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, KafkaError, NotController, error_of
-from raylog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from raylog.wire.messages.api_versions import ApiVersionsResponse
 from raylog.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -30,44 +32,18 @@ from raylog.wire.schema import layout_of
 R = TypeVar("R")
 T = TypeVar("T")
 
-_API_VERSIONS_VERSION = 3
 _IDLE_MS = 100.0
 """A connection that was used less long ago is taken without a look."""
-_SOFTWARE_NAME = "raylog"
-_SOFTWARE_VERSION = "0.1.0"
 
 
-@dataclass(slots=True, eq=False)
-class Channel:
-    """A connection that has agreed on versions."""
+@dataclass(slots=True)
+class _Failed:
+    """A broker to which no connection could be made."""
 
-    connection: Connection
-    transport: Transport
-    versions: dict[int, range] = field(default_factory=dict)
-    """API key to the versions the broker speaks."""
-    used_ms: float = 0.0
-    """When it was last asked for."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests can still be sent."""
-        return self.connection.ended is None
-
-    def version_for(self, api_key: ApiKey, at_most: int | None = None) -> int:
-        """The newest version that both sides know; raises NotSupported."""
-        ours = VERSIONS[api_key]
-        theirs = self.versions.get(api_key)
-        if theirs is None:
-            raise NotSupported(f"the broker does not serve {api_key.name}")
-        newest = min(ours.last - (1 if ours.unstable else 0), theirs.stop - 1)
-        if at_most is not None:
-            newest = min(newest, at_most)
-        if newest < max(ours.first, theirs.start):
-            raise NotSupported(
-                f"{api_key.name}: the client speaks versions {ours.first} to {ours.last}, "
-                f"the broker {theirs.start} to {theirs.stop - 1}"
-            )
-        return newest
+    backoff: Backoff
+    until_ms: float = 0.0
+    """When to try again."""
+    reason: str = ""
 
 
 class Core:
@@ -78,7 +54,11 @@ class Core:
         self.settings = settings
         self.cluster = ClusterView()
         self._channels: dict[int, Channel] = {}
+        self._tls = context_of(settings.security)
         self._connecting: set[int] = set()
+        self._failed: dict[int, _Failed] = {}
+        """Brokers to which the last connection could not be made."""
+        self._metadata_failing_since_ms: float | None = None
         self._bootstrap = {-2 - i: address for i, address in enumerate(settings.bootstrap)}
         self._metadata_at_ms: dict[str, float] = {}
         self._features: dict[str, int] = {}
@@ -144,7 +124,7 @@ class Core:
         assert api_key is not None, f"{type(request).__name__} is not a request"
         version = channel.version_for(api_key, at_most)
         if timeout_ms is None:
-            timeout_ms = self.settings.request_timeout_ms
+            timeout_ms = min(self.settings.request_timeout_ms, self.settings.operation_timeout_ms)
         pending, chunks = channel.connection.request(
             request, expected, version, self.io.now_ms() + timeout_ms
         )
@@ -199,22 +179,22 @@ class Core:
     def close(self) -> None:
         """End all connections."""
         for channel in self._channels.values():
-            channel.connection.end(ConnectionLost("the client was closed"))
-            channel.transport.close()
+            channel.end(ConnectionLost("the client was closed"))
         self._channels.clear()
 
     # -- whom to ask ---------------------------------------------------------------------------
 
     async def any_node(self) -> int:
-        """The connected broker with the fewest unanswered requests, or one to connect to.
+        """The least loaded broker: the connected one with the fewest unanswered requests.
 
-        Raises NotConnected, naming every address tried.
+        Where none is connected: one that is being connected to, else one to connect to. Raises
+        NotConnected, naming every address tried.
         """
         open_nodes = [node for node, channel in self._channels.items() if channel.is_open]
         if open_nodes:
             return min(open_nodes, key=self.in_flight)
         failures = []
-        for node_id in [*self.cluster.nodes, *self._bootstrap]:
+        for node_id in await self._candidates():
             try:
                 await self._channel(node_id)
             except ClientError as error:
@@ -223,6 +203,23 @@ class Core:
                 return node_id
         tried = "; ".join(dict.fromkeys(failures))
         raise NotConnected(f"no broker can be reached: {tried}")
+
+    async def _candidates(self) -> list[int]:
+        """Brokers to connect to, the best first; those that just failed have a pause."""
+        known = [*self.cluster.nodes]
+        if not known or self.settings.metadata_recovery_strategy == "rebootstrap":
+            known += self._bootstrap
+        nodes = sorted(known, key=lambda node: node not in self._connecting)
+        ready = [node for node in nodes if self._pause_left_ms(node) <= 0]
+        if not ready:
+            await self.io.pause(min(map(self._pause_left_ms, nodes)))
+            ready = [node for node in nodes if self._pause_left_ms(node) <= 0]
+        return ready or nodes[:1]
+
+    def _pause_left_ms(self, node_id: int) -> float:
+        """How long not to connect to a broker where that failed (reconnect.backoff.ms)."""
+        failed = self._failed.get(node_id)
+        return failed.until_ms - self.io.now_ms() if failed is not None else 0.0
 
     async def controller(self) -> int:
         """The broker that takes changes of topics; any passes them on if none is named."""
@@ -238,7 +235,7 @@ class Core:
             topics=None if names is None else [MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=create,
         )
-        response = await self.ask(await self.any_node(), request, MetadataResponse)
+        response = await self._metadata(request)
         if response.error_code != ErrorCode.NONE:
             raise error_of(response.error_code, "metadata")
         if names is None:
@@ -246,6 +243,49 @@ class Core:
         self.cluster.update(response)
         now = self.io.now_ms()
         self._metadata_at_ms.update((topic.name, now) for topic in response.topics if topic.name)
+
+    async def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        """Ask the least loaded broker; when all fail for long, begin again (KIP-1102)."""
+        try:
+            node_id = await self.any_node()
+            response = await self.ask(node_id, request, MetadataResponse)
+        except ConnectionLost as error:
+            self._metadata_failed()
+            if self.cluster.nodes or self.settings.security.uses_sasl:
+                raise
+            raise NotConnected(
+                f"{error}, at the first request: does the listener expect a login "
+                "(security.protocol SASL_SSL or SASL_PLAINTEXT)?"
+            ) from error
+        except ClientError:
+            self._metadata_failed()
+            raise
+        self._metadata_failing_since_ms = None
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._rebootstrap()
+            node_id = await self.any_node()
+            response = await self.ask(node_id, request, MetadataResponse)
+        return response
+
+    def _metadata_failed(self) -> None:
+        """Nobody answered a metadata request."""
+        now_ms = self.io.now_ms()
+        if self._metadata_failing_since_ms is None:
+            self._metadata_failing_since_ms = now_ms
+        failing_ms = now_ms - self._metadata_failing_since_ms
+        if failing_ms >= self.settings.metadata_recovery_rebootstrap_trigger_ms:
+            self._rebootstrap()
+
+    def _rebootstrap(self) -> None:
+        """Forget the brokers and begin at the bootstrap servers, whose addresses may be new."""
+        if self.settings.metadata_recovery_strategy == "none":
+            return
+        self._metadata_failing_since_ms = None
+        for node_id, channel in list(self._channels.items()):
+            channel.end(ConnectionLost("the client begins again at the bootstrap servers"))
+            del self._channels[node_id]
+        self.cluster.nodes.clear()
+        self._failed.clear()
 
     async def know(self, topics: Iterable[str], *, create: bool = False) -> None:
         """Refresh those topics of which too little or nothing recent is known."""
@@ -302,40 +342,71 @@ class Core:
         if timeout_ms is None:
             timeout_ms = self.settings.operation_timeout_ms
         deadline_ms = self.io.now_ms() + timeout_ms
-        backoff_ms = self.settings.retry_backoff_ms
+        backoff = self.backoff()
         while True:
             try:
                 return await attempt()
             except (KafkaError, ClientError) as error:
-                if not retriable(error) or self.io.now_ms() + backoff_ms >= deadline_ms:
+                pause_ms = backoff.next_ms()
+                if not retriable(error) or self.io.now_ms() + pause_ms >= deadline_ms:
                     raise
                 if isinstance(error, NotConnected) and not self.cluster.nodes:
                     raise
-            await self.io.pause(backoff_ms)
-            backoff_ms = min(2 * backoff_ms, self.settings.retry_backoff_max_ms)
+            await self.io.pause(pause_ms)
+
+    def backoff(self) -> Backoff:
+        """The pauses between repeats of one operation."""
+        settings = self.settings
+        return Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self.io.chance)
 
     # -- connections ---------------------------------------------------------------------------
 
     async def _channel(self, node_id: int) -> Channel:
         """The open channel to a broker, made if need be."""
-        while True:
-            channel = self._channels.get(node_id)
-            if channel is not None and await self._is_fresh(channel):
-                return channel
+        while node_id in self._connecting or not await self._is_usable(node_id):
             if node_id not in self._connecting:
-                break
+                await self._prepare(node_id)
+                continue
             await self.io.wait(
                 lambda: node_id not in self._connecting, self.settings.connect_timeout_ms
             )
+        return self._channels[node_id]
+
+    async def _is_usable(self, node_id: int) -> bool:
+        """Whether a broker's channel is open, and its login good for a while."""
+        channel = self._channels.get(node_id)
+        if channel is None or not await self._is_fresh(node_id, channel):
+            return False
+        return self.io.now_ms() < channel.login_again_ms
+
+    async def _prepare(self, node_id: int) -> None:
+        """Connect, or log in again; others wait meanwhile."""
         self._connecting.add(node_id)
         try:
-            channel = await self._connect(node_id)
+            channel = self._channels.get(node_id)
+            if channel is not None and channel.is_open and not self._has_moved(node_id, channel):
+                await self._log_in_again(channel)
+            else:
+                self._channels[node_id] = await self._connect(node_id)
         finally:
             self._connecting.discard(node_id)
-        self._channels[node_id] = channel
-        return channel
 
-    async def _is_fresh(self, channel: Channel) -> bool:
+    async def _log_in_again(self, channel: Channel) -> None:
+        """On the same connection, behind what is unanswered (KIP-368)."""
+        opening = Opening(self.io, channel, self.io.now_ms() + self.settings.request_timeout_ms)
+        try:
+            await opening.log_in(self.settings.security)
+        except (KafkaError, ClientError) as error:
+            channel.end(ConnectionLost(f"logging in again failed: {error}"))
+            raise
+
+    def _has_moved(self, node_id: int, channel: Channel) -> bool:
+        """Whether metadata has a new address for a broker that nobody waits for."""
+        if channel.connection.pending or node_id not in self.cluster.nodes:
+            return False
+        return channel.address != self._address(node_id)
+
+    async def _is_fresh(self, node_id: int, channel: Channel) -> bool:
         """Whether a channel can be used; of one that was idle for long, brokers think otherwise.
 
         A blocking client looks at its sockets in calls only, so it learns just now what ended.
@@ -345,54 +416,61 @@ class Core:
         if channel.is_open and idle_ms > _IDLE_MS and not channel.connection.pending:
             await self.io.pause(0)
             if channel.is_open and idle_ms > self.settings.connections_max_idle_ms:
-                channel.connection.end(ConnectionLost("it was idle for long"))
-                channel.transport.close()
-        return channel.is_open
+                channel.end(ConnectionLost("it was idle for long"))
+        return channel.is_open and not self._has_moved(node_id, channel)
 
     async def _connect(self, node_id: int) -> Channel:
-        """Open a connection and agree on versions."""
+        """Open a connection; after a failure only when its pause is over."""
         stale = self._channels.pop(node_id, None)
         if stale is not None:
             stale.transport.close()
-        host, port = self._address(node_id)
-        connection = Connection(self.settings.client_id)
-        timeout_ms = self.settings.connect_timeout_ms
-        transport = await self.io.connect(host, port, connection, timeout_ms)
-        channel = Channel(connection, transport, used_ms=self.io.now_ms())
+        failed = self._failed.get(node_id)
+        if failed is not None and self._pause_left_ms(node_id) > 0:
+            raise NotConnected(failed.reason)
         try:
-            channel.versions = await self._negotiate(channel, f"{host}:{port}")
+            channel = await self._open(*self._address(node_id))
+        except ClientError as error:
+            if failed is None:
+                failed = self._failed[node_id] = _Failed(self._reconnect_backoff())
+            failed.until_ms = self.io.now_ms() + failed.backoff.next_ms()
+            failed.reason = str(error)
+            raise
+        self._failed.pop(node_id, None)
+        return channel
+
+    async def _open(self, host: str, port: int) -> Channel:
+        """A connection that has agreed on versions and is logged in."""
+        connection, timeout_ms = (
+            Connection(self.settings.client_id),
+            self.settings.connect_timeout_ms,
+        )
+        deadline_ms = self.io.now_ms() + timeout_ms
+        transport = await self.io.connect(host, port, connection, timeout_ms, self._tls)
+        encrypted = self._tls is not None
+        channel = Channel(connection, transport, (host, port), encrypted, used_ms=self.io.now_ms())
+        opening = Opening(self.io, channel, deadline_ms)
+        try:
+            self._take_features(await opening.negotiate())
+            if self.settings.security.uses_sasl:
+                await opening.log_in(self.settings.security)
         except Exception:
             transport.close()
             raise
         return channel
 
-    async def _negotiate(self, channel: Channel, address: str) -> dict[int, range]:
-        """Ask what the broker speaks."""
-        request = ApiVersionsRequest(
-            client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION
+    def _reconnect_backoff(self) -> Backoff:
+        settings = self.settings
+        return Backoff(
+            settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self.io.chance
         )
-        deadline_ms = self.io.now_ms() + self.settings.connect_timeout_ms
-        pending, chunks = channel.connection.request(
-            request, ApiVersionsResponse, _API_VERSIONS_VERSION, deadline_ms
-        )
-        channel.transport.send(chunks)
-        await self.io.wait(lambda: pending.done, self.settings.connect_timeout_ms)
-        if not pending.done:
-            raise NotConnected(f"{address} takes connections but does not answer")
-        try:
-            response = pending.result()
-        except ConnectionLost as error:
-            raise NotConnected(f"{address} ended the connection: {error}") from error
-        if response.error_code != ErrorCode.NONE:
-            raise error_of(response.error_code, f"ApiVersions at {address}")
+
+    def _take_features(self, response: ApiVersionsResponse) -> None:
+        """Keep the newest levels of the cluster's features."""
         if response.finalized_features_epoch > self._features_epoch:
             self._features_epoch = response.finalized_features_epoch
             self._features = {
                 feature.name: feature.max_version_level for feature in response.finalized_features
             }
-        return {
-            key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys
-        }
 
     def _address(self, node_id: int) -> tuple[str, int]:
         """Where a broker listens."""
@@ -419,10 +497,7 @@ class Core:
         for channel in self._channels.values():
             if channel.connection.is_overdue(now_ms):
                 oldest = channel.connection.pending[0]
-                channel.connection.end(
-                    RequestTimedOut(f"{oldest.api_key.name} was not answered in time")
-                )
-                channel.transport.close()
+                channel.end(RequestTimedOut(f"{oldest.api_key.name} was not answered in time"))
 
 
 def is_retriable(error: Exception) -> bool:

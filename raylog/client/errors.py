@@ -21,6 +21,14 @@ class NotKafka(ClientError):
     """The other side sent what no Kafka broker sends."""
 
 
+class TlsFailed(ClientError):
+    """No TLS connection: a certificate that is not valid, or a listener without TLS."""
+
+
+class AuthenticationFailed(ClientError):
+    """No login: the broker did not keep to the mechanism, or does not know the password."""
+
+
 class NotSupported(ClientError):
     """Broker and client have no version of a request in common."""
 

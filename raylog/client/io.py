@@ -8,9 +8,12 @@ end by a single step; the asyncio provider suspends as usual.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from raylog.client.connection import Buffer, Connection
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -31,10 +34,21 @@ class Io(Protocol):
     def now_ms(self) -> float:
         """Time in ms that never goes back."""
 
+    def chance(self) -> float:
+        """A random number from 0 to 1."""
+
     async def connect(
-        self, host: str, port: int, connection: Connection, timeout_ms: float
+        self,
+        host: str,
+        port: int,
+        connection: Connection,
+        timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
     ) -> Transport:
-        """Open a transport that feeds `connection`; raises NotConnected."""
+        """Open a transport that feeds `connection`, over TLS if a context is given.
+
+        All addresses of the host are tried. Raises NotConnected, TlsFailed.
+        """
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
         """Move bytes until `ready()`, at most for a while; returns what `ready` says at the end.

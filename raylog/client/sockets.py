@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import selectors
 import socket
+import ssl
 import time
 from collections import deque
 from collections.abc import Callable
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
+from raylog.client.security.tls import lost_reason, tls_failure
 
 _VECTORS_MAX = 64
 """Chunks handed to one sendmsg, well below the system's limit."""
+_RECORD_BYTES = 16 * 1024
+"""What one TLS record holds."""
 _READS_MAX = 16
 """Reads of one socket before the others get their turn."""
 
@@ -46,30 +51,37 @@ class SocketTransport:
             return
         try:
             while self._unsent:
-                vectors = [self._unsent[i] for i in range(min(len(self._unsent), _VECTORS_MAX))]
-                self._drop(self._socket.sendmsg(vectors))
-        except BlockingIOError:
+                self._drop(self._send_some())
+        except (BlockingIOError, ssl.SSLWantWriteError):
             self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        except ssl.SSLWantReadError:
+            self._watch(selectors.EVENT_READ)  # `read` goes on with it
         except OSError as error:
-            self._lose(f"sending failed: {error}")
+            self._lose(f"sending failed: {lost_reason(error)}")
         else:
             self._watch(selectors.EVENT_READ)
+
+    def writable(self) -> None:
+        """The system takes output again."""
+        self.flush()
 
     def read(self) -> None:
         """Feed the connection what has arrived."""
         try:
-            for _ in range(_READS_MAX):
-                if self._closed or self._connection.ended is not None:
-                    break
+            reads = 0
+            while self._has_turn(reads):
                 count = self._socket.recv_into(self._connection.writable())
                 if count == 0:
                     self._lose("the broker ended the connection")
                     return
                 self._connection.written(count)
-        except BlockingIOError:
-            return
+                reads += 1
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        except ssl.SSLWantWriteError:
+            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
         except OSError as error:
-            self._lose(f"receiving failed: {error}")
+            self._lose(f"receiving failed: {lost_reason(error)}")
             return
         if self._connection.ended is not None:
             self.close()
@@ -81,6 +93,15 @@ class SocketTransport:
             self._unsent.clear()
             self._selector.unregister(self._socket)
             self._socket.close()
+
+    def _send_some(self) -> int:
+        """Send the first chunks; how many bytes went."""
+        vectors = [self._unsent[i] for i in range(min(len(self._unsent), _VECTORS_MAX))]
+        return self._socket.sendmsg(vectors)
+
+    def _has_turn(self, reads: int) -> bool:
+        """Whether to read on; others wait for their turn."""
+        return reads < _READS_MAX and not self._closed and self._connection.ended is None
 
     def _drop(self, count: int) -> None:
         """Forget `count` bytes that were sent."""
@@ -103,6 +124,45 @@ class SocketTransport:
         self.close()
 
 
+class TlsTransport(SocketTransport):
+    """One socket under TLS.
+
+    What TLS has decrypted and nobody has read is no event of the system's: reading goes on until
+    nothing of it is left. Either direction may have to wait for the other (a key's update).
+    """
+
+    _socket: ssl.SSLSocket
+
+    def read(self) -> None:
+        """Feed the connection; a send that waited for input goes on."""
+        super().read()
+        if self._unsent:
+            self.flush()
+
+    def writable(self) -> None:
+        """The system takes output again; a read may have waited for it."""
+        self.flush()
+        self.read()
+
+    def _send_some(self) -> int:
+        """Send about one TLS record: small chunks share it."""
+        first = self._unsent[0]
+        if len(first) < _RECORD_BYTES and len(self._unsent) > 1:
+            size = 0
+            parts = []
+            for part in self._unsent:
+                parts.append(part)
+                size += len(part)
+                if size >= _RECORD_BYTES:
+                    break
+            return self._socket.send(b"".join(parts))
+        return self._socket.send(first)
+
+    def _has_turn(self, reads: int) -> bool:
+        """Whether to read on."""
+        return super()._has_turn(0 if self._socket.pending() else reads)
+
+
 class BlockingIo:
     """`Io` over sockets; its coroutines never suspend. For one thread."""
 
@@ -113,17 +173,64 @@ class BlockingIo:
         """Monotonic time."""
         return time.monotonic() * 1000
 
+    def chance(self) -> float:
+        """A random number from 0 to 1."""
+        return random.random()  # noqa: S311  # it spreads pauses and hides nothing
+
     async def connect(
-        self, host: str, port: int, connection: Connection, timeout_ms: float
+        self,
+        host: str,
+        port: int,
+        connection: Connection,
+        timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
     ) -> SocketTransport:
         """Open a socket."""
+        deadline_ms = self.now_ms() + timeout_ms
         try:
             sock = socket.create_connection((host, port), timeout=timeout_ms / 1000)
         except OSError as error:
             raise NotConnected(f"{host}:{port}: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
-        return SocketTransport(sock, connection, self._selector)
+        if tls is None:
+            return SocketTransport(sock, connection, self._selector)
+        encrypted = self._encrypt(sock, host, port, deadline_ms, tls)
+        return TlsTransport(encrypted, connection, self._selector)
+
+    def _encrypt(
+        self, sock: socket.socket, host: str, port: int, deadline_ms: float, tls: ssl.SSLContext
+    ) -> ssl.SSLSocket:
+        """The TLS handshake."""
+        address = f"{host}:{port}"
+        encrypted = None
+        try:
+            encrypted = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
+            while not self._shake(encrypted, deadline_ms):
+                if self.now_ms() >= deadline_ms:
+                    raise NotConnected(f"{address}: no TLS handshake in time")  # noqa: TRY301  # closed below
+        except OSError as error:
+            (encrypted or sock).close()
+            raise tls_failure(address, host, error) from error
+        except NotConnected:
+            (encrypted or sock).close()
+            raise
+        return encrypted
+
+    def _shake(self, encrypted: ssl.SSLSocket, deadline_ms: float) -> bool:
+        """One step of a handshake; whether it is done."""
+        try:
+            encrypted.do_handshake()
+        except ssl.SSLWantReadError:
+            events = selectors.EVENT_READ
+        except ssl.SSLWantWriteError:
+            events = selectors.EVENT_WRITE
+        else:
+            return True
+        with selectors.DefaultSelector() as one:
+            one.register(encrypted, events)
+            one.select(max(0.0, deadline_ms - self.now_ms()) / 1000)
+        return False
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:
         """Move bytes until `ready()` or time is up; at least one look at the sockets."""
@@ -152,6 +259,6 @@ class BlockingIo:
             transport = key.data
             assert isinstance(transport, SocketTransport)
             if events & selectors.EVENT_WRITE:
-                transport.flush()
+                transport.writable()
             if events & selectors.EVENT_READ:
                 transport.read()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import ssl
 import time
 from collections.abc import Callable
 
 from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
+from raylog.client.security.tls import lost_reason, tls_failure
 
 _WAIT_S_MAX = 3_600.0
 """Longest timer set at once; not every loop takes an infinite one."""
@@ -42,7 +45,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is pending."""
-        reason = str(exc) if exc is not None else "the broker ended the connection"
+        reason = lost_reason(exc) if exc is not None else "the broker ended the connection"
         self._connection.end(ConnectionLost(reason))
         self._progressed()
 
@@ -67,20 +70,38 @@ class AsyncIo:
         """Monotonic time."""
         return time.monotonic() * 1000
 
+    def chance(self) -> float:
+        """A random number from 0 to 1."""
+        return random.random()  # noqa: S311  # it spreads pauses and hides nothing
+
     async def connect(
-        self, host: str, port: int, connection: Connection, timeout_ms: float
+        self,
+        host: str,
+        port: int,
+        connection: Connection,
+        timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
     ) -> StreamProtocol:
         """Open a connection."""
-        loop = asyncio.get_running_loop()
+        reached: list[StreamProtocol] = []
+
+        def made() -> StreamProtocol:
+            reached.append(StreamProtocol(connection, self.wake))
+            return reached[-1]
+
+        loop, address = asyncio.get_running_loop(), f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, protocol = await loop.create_connection(
-                    lambda: StreamProtocol(connection, self.wake), host, port
+                    made, host, port, ssl=tls, server_hostname=host if tls is not None else None
                 )
         except TimeoutError as error:
-            raise NotConnected(f"{host}:{port}: no connection in {timeout_ms:.0f} ms") from error
+            missing = "TLS handshake" if reached else "connection"
+            raise NotConnected(f"{address}: no {missing} in {timeout_ms:.0f} ms") from error
         except OSError as error:
-            raise NotConnected(f"{host}:{port}: {error}") from error
+            if reached and tls is not None:
+                raise tls_failure(address, host, error) from error
+            raise NotConnected(f"{address}: {error}") from error
         return protocol
 
     async def wait(self, ready: Callable[[], bool], timeout_ms: float) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -191,8 +192,17 @@ class FakeIo:
         """Run an action when time has come there."""
         heapq.heappush(self._timers, (self._now_ms + delay_ms, next(self._order), action))
 
+    def chance(self) -> float:
+        """The middle: pauses are as long as they are set."""
+        return 0.5
+
     async def connect(
-        self, host: str, port: int, connection: Connection, timeout_ms: float
+        self,
+        host: str,
+        port: int,
+        connection: Connection,
+        timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
     ) -> FakeTransport:
         """Connect to a broker that is up."""
         broker_id = port - 9000

@@ -1,0 +1,205 @@
+"""From a connection to a channel: versions agreed on (KIP-511), the client logged in (KIP-152)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from raylog.client.connection import Connection
+from raylog.client.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    NotConnected,
+    NotKafka,
+    NotSupported,
+    RequestTimedOut,
+)
+from raylog.client.io import Io, Transport
+from raylog.client.security.sasl import sasl_client
+from raylog.client.security.settings import SecuritySettings
+from raylog.wire.api import VERSIONS, ApiKey
+from raylog.wire.errors import ErrorCode, error_of
+from raylog.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from raylog.wire.messages.sasl_authenticate import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+)
+from raylog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from raylog.wire.schema import layout_of
+
+R = TypeVar("R")
+
+_API_VERSIONS_VERSION = 3
+_HANDSHAKE_VERSION = 1
+"""SaslAuthenticate follows: version 0 goes on with bare tokens."""
+_SOFTWARE_NAME = "raylog"
+_SOFTWARE_VERSION = "0.1.0"
+_SESSION_PART = 0.85
+"""How much of a session passes before the client logs in again, as in Kafka's clients (KIP-368)."""
+_SESSION_MS_MIN = 1_000.0
+"""A shorter session ends as its broker likes: the connection is made anew."""
+_STEPS_MAX = 10
+"""Tokens of one login; SCRAM has two."""
+
+
+@dataclass(slots=True, eq=False)
+class Channel:
+    """A connection that has agreed on versions."""
+
+    connection: Connection
+    transport: Transport
+    address: tuple[str, int]
+    is_encrypted: bool = False
+    versions: dict[int, range] = field(default_factory=dict)
+    """API key to the versions the broker speaks."""
+    used_ms: float = 0.0
+    """When it was last asked for."""
+    login_again_ms: float = float("inf")
+    """When the client should log in again: the session's end is near."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+        return self.connection.ended is None
+
+    def version_for(self, api_key: ApiKey, at_most: int | None = None) -> int:
+        """The newest version that both sides know; raises NotSupported."""
+        ours = VERSIONS[api_key]
+        theirs = self.versions.get(api_key)
+        if theirs is None:
+            raise NotSupported(f"the broker does not serve {api_key.name}")
+        newest = min(ours.last - (1 if ours.unstable else 0), theirs.stop - 1)
+        if at_most is not None:
+            newest = min(newest, at_most)
+        if newest < max(ours.first, theirs.start):
+            raise NotSupported(
+                f"{api_key.name}: the client speaks versions {ours.first} to {ours.last}, "
+                f"the broker {theirs.start} to {theirs.stop - 1}"
+            )
+        return newest
+
+    def end(self, reason: Exception) -> None:
+        """Fail what is pending and close."""
+        self.connection.end(reason)
+        self.transport.close()
+
+
+@dataclass(slots=True)
+class Opening:
+    """What is done once on each connection, within one time for all of it."""
+
+    io: Io
+    channel: Channel
+    deadline_ms: float
+
+    async def negotiate(self) -> ApiVersionsResponse:
+        """Ask what the broker speaks; one that does not know our question is asked an older one."""
+        request = ApiVersionsRequest(
+            client_software_name=_SOFTWARE_NAME, client_software_version=_SOFTWARE_VERSION
+        )
+        response = await self._ask(request, ApiVersionsResponse, _API_VERSIONS_VERSION)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            newest = next(
+                (
+                    one.max_version
+                    for one in response.api_keys
+                    if one.api_key == ApiKey.API_VERSIONS
+                ),
+                0,
+            )
+            older = max(0, min(newest, _API_VERSIONS_VERSION - 1))
+            response = await self._ask(ApiVersionsRequest(), ApiVersionsResponse, older)
+        if response.error_code != ErrorCode.NONE:
+            raise error_of(response.error_code, f"ApiVersions at {self._address}")
+        self.channel.versions = {
+            key.api_key: range(key.min_version, key.max_version + 1) for key in response.api_keys
+        }
+        return response
+
+    async def log_in(self, settings: SecuritySettings) -> None:
+        """Authenticate, the first time or again; raises what the broker says of it."""
+        client = sasl_client(settings)
+        await self._choose(settings.sasl_mechanism or "")
+        token: bytes | None = client.first()
+        version = self.channel.version_for(ApiKey.SASL_AUTHENTICATE)
+        lifetime_ms = 0
+        for _ in range(_STEPS_MAX):
+            if token is None:
+                break
+            response = await self._ask(
+                SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse, version
+            )
+            if response.error_code != ErrorCode.NONE:
+                said = response.error_message or "the broker gives no reason"
+                raise error_of(
+                    response.error_code,
+                    f"{settings.sasl_mechanism} as {settings.sasl_username!r} at {self._address}: "
+                    f"{said}",
+                )
+            lifetime_ms = response.session_lifetime_ms
+            token = client.step(bytes(response.auth_bytes))
+        if not client.is_done:
+            raise AuthenticationFailed(f"{self._address}: the login has no end")
+        now_ms = self.io.now_ms()
+        self.channel.login_again_ms = (
+            now_ms + max(_SESSION_PART * lifetime_ms, _SESSION_MS_MIN)
+            if lifetime_ms > 0
+            else float("inf")
+        )
+
+    async def _choose(self, mechanism: str) -> None:
+        """Say which mechanism follows."""
+        theirs = self.channel.versions.get(ApiKey.SASL_HANDSHAKE)
+        if theirs is None or _HANDSHAKE_VERSION not in theirs:
+            raise NotSupported(f"{self._address}: the broker does not serve SASL_HANDSHAKE 1")
+        response = await self._ask(
+            SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse, _HANDSHAKE_VERSION
+        )
+        if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(response.mechanisms) or "none"
+            raise error_of(
+                response.error_code,
+                f"{self._address}: expected a sasl.mechanism of the broker's, {offered}, found "
+                f"{mechanism}",
+            )
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise error_of(
+                response.error_code,
+                f"{self._address}: expected a listener with SASL, found one without: is "
+                "security.protocol PLAINTEXT or SSL there?",
+            )
+        if response.error_code != ErrorCode.NONE:
+            raise error_of(response.error_code, f"SaslHandshake at {self._address}")
+
+    async def _ask(self, request: object, expected: type[R], version: int) -> R:
+        """One request on a connection that nobody else uses yet."""
+        pending, chunks = self.channel.connection.request(
+            request, expected, version, self.deadline_ms
+        )
+        self.channel.transport.send(chunks)
+        await self.io.wait(lambda: pending.done, max(0.0, self.deadline_ms - self.io.now_ms()))
+        key = layout_of(type(request)).api_key
+        assert key is not None, f"{type(request).__name__} is not a request"
+        if not pending.done:
+            raise NotConnected(
+                f"{self._address} takes connections but does not answer {key.name} in time"
+            )
+        try:
+            return pending.result()
+        except (ConnectionLost, RequestTimedOut) as error:
+            raise NotConnected(
+                f"{self._address} ended the connection: {error}{self._hint(key)}"
+            ) from error
+        except NotKafka as error:
+            raise NotKafka(f"{self._address}: {error}") from error
+
+    def _hint(self, key: ApiKey) -> str:
+        """Why a broker may end a connection at its first request."""
+        if key is ApiKey.API_VERSIONS and not self.channel.is_encrypted:
+            return ": does this listener expect TLS (security.protocol SSL or SASL_SSL)?"
+        return ""
+
+    @property
+    def _address(self) -> str:
+        host, port = self.channel.address
+        return f"{host}:{port}"
