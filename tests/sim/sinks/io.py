@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 
 from raylog.actors.endpoints import DEFAULT_LISTENER
@@ -69,10 +70,20 @@ class SimIo:
         """Virtual time."""
         return self.runtime.monotonic_ms()
 
+    def chance(self) -> float:
+        """A number that is the same in every run of a seed."""
+        return self.runtime.random.random()
+
     async def connect(
-        self, host: str, port: int, connection: Connection, timeout_ms: float
+        self,
+        host: str,
+        port: int,
+        connection: Connection,
+        timeout_ms: float,
+        tls: ssl.SSLContext | None = None,
     ) -> LinkTransport:
-        """Open a link to the gateway that listens there."""
+        """Open a link to the gateway that listens there; links have no TLS."""
+        assert tls is None, "a simulated client has no TLS"
         gateway = self._cluster.port_of(port - FIRST_PORT)
         if gateway is None:
             raise NotConnected(f"{host}:{port}: nobody listens there")
