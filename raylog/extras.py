@@ -11,6 +11,7 @@ _PACKAGES = {
     "cli": ("rich", "typer"),
     "loadtest": ("confluent_kafka", "gevent", "locust"),
     "opentelemetry": ("opentelemetry",),
+    "protoc": ("grpc_tools",),
     "ray": ("ray",),
     "schemas": ("fastavro", "google", "httpx", "jsonschema", "referencing"),
     "spark": ("fastavro", "matplotlib", "pandas", "pyspark", "raydp"),

@@ -10,13 +10,13 @@ from typing import Any, TypeVar, cast
 from raylog.client.schemas.avro_walk import needs_walk
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed, SchemaError
 from raylog.client.schemas.framing import Frame
-from raylog.client.schemas.missing import needed
 from raylog.client.schemas.model import Schema
 from raylog.client.schemas.references import resolved
 from raylog.client.schemas.registry import RegistryCore
 from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
+from raylog.extras import needs
 
-with needed("fastavro"):
+with needs("schemas", "Avro"):
     import fastavro.repository
     import fastavro.schema
     from fastavro import schemaless_reader, schemaless_writer

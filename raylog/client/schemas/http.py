@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from raylog.client.schemas.errors import NotARegistry
-from raylog.client.schemas.missing import needed
 from raylog.client.schemas.settings import RegistrySettings
+from raylog.extras import needs
 
-with needed("httpx"):
+with needs("schemas", "a schema registry"):
     import httpx
 
 _CONNECTIONS_MAX = 16

@@ -8,13 +8,13 @@ from typing import Any, TypeVar, cast
 
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed, SchemaError
 from raylog.client.schemas.framing import Frame
-from raylog.client.schemas.missing import needed
 from raylog.client.schemas.model import Schema
 from raylog.client.schemas.references import resolved
 from raylog.client.schemas.registry import RegistryCore
 from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
+from raylog.extras import needs
 
-with needed("jsonschema"):
+with needs("schemas", "JSON Schema"):
     import jsonschema.validators
     import referencing
     import referencing.exceptions

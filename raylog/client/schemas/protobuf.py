@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from raylog.client.errors import NotSupported
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed
 from raylog.client.schemas.framing import Frame
-from raylog.client.schemas.missing import needed
 from raylog.client.schemas.model import Reference, Schema
 from raylog.client.schemas.protobuf_files import (
     descriptor_of,
@@ -19,8 +17,9 @@ from raylog.client.schemas.protobuf_files import (
     text_of,
 )
 from raylog.client.schemas.serde import AnyRegistry, SchemaDeserializer, SchemaSerializer
+from raylog.extras import MissingExtra, needs
 
-with needed("protobuf"):
+with needs("schemas", "Protobuf"):
     from google.protobuf.message import DecodeError, EncodeError, Message
     from google.protobuf.message_factory import GetMessageClass
 
@@ -147,7 +146,7 @@ class ProtobufDeserializer(SchemaDeserializer[M]):
         assert frame.indexes is not None
         try:
             message = message_at(await file_of(self._core, written), frame.indexes)
-        except NotSupported:  # a schema as text, and nothing to compile it
+        except MissingExtra:  # a schema as text, and nothing to compile it
             if self._type is None or indexes_of(descriptor_of(self._type)) != frame.indexes:
                 raise
             return self._type

@@ -10,14 +10,13 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, cast
 
-from raylog.client.errors import NotSupported
 from raylog.client.schemas.errors import DecodingFailed, SchemaError
-from raylog.client.schemas.missing import needed
 from raylog.client.schemas.model import Schema
 from raylog.client.schemas.references import resolved
 from raylog.client.schemas.registry import RegistryCore
+from raylog.extras import needs
 
-with needed("protobuf"):
+with needs("schemas", "Protobuf"):
     from google.protobuf import descriptor_pb2, descriptor_pool
     from google.protobuf.message import DecodeError, Message
 
@@ -151,14 +150,9 @@ def _known_file(name: str) -> descriptor_pb2.FileDescriptorProto:
 def compiled(
     texts: Mapping[str, str], others: Mapping[str, descriptor_pb2.FileDescriptorProto]
 ) -> dict[str, descriptor_pb2.FileDescriptorProto]:
-    """.proto files by their import paths, compiled by protoc. Raises NotSupported without it."""
-    try:
+    """.proto files by their import paths, compiled by protoc. Raises MissingExtra without it."""
+    with needs("protoc", "a Protobuf schema that is text"):
         from grpc_tools import protoc
-    except ImportError as failure:
-        raise NotSupported(
-            "the registry has this Protobuf schema as text: expected the package grpcio-tools to "
-            "compile it, found none: pip install 'raylog[protoc]'"
-        ) from failure
     with TemporaryDirectory() as folder:
         root, out = Path(folder), Path(folder) / ".out"
         for name, text in texts.items():
