@@ -1,4 +1,4 @@
-"""`raylog plugins`: assignors and interceptors that are installed."""
+"""`raylog plugins`: assignors and interceptors, of brokers and clients, that are installed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ def list_plugins(as_json: Json = False) -> None:
     """
     from raylog.actors.interceptors.loading import available as interceptors
     from raylog.assignors.api import available as assignors
+    from raylog.client.interceptors import available as client_interceptors
 
-    found = {"assignor": assignors(), "interceptor": interceptors()}
+    found = {
+        "assignor": assignors(),
+        "client interceptor": client_interceptors(),
+        "interceptor": interceptors(),
+    }
     rows = [
         {
             "kind": kind,

@@ -20,6 +20,7 @@ from raylog.client.interceptors import (
     available,
     load,
 )
+from raylog.client.opentelemetry import OpenTelemetryInterceptor
 from tests.support.plugins import installed
 
 RECORD = ProducerRecord("t", b"v")
@@ -160,3 +161,10 @@ def test_what_is_wrong_with_one_is_named(tmp_path: Path, target: str, wrong: str
         pytest.raises(InvalidSetting, match=wrong),
     ):
         load("one")
+
+
+def test_the_one_that_is_shipped_is_found() -> None:
+    (shipped,) = load("opentelemetry")
+    assert isinstance(shipped, OpenTelemetryInterceptor)
+    ready = [plugin.name for plugin in available() if plugin.state == "ready"]
+    assert ready == ["opentelemetry"]

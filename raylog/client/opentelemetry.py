@@ -1,0 +1,199 @@
+"""The client interceptor `opentelemetry`: traces that go on across topics.
+
+    producer = Producer("127.0.0.1:9092", interceptors=["opentelemetry"])
+
+- `send` makes a PRODUCER span for each record and puts its context into the record's headers, by
+  the propagators that are set (`traceparent` and `tracestate` of W3C unless told otherwise). The
+  span tells when the record was sent, not when it was acknowledged: the client does not say which
+  record an acknowledgement is of. A record that fails has a second span, with an error.
+- `poll` makes a CONSUMER span for each topic, linked to the contexts of its records; a span has 128
+  links at most, so large polls have several.
+- `extract(record)` is the context to process a record in.
+
+Attributes are those of OpenTelemetry's semantic conventions for messaging. Where nothing records
+spans, records pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableSequence, Sequence
+from typing import Protocol
+
+from raylog.client.interceptors import (
+    ClientInterceptor,
+    ConsumerRecord,
+    ProducerRecord,
+    RecordMetadata,
+)
+from raylog.extras import needs
+
+with needs("opentelemetry", "the interceptor opentelemetry"):
+    from opentelemetry import propagate, trace
+    from opentelemetry.context import Context
+    from opentelemetry.propagators.textmap import Getter, Setter
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
+
+LINKS_MAX = 128
+"""What OpenTelemetry's SDK keeps of a span's links by default."""
+_NAME = "raylog"
+_SYSTEM = "messaging.system"
+_OPERATION_NAME = "messaging.operation.name"
+_OPERATION_TYPE = "messaging.operation.type"
+_DESTINATION = "messaging.destination.name"
+_PARTITION = "messaging.destination.partition.id"
+_OFFSET = "messaging.kafka.offset"
+_KEY = "messaging.kafka.message.key"
+_TOMBSTONE = "messaging.kafka.message.tombstone"
+_COUNT = "messaging.batch.message_count"
+_BODY_SIZE = "messaging.message.body.size"
+_CLIENT = "messaging.client.id"
+_GROUP = "messaging.consumer.group.name"
+_ERROR = "error.type"
+
+Headers = Sequence[tuple[str, bytes | None]]
+_Attributes = dict[str, str | int]
+
+
+class WithHeaders(Protocol):
+    """A record, as `poll` returns it."""
+
+    @property
+    def headers(self) -> Headers:
+        """Names and values."""
+
+
+class _Setter(Setter[MutableSequence[tuple[str, bytes | None]]]):
+    """Writes a context into a list of headers, over what was there under the same name."""
+
+    def set(self, carrier: MutableSequence[tuple[str, bytes | None]], key: str, value: str) -> None:
+        carrier[:] = [header for header in carrier if header[0] != key]
+        carrier.append((key, value.encode()))
+
+
+class _Getter(Getter[Headers]):
+    """Reads a context from headers."""
+
+    def get(self, carrier: Headers, key: str) -> list[str] | None:
+        found = [
+            value.decode("utf-8", "replace")
+            for name, value in carrier
+            if name == key and value is not None
+        ]
+        return found or None
+
+    def keys(self, carrier: Headers) -> list[str]:
+        return [name for name, _ in carrier]
+
+
+_SETTER = _Setter()
+_GETTER = _Getter()
+
+
+def extract(record: WithHeaders) -> Context:
+    """The context that a record was sent in, to process it in.
+
+    with tracer.start_as_current_span("process", context=extract(record)): ...
+    """
+    return propagate.extract(record.headers, context=Context(), getter=_GETTER)
+
+
+class OpenTelemetryInterceptor(ClientInterceptor):
+    """Makes spans with the tracer of `provider`, or of the global one."""
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        self._tracer = trace.get_tracer(_NAME, tracer_provider=provider)
+        self._client: _Attributes = {}
+        self._sending: dict[str, _Attributes] = {}
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Take the client's id and its group's."""
+        for attribute, name in ((_CLIENT, "client.id"), (_GROUP, "group.id")):
+            value = settings.get(name, settings.get(name.replace(".", "_")))
+            if value is not None:
+                self._client[attribute] = str(value)
+
+    def on_send(self, record: ProducerRecord) -> ProducerRecord:
+        """Make a span, and put its context into the headers."""
+        attributes = self._sending.get(record.topic)
+        if attributes is None:
+            attributes = self._sending[record.topic] = self._common("send", "send", record.topic)
+        span = self._tracer.start_span(
+            f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes
+        )
+        if not span.get_span_context().is_valid:
+            return record
+        if span.is_recording():
+            span.set_attributes(_of_sent(record))
+        headers = list(record.headers)
+        propagate.inject(headers, context=trace.set_span_in_context(span), setter=_SETTER)
+        span.end()
+        return record._replace(headers=headers)
+
+    def on_acknowledgement(self, metadata: RecordMetadata, failure: Exception | None) -> None:
+        """Tell of a record that was not written."""
+        if failure is None:
+            return
+        attributes = self._common("send", "send", metadata.topic)
+        attributes[_ERROR] = f"{type(failure).__module__}.{type(failure).__qualname__}"
+        if metadata.partition >= 0:
+            attributes[_PARTITION] = str(metadata.partition)
+        span = self._tracer.start_span(
+            f"send {metadata.topic}", kind=SpanKind.PRODUCER, attributes=attributes
+        )
+        span.set_status(Status(StatusCode.ERROR, str(failure)))
+        span.end()
+
+    def on_consume(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        """Make a span for each topic, linked to where its records came from."""
+        topics: dict[str, list[ConsumerRecord]] = {}
+        for record in records:
+            topics.setdefault(record.topic, []).append(record)
+        for topic, of_topic in topics.items():
+            for first in range(0, len(of_topic), LINKS_MAX):
+                span = self._tracer.start_span(
+                    f"poll {topic}",
+                    kind=SpanKind.CONSUMER,
+                    attributes=self._common("poll", "receive", topic),
+                )
+                if not span.is_recording():
+                    return records
+                _describe(span, of_topic[first : first + LINKS_MAX])
+                span.end()
+        return records
+
+    def _common(self, name: str, kind: str, topic: str) -> _Attributes:
+        return {
+            _SYSTEM: "kafka",
+            _OPERATION_NAME: name,
+            _OPERATION_TYPE: kind,
+            _DESTINATION: topic,
+            **self._client,
+        }
+
+
+def _of_sent(record: ProducerRecord) -> _Attributes:
+    """What one record adds. Keys are told where they are text; values never."""
+    attributes: _Attributes = {}
+    if record.partition is not None:
+        attributes[_PARTITION] = str(record.partition)
+    if isinstance(record.key, str):
+        attributes[_KEY] = record.key
+    elif isinstance(record.key, bytes) and record.key.isascii():
+        attributes[_KEY] = record.key.decode()
+    if record.value is None:
+        attributes[_TOMBSTONE] = True
+    elif isinstance(record.value, bytes):
+        attributes[_BODY_SIZE] = len(record.value)
+    return attributes
+
+
+def _describe(span: Span, batch: Sequence[ConsumerRecord]) -> None:
+    """Count a batch's records and link to their senders."""
+    span.set_attribute(_COUNT, len(batch))
+    partitions = {record.partition for record in batch}
+    if len(partitions) == 1:
+        span.set_attribute(_PARTITION, str(partitions.pop()))
+    for record in batch:
+        sent = trace.get_current_span(extract(record)).get_span_context()
+        if sent.is_valid:
+            span.add_link(sent, {_PARTITION: str(record.partition), _OFFSET: record.offset})
