@@ -11,11 +11,10 @@ from typing import TypeVar
 
 from raylog.client.admin.groups import CommittedOffset, GroupAdmin
 from raylog.client.admin.transactions import TransactionAdmin
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, KeyType
 from raylog.client.core import Core
 from raylog.client.errors import ClientError, ConnectionLost, NotSupported
-from raylog.client.offsets import by_topic
 from raylog.client.producer.accumulator import ProducerIdentity
 from raylog.raydp_jobs.batches import UNKNOWN_CLUSTER
 from raylog.raydp_jobs.commit import (

@@ -13,17 +13,13 @@ What is read is what Apache Kafka's brokers and consumers read:
 | lz4 | only the first counts | are ignored |
 | zstd | are one after the other | are CORRUPT_MESSAGE |
 
-A frame that is cut is CORRUPT_MESSAGE.
+A frame that is cut is CORRUPT_MESSAGE. The library of a codec is imported when it is first used.
 """
 
 import struct
 import zlib
 from collections.abc import Callable
 from enum import IntEnum
-
-import cramjam
-import lz4.frame
-import zstandard
 
 from raylog.wire.buffers import Buffer
 from raylog.wire.errors import CorruptMessage, MessageTooLarge
@@ -112,6 +108,8 @@ _CHUNK_LENGTH = struct.Struct(">i")
 
 
 def _snappy(data: Buffer, level: int | None) -> bytes:
+    import cramjam
+
     view = memoryview(data)
     parts: list[Buffer] = [_XERIAL_HEADER]
     for start in range(0, len(view), _XERIAL_CHUNK_BYTES):
@@ -121,6 +119,8 @@ def _snappy(data: Buffer, level: int | None) -> bytes:
 
 
 def _unsnappy(data: memoryview, max_bytes: int) -> bytes:
+    import cramjam
+
     chunks = (
         _xerial_chunks(data, max_bytes) if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [data]
     )
@@ -164,6 +164,8 @@ def _xerial_chunks(data: memoryview, max_bytes: int) -> list[memoryview]:
 
 
 def _lz4(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
     # Java's reader knows independent blocks only.
     framed: bytes = lz4.frame.compress(
         data, compression_level=level or 0, block_linked=False, store_size=False
@@ -172,6 +174,8 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unlz4(data: memoryview, max_bytes: int) -> bytes:
+    import lz4.frame
+
     context = lz4.frame.create_decompression_context()
     parts = []
     position = size = 0
@@ -206,6 +210,8 @@ _ZSTD_RUN_LENGTH = 1
 
 
 def _zstd(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
     return zstandard.ZstdCompressor(3 if level is None else level).compress(data)
 
 
@@ -227,6 +233,8 @@ def _unzstd(data: memoryview, max_bytes: int) -> bytes:
 
 def _unzstd_frame(frame: memoryview, max_bytes: int, parts: list[bytes]) -> int:
     """Add to `parts` what a frame holds; how many bytes, at most one more than allowed."""
+    import zstandard
+
     reader = zstandard.ZstdDecompressor().stream_reader(frame)
     size = 0
     try:

@@ -21,8 +21,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from raylog.wire.buffers import Buffer
 from raylog.wire.compression import Codec, compress, decompress
 from raylog.wire.errors import (
@@ -167,6 +165,8 @@ class BatchHeader(NamedTuple):
 
 def _crc_of(data: Buffer, start: int = 0) -> int:
     """CRC-32C at 20 GB/s: too short to give up the GIL, which may take 5 ms to come back."""
+    from crc32c import crc32c  # its import is slow, so that only what uses it pays
+
     return crc32c(data, start, gil_release_mode=0)
 
 

@@ -15,7 +15,6 @@ from raylog.client.errors import (
     RequestTimedOut,
 )
 from raylog.client.io import Io, Transport
-from raylog.client.security.sasl import sasl_client
 from raylog.client.security.settings import SecuritySettings
 from raylog.wire.api import VERSIONS, ApiKey
 from raylog.wire.errors import ErrorCode, error_of
@@ -118,6 +117,8 @@ class Opening:
 
     async def log_in(self, settings: SecuritySettings) -> None:
         """Authenticate, the first time or again; raises what the broker says of it."""
+        from raylog.client.security.sasl import sasl_client  # few log in
+
         client = sasl_client(settings)
         await self._choose(settings.sasl_mechanism or "")
         token: bytes | None = client.first()

@@ -175,3 +175,21 @@ class ClusterView:
         self.topics[name] = view
         if topic.topic_id != ZERO_UUID:
             self._names[topic.topic_id] = name
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """How far a group has read one partition: the offset of the next record."""
+
+    offset: int
+    leader_epoch: int = -1
+    """Of the last record that was read; -1: unknown (KIP-320)."""
+    metadata: str = ""
+
+
+def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    """Group partitions by topic."""
+    grouped: dict[str, list[TopicPartition]] = {}
+    for key in keys:
+        grouped.setdefault(key.topic, []).append(key)
+    return grouped

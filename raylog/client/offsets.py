@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError
@@ -136,11 +136,3 @@ async def _ask_each_leader(
     ]
     await core.answers(pendings)
     return pendings
-
-
-def by_topic(keys: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
-    """Group partitions by topic."""
-    grouped: dict[str, list[TopicPartition]] = {}
-    for key in keys:
-        grouped.setdefault(key.topic, []).append(key)
-    return grouped

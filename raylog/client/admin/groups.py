@@ -18,11 +18,11 @@ from raylog.client.admin.group_descriptions import (
     classic_description,
     consumer_description,
 )
-from raylog.client.cluster import Node, TopicPartition
+from raylog.client.cluster import CommittedOffset as CommittedOffset
+from raylog.client.cluster import Node, TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, GroupAnswers, ask_coordinators
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
-from raylog.client.offsets import by_topic
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import ErrorCode, GroupIdNotFound, KafkaError, error_of
 from raylog.wire.messages.consumer_group_describe import (
@@ -80,16 +80,6 @@ class GroupListing:
     """Empty, Stable, PreparingRebalance, CompletingRebalance, Assigning, Reconciling, Dead."""
     coordinator: int
     """Broker id."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
-    """How far a group has read one partition: the offset of the next record."""
-
-    offset: int
-    leader_epoch: int = -1
-    """Of the last record that was read; -1: unknown (KIP-320)."""
-    metadata: str = ""
 
 
 class GroupAdmin:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.core import Core
 from raylog.client.errors import NotSupported
-from raylog.client.offsets import by_topic
 from raylog.wire.errors import ErrorCode, KafkaError, error_of
 from raylog.wire.messages.add_raft_voter import (
     AddRaftVoterRequest,

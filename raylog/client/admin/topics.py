@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from raylog.client.cluster import ClusterView, TopicPartition, TopicView
+from raylog.client.cluster import ClusterView, TopicPartition, TopicView, by_topic
 from raylog.client.core import Core
-from raylog.client.offsets import Answers, FoundOffset, ask_leaders, by_topic, list_offsets
+from raylog.client.offsets import Answers, FoundOffset, ask_leaders, list_offsets
 from raylog.wire.api import ApiKey
 from raylog.wire.errors import (
     BrokerIdNotRegistered,

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core
-from raylog.client.offsets import Answers, ask_leaders, by_topic
+from raylog.client.offsets import Answers, ask_leaders
 from raylog.wire.errors import ErrorCode, KafkaError, TransactionalIdNotFound, error_of
 from raylog.wire.messages.describe_producers import (
     DescribeProducersRequest,

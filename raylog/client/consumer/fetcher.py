@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
 from raylog.client.consumer.fetched import ConsumedRecords, FetchedBatches
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, InvalidSetting
-from raylog.client.offsets import EARLIEST, LATEST, by_topic, list_offsets
+from raylog.client.offsets import EARLIEST, LATEST, list_offsets
 from raylog.client.settings import ConsumerSettings
 from raylog.wire.errors import ErrorCode, KafkaError, OffsetOutOfRange, error_of
 from raylog.wire.messages.fetch import (

@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from raylog.client.admin.groups import CommittedOffset
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import CommittedOffset, TopicPartition
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting

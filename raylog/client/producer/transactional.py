@@ -16,13 +16,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TypeVar
 
-from raylog.client.admin.groups import CommittedOffset
-from raylog.client.cluster import TopicPartition
+from raylog.client.cluster import CommittedOffset, TopicPartition, by_topic
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.coordinators import Coordinators, KeyType, ask_coordinator
 from raylog.client.core import Core, is_retriable
 from raylog.client.errors import ClientError, NotSupported
-from raylog.client.offsets import by_topic
 from raylog.client.producer.accumulator import NO_IDENTITY, ProducerIdentity
 from raylog.client.producer.transaction_state import TransactionState
 from raylog.wire.api import ApiKey
