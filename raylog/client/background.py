@@ -8,6 +8,7 @@ the object without the thread: every call there raises, and the parent's connect
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 import weakref
@@ -29,7 +30,7 @@ class BackgroundLoop:
         self.unusable: str | None = None
         """Why it takes no more calls."""
         self.at_end: set[Callable[[], object]] = set()
-        """What the thread does last."""
+        """What the thread does last; coroutine functions are awaited after all others."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._end: weakref.finalize[..., BackgroundLoop] | None = None
@@ -110,8 +111,11 @@ async def _end(at_end: set[Callable[[], object]]) -> None:
     for task in left:
         task.cancel()
     await asyncio.gather(*left, return_exceptions=True)
-    for callback in tuple(at_end):
-        callback()
+    callbacks = tuple(at_end)
+    for callback in callbacks:
+        if not inspect.iscoroutinefunction(callback):
+            callback()
+    await asyncio.gather(*(each() for each in callbacks if inspect.iscoroutinefunction(each)))
     await asyncio.sleep(0)  # lets the loop close the sockets
 
 

@@ -12,6 +12,8 @@ from raylog.client.connection import Buffer, Connection
 from raylog.client.errors import ConnectionLost, NotConnected
 from raylog.client.security.tls import lost_reason, tls_failure
 
+_FAREWELL_S = 1.0
+"""How long a TLS connection's other side may take to take leave."""
 _WAIT_S_MAX = 3_600.0
 """Longest timer set at once; not every loop takes an infinite one."""
 
@@ -19,15 +21,22 @@ _WAIT_S_MAX = 3_600.0
 class StreamProtocol(asyncio.BufferedProtocol):
     """Feeds one connection straight from the event loop."""
 
-    def __init__(self, connection: Connection, progressed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        progressed: Callable[[], None],
+        unfinished: set[StreamProtocol],
+    ) -> None:
         self._connection = connection
         self._progressed = progressed
+        self._unfinished = unfinished
         self._transport: asyncio.WriteTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport to write to."""
         assert isinstance(transport, asyncio.WriteTransport)
         self._transport = transport
+        self._unfinished.add(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the loop puts input."""
@@ -46,6 +55,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what is pending."""
         reason = lost_reason(exc) if exc is not None else "the broker ended the connection"
+        self._unfinished.discard(self)
         self._connection.end(ConnectionLost(reason))
         self._progressed()
 
@@ -55,9 +65,19 @@ class StreamProtocol(asyncio.BufferedProtocol):
             self._transport.writelines(chunks)
 
     def close(self) -> None:
-        """Close the socket; harmless when it is closed."""
+        """Close the socket once all is sent; harmless when it is closed."""
         if self._transport is not None:
             self._transport.close()
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether its socket will be closed, if it is not yet."""
+        return self._transport is not None and self._transport.is_closing()
+
+    def abort(self) -> None:
+        """Close the socket now."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 class AsyncIo:
@@ -65,6 +85,8 @@ class AsyncIo:
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
+        self._unfinished: set[StreamProtocol] = set()
+        """Connections whose sockets are open."""
 
     def now_ms(self) -> float:
         """Monotonic time."""
@@ -86,14 +108,19 @@ class AsyncIo:
         reached: list[StreamProtocol] = []
 
         def made() -> StreamProtocol:
-            reached.append(StreamProtocol(connection, self.wake))
+            reached.append(StreamProtocol(connection, self.wake, self._unfinished))
             return reached[-1]
 
         loop, address = asyncio.get_running_loop(), f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 _, protocol = await loop.create_connection(
-                    made, host, port, ssl=tls, server_hostname=host if tls is not None else None
+                    made,
+                    host,
+                    port,
+                    ssl=tls,
+                    server_hostname=host if tls is not None else None,
+                    ssl_shutdown_timeout=_FAREWELL_S if tls is not None else None,
                 )
         except TimeoutError as error:
             missing = "TLS handshake" if reached else "connection"
@@ -117,6 +144,18 @@ class AsyncIo:
     async def pause(self, duration_ms: float) -> None:
         """Sleep."""
         await asyncio.sleep(duration_ms / 1000)
+
+    async def finish(self) -> None:
+        """Wait until the sockets of all connections that were ended are closed."""
+
+        def closed() -> bool:
+            return not any(one.is_closing for one in self._unfinished)
+
+        if not await self.wait(closed, _FAREWELL_S * 1000):
+            for one in list(self._unfinished):
+                if one.is_closing:
+                    one.abort()
+            await asyncio.sleep(0)
 
     def wake(self) -> None:
         """Let all waiters look again."""

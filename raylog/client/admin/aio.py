@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -55,7 +54,7 @@ class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
         """End all connections; flush producers before."""
         for core in self._cores:
             core.close()
-        await asyncio.sleep(0)  # lets the loop close the sockets
+        await self._io.finish()
 
     async def __aenter__(self) -> Self:
         return self

@@ -69,6 +69,7 @@ class Admin(Closing):
         self._settings = settings_of(config, client, settings)
         self._background = BackgroundLoop()
         self._background_io = AsyncIo()
+        self._background.at_end.add(self._background_io.finish)
         self._opened: list[tuple[Core, BlockingIo]] = []
         self._lock = threading.RLock()
         self._is_closed = False
