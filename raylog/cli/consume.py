@@ -6,12 +6,24 @@ import base64
 import json
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from raylog.cli.completion import complete_topics
+from raylog.cli.failures import CommandFailed
+from raylog.cli.formats import (
+    Format,
+    KeyFormat,
+    NotOfFormat,
+    Readers,
+    Reading,
+    Registry,
+    ValueFormat,
+    readers,
+)
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from raylog.cli.output import print_done
 
@@ -22,7 +34,7 @@ if TYPE_CHECKING:
 _POLL_MS = 500
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-Format = Callable[[str, int, "Record"], bytes]
+Formatted = Callable[[str, int, "Record"], bytes]
 
 
 def consume(
@@ -55,12 +67,17 @@ def consume(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Leave out aborted transactions.")
     ] = False,
+    key_format: KeyFormat = Format.BYTES,
+    value_format: ValueFormat = Format.BYTES,
+    registry: Registry = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print a topic's records, one a line, until Ctrl-C, the end (-e) or a count (-n)."""
     from raylog.client import BlockingClient, ConsumerSettings, TopicPartition
 
-    with BlockingClient(bootstrap) as client:
+    with ExitStack() as opened:
+        reading = readers(key_format, value_format, registry, opened)
+        client = opened.enter_context(BlockingClient(bootstrap))
         view = client.describe_topic(topic)
         unknown = set(partition or ()) - set(view.partitions)
         if unknown:
@@ -73,7 +90,7 @@ def consume(
         consumer = client.consumer(ConsumerSettings(read_committed=read_committed))
         begin(consumer, keys, start or "latest")
         ends = _ends(client, keys, read_committed=read_committed) if until_end else None
-        formatted = _format(key_separator, as_json=as_json)
+        formatted = _format(key_separator, reading, as_json=as_json)
         if start is None:
             print_done(
                 f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
@@ -125,7 +142,7 @@ def _ends(
 
 def _run(
     consumer: BlockingConsumer,
-    formatted: Format,
+    formatted: Formatted,
     ends: dict[TopicPartition, int] | None,
     count: int | None,
 ) -> None:
@@ -148,8 +165,13 @@ def _is_past(consumer: BlockingConsumer, ends: dict[TopicPartition, int] | None)
     return all(consumer.position(key) >= end for key, end in ends.items())
 
 
-def _format(key_separator: str | None, *, as_json: bool) -> Format:
+def _format(key_separator: str | None, reading: Readers, *, as_json: bool) -> Formatted:
     """How a record is printed."""
+    if reading:
+        separator = None if key_separator is None else key_separator.encode()
+        return lambda topic, partition, record: _read_line(
+            topic, partition, record, reading, separator, as_json=as_json
+        )
     if as_json:
         return format_json
     if key_separator is None:
@@ -160,15 +182,65 @@ def _format(key_separator: str | None, *, as_json: bool) -> Format:
     )
 
 
+def _read_line(
+    topic: str,
+    partition: int,
+    record: Record,
+    reading: Readers,
+    separator: bytes | None,
+    *,
+    as_json: bool,
+) -> bytes:
+    """A record whose key and value are in a format; CommandFailed says which one is not."""
+    try:
+        key = _field("key", record.key, topic, record, reading.key)
+        value = _field("value", record.value, topic, record, reading.value)
+    except NotOfFormat as failure:
+        raise CommandFailed(
+            f"{topic}-{partition}, offset {record.offset}: {failure}. Read on after it with: "
+            f"--partition {partition} --from {record.offset + 1}"
+        ) from failure
+    if as_json:
+        return _json_line(topic, partition, record, {**key, **value})
+    line = _line_of(value, quoted=reading.value_is_json)
+    if separator is not None:
+        line = _line_of(key, quoted=reading.key_is_json) + separator + line
+    return line + b"\n"
+
+
+def _field(
+    name: str, data: bytes | None, topic: str, record: Record, read: Reading | None
+) -> dict[str, object]:
+    """A key or value under its name in JSON."""
+    if data is None or read is None:
+        return dict(_text_or_base64(name, data))
+    return {name: read(topic, data, record.headers)}
+
+
+def _line_of(field: dict[str, object], *, quoted: bool) -> bytes:
+    """A key or value on a line: null as nothing, text as it is unless it is JSON too."""
+    ((name, found),) = field.items()
+    if name.endswith("_base64"):
+        return base64.b64decode(str(found))
+    if found is None:
+        return b""
+    return (_encode(found) if quoted else str(found)).encode()
+
+
 def format_json(topic: str, partition: int, record: Record) -> bytes:
     """A record as one line of JSON; `raylog produce --json` reads it back."""
+    key, value = _text_or_base64("key", record.key), _text_or_base64("value", record.value)
+    return _json_line(topic, partition, record, {**key, **value})
+
+
+def _json_line(topic: str, partition: int, record: Record, content: dict[str, object]) -> bytes:
+    """A record as one line of JSON; `content` is its key and value."""
     fields: dict[str, object] = {
         "topic": topic,
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        **_text_or_base64("key", record.key),
-        **_text_or_base64("value", record.value),
+        **content,
     }
     if record.headers:
         fields["headers"] = [

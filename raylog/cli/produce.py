@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, NamedTuple
@@ -18,6 +19,19 @@ import typer
 
 from raylog.cli.completion import complete_topics
 from raylog.cli.failures import CommandFailed
+from raylog.cli.formats import (
+    PLAIN,
+    Format,
+    KeyFormat,
+    KeySchemaFile,
+    Message,
+    NotOfFormat,
+    Registry,
+    SchemaFile,
+    ValueFormat,
+    Writers,
+    writers,
+)
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_pairs
 from raylog.cli.output import counted, print_done
 from raylog.cli.progress import REMIND_S
@@ -113,6 +127,12 @@ def produce(
     null: Null = False,
     codec: Compression = CodecName.NONE,
     acks: Acknowledged = Acks.ALL,
+    key_format: KeyFormat = Format.BYTES,
+    value_format: ValueFormat = Format.BYTES,
+    registry: Registry = None,
+    schema: SchemaFile = None,
+    key_schema: KeySchemaFile = None,
+    message: Message = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records: one a line, from standard input or a file."""
@@ -132,21 +152,33 @@ def produce(
     settings = ProducerSettings(
         acks=numbers[acks], codec=Codec[codec.name], idempotent=acks is Acks.ALL
     )
-    with BlockingClient(bootstrap) as client, client.producer(settings) as producer:
+    with ExitStack() as opened:
+        writing = writers(key_format, value_format, registry, (key_schema, schema), message, opened)
+        client = opened.enter_context(BlockingClient(bootstrap))
+        producer = opened.enter_context(client.producer(settings))
         feed = _Feed(producer, topic)
         with _open(file) as source, feed.watched():
             for number, line in enumerate(read_lines(source, producer.flush), 1):
                 try:
                     record = (
-                        parse_json(line)
+                        parse_json(line, writing)
                         if as_json
                         else parse_line(line, fixed, separator, null=null)
                     )
-                except LineRefused as refused:
+                    feed.send(written(record, topic, writing))
+                except (LineRefused, NotOfFormat) as refused:
                     feed.finish()
                     raise CommandFailed(f"line {number}: {refused}") from refused
-                feed.send(record)
             feed.finish()
+
+
+def written(line: Line, topic: str, writing: Writers) -> Line:
+    """A line whose key and value are in their formats; what is null stays so."""
+    if writing.key is not None and line.key is not None:
+        line = line._replace(key=writing.key(topic, line.key))
+    if writing.value is not None and line.value is not None:
+        line = line._replace(value=writing.value(topic, line.value))
+    return line
 
 
 def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool) -> Line:
@@ -162,10 +194,11 @@ def parse_line(line: bytes, fixed: Line, separator: bytes | None, *, null: bool)
     return Line(value, key, fixed.headers, None, fixed.partition)
 
 
-def parse_json(line: bytes) -> Line:
+def parse_json(line: bytes, writing: Writers = PLAIN) -> Line:
     """A record as `raylog consume --json` prints it; only "value" is looked for, all else may lack.
 
-    Text is UTF-8; bytes that are no text stand as base64 under "key_base64", "value_base64".
+    Text is UTF-8; bytes that are no text stand as base64 under "key_base64", "value_base64". What
+    has a format other than text stands as the JSON of that format.
     """
     try:
         fields = json.loads(line)
@@ -174,8 +207,8 @@ def parse_json(line: bytes) -> Line:
     if not isinstance(fields, dict):
         raise LineRefused(f"{_EXPECTED_JSON}, found {line[:80]!r}")
     return Line(
-        _bytes_of(fields, "value"),
-        _bytes_of(fields, "key"),
+        _bytes_of(fields, "value", as_json=writing.value_is_json),
+        _bytes_of(fields, "key", as_json=writing.key_is_json),
         _headers_of(fields),
         _number_of(fields, "timestamp"),
         _number_of(fields, "partition"),
@@ -207,8 +240,8 @@ def _headers_of(fields: dict[str, object]) -> list[tuple[str, bytes | None]]:
     ]
 
 
-def _bytes_of(fields: dict[str, object], name: str) -> bytes | None:
-    """A key or value; JSON that is no string is kept as JSON text."""
+def _bytes_of(fields: dict[str, object], name: str, *, as_json: bool) -> bytes | None:
+    """A key or value; JSON that is no string is kept as JSON text, strings too with `as_json`."""
     import base64
 
     encoded = fields.get(f"{name}_base64")
@@ -220,7 +253,8 @@ def _bytes_of(fields: dict[str, object], name: str) -> bytes | None:
     found = fields.get(name)
     if found is None:
         return None
-    text = found if isinstance(found, str) else json.dumps(found, separators=(",", ":"))
+    is_text = isinstance(found, str) and not as_json
+    text = str(found) if is_text else json.dumps(found, separators=(",", ":"))
     return _encoded(text, name)
 
 

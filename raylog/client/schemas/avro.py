@@ -116,11 +116,12 @@ class AvroDeserializer(SchemaDeserializer[R]):
         wanted = latest or self._schema
         reader = None if wanted is None else await parsed(self._core, wanted)
         plain, check = _is_bytes(tree), needs_walk(tree)
+        made = self._maker(tree if reader is None else reader)
 
         def read(data: bytes, start: int) -> R:
             try:
                 if plain:
-                    return self._made(data[start:])
+                    return made(data[start:])
                 if check is not None:
                     check(data, start)
                 source = io.BytesIO(data)
@@ -137,12 +138,15 @@ class AvroDeserializer(SchemaDeserializer[R]):
                     f"{frame.guid or frame.id}) to end the record, found "
                     f"{len(data) - source.tell()} bytes after it"
                 )
-            return self._made(value)
+            return made(value)
 
         return read
 
-    def _made(self, value: object) -> R:
-        return cast(R, value) if self._from_dict is None else self._from_dict(value)
+    def _maker(self, tree: Parsed) -> Callable[[object], R]:
+        """What values of a schema become."""
+        del tree
+        from_dict = self._from_dict
+        return (lambda value: cast(R, value)) if from_dict is None else from_dict
 
 
 _READING = (

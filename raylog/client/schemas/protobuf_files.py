@@ -71,6 +71,42 @@ def message_at(file: FileDescriptor, indexes: tuple[int, ...]) -> Descriptor:
     return found
 
 
+def message_named(file: FileDescriptor, name: str | None) -> Descriptor:
+    """A message of a file by its name, full or short, nested ones by a path; its first for None."""
+    messages = dict(file.message_types_by_name)
+    if not messages:
+        raise SchemaError(f"expected a message in {file.name}, found none")
+    if name is None:
+        return next(iter(messages.values()))
+    first, *rest = name.removeprefix(f"{file.package}.").split(".")
+    found = messages.get(first)
+    for part in rest:
+        found = None if found is None else found.nested_types_by_name.get(part)
+    if found is None:
+        raise SchemaError(f"expected a message of {', '.join(messages)}, found {name!r}")
+    return found
+
+
+def from_path(path: Path) -> FileDescriptor:
+    """A .proto file, compiled with what it imports from its folder."""
+    with needs("protoc", "a .proto file"):
+        from grpc_tools import protoc
+    known = Path(protoc.__file__).parent / "_proto"
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out"
+        words = ["protoc", f"-I{path.parent}", f"-I{known}", "--include_imports"]
+        if protoc.main([*words, f"--descriptor_set_out={out}", str(path)]) != 0:
+            raise SchemaError(
+                f"expected a .proto file that protoc compiles, found {path} (what it says is on "
+                "standard error)"
+            )
+        found = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    files = {file.name: file for file in found.file}
+    pool = descriptor_pool.DescriptorPool()
+    _add(pool, files, path.name, ())
+    return pool.FindFileByName(path.name)
+
+
 async def file_of(core: RegistryCore, schema: Schema) -> FileDescriptor:
     """The file of a registered schema, with those that it imports. Raises SchemaError."""
     references = await resolved(core, schema, "serialized")
