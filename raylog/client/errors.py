@@ -66,3 +66,7 @@ class ProducerUnusable(ClientError):
     `__cause__` says why: `ProducerFenced` or `InvalidProducerEpoch` if another producer has its
     transactional id now.
     """
+
+
+class MissingExtra(ClientError):
+    """Something is used whose packages are not installed; the message names the extra."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
+from raylog.client.arrow import TABLE_BYTES, require_arrow
 from raylog.client.cluster import TopicPartition
 from raylog.client.consumer.fetched import ConsumedRecords
 from raylog.client.consumer.fetcher import Fetcher
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.io import run_blocking
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
 
 POLL_RECORDS_MAX = 10_000
 
@@ -48,6 +53,23 @@ class BlockingConsumer:
     ) -> list[ConsumedRecords]:
         """Records that are here, or the first that come within a time; maybe none."""
         return run_blocking(self._consumer.poll(timeout_ms, max_records))
+
+    def poll_table(
+        self,
+        timeout_ms: float = 1_000,
+        max_records: int | None = None,
+        max_bytes: int = TABLE_BYTES,
+    ) -> pa.Table:
+        """The same as a table, of `raylog.client.arrow.tables.SCHEMA`; maybe without rows.
+
+        Batches come whole, so the limits may be exceeded by less than one. Needs raylog[arrow].
+        """
+        require_arrow()
+        from raylog.client.arrow.tables import poll_table
+
+        return run_blocking(
+            poll_table(self._consumer, timeout_ms, max_records=max_records, max_bytes=max_bytes)
+        )
 
     def close(self) -> None:
         """End the consumer's connections."""

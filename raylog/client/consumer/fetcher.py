@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from raylog.client.cluster import TopicPartition, by_topic
 from raylog.client.connection import Pending
@@ -27,7 +27,7 @@ from raylog.wire.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from raylog.wire.records import Record
+from raylog.wire.records import BatchHeader, Record
 from raylog.wire.uuids import ZERO_UUID
 
 T = TypeVar("T")
@@ -68,6 +68,23 @@ class _SentFetch:
     node_id: int
     asked: dict[tuple[str | bytes, int], tuple[TopicPartition, int, int]]
     """(name or id, partition) to (partition, generation, offset)."""
+
+
+class BatchTaker(Protocol):
+    """Whoever reads batches in bulk."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more."""
+
+    @property
+    def record_count(self) -> int:
+        """Records taken."""
+
+    def take(
+        self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
+    ) -> None:
+        """Take the next batch; of its records those at `from_offset` and behind it count."""
 
 
 class Fetcher:
@@ -153,6 +170,13 @@ class Fetcher:
         """What one fetch brought, not decoded: for those who read in bulk. Raises as `poll`."""
         return await self._poll(timeout_ms, self._take_block)
 
+    async def poll_into(self, taker: BatchTaker, timeout_ms: float) -> None:
+        """Hand batches to a taker, not decoded, until it is full or none is here. Raises as `poll`.
+
+        Those of one partition come one after the other.
+        """
+        await self._poll(timeout_ms, lambda: self._give(taker))
+
     async def _poll(self, timeout_ms: float, take: Callable[[], T | None]) -> T | None:
         """Fetch until something can be taken or time is up."""
         deadline_ms = self._core.io.now_ms() + timeout_ms
@@ -206,6 +230,28 @@ class Fetcher:
                 assigned.position = block.end_offset
                 return block
         return None
+
+    def _give(self, taker: BatchTaker) -> bool:
+        """Hand batches over, partition by partition in turn; whether the taker has a record."""
+        for key in list(self._assigned):
+            assigned = self._assigned[key]
+            if not assigned.blocks:
+                continue
+            while assigned.blocks and not taker.is_full:
+                block = assigned.blocks[0]
+                if block.is_empty:
+                    assigned.blocks.popleft()
+                    self._buffered_bytes -= block.size
+                    continue
+                from_offset = block.next_offset
+                taken = block.take_batch()
+                if taken is not None:
+                    taker.take(key, from_offset, *taken)
+                assigned.position = block.next_offset
+            self._assigned[key] = self._assigned.pop(key)  # so others come first next time
+            if taker.is_full:
+                break
+        return taker.record_count > 0
 
     # -- fetches -------------------------------------------------------------------------------
 

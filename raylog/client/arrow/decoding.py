@@ -1,0 +1,180 @@
+"""Record batches as columns: what `wire.records.decode_batch` reads, without an object a record.
+
+Where records begin is found first (`frames`); then each field of all of them is read at once. Keys
+and values are cut out of the batches' bytes by Arrow. Each record's fields must end where its
+length says, and each record where the next one or the body does, so that nothing which
+`decode_batch` refuses becomes a row.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from raylog.client.arrow.frames import find_steps
+from raylog.client.arrow.headers import Headers, no_headers
+from raylog.client.arrow.slices import binary_slices
+from raylog.client.arrow.varints import Bytes, Numbers, read_varints
+from raylog.wire.compression import Codec
+from raylog.wire.errors import InvalidRecord
+from raylog.wire.records import (
+    BATCH_OVERHEAD,
+    BatchHeader,
+    TimestampType,
+    body_of,
+    check_crc,
+)
+
+BODIES_BYTES_MAX = 2**31 - 1
+"""Of bodies that are decoded together: Arrow's offsets are of 32 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The records of some batches."""
+
+    offsets: Numbers
+    timestamps: Numbers
+    """In ms; -1: the record has none."""
+    timestamp_types: Numbers
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray
+    """Of HEADERS_TYPE, an empty list where a record has none."""
+
+
+@dataclass(slots=True)
+class Bodies:
+    """Batches of one partition that are decoded together."""
+
+    what: str
+    """Whose they are, for the texts of errors."""
+    batch_bytes_max: int
+    """Of one batch, decompressed."""
+    checks_crcs: bool = True
+    size: int = 0
+    """Bytes, decompressed."""
+    record_count: int = 0
+    _headers: list[BatchHeader] = field(default_factory=list)
+    _bodies: list[bytes | memoryview] = field(default_factory=list)
+
+    def add(self, header: BatchHeader, batch: memoryview) -> None:
+        """Take a batch; raises as `wire.records.decode_batch` if its CRC or codec is wrong."""
+        if self.checks_crcs:
+            check_crc(batch, header)
+        body: bytes | memoryview
+        if header.codec is Codec.NONE and header.size - BATCH_OVERHEAD <= self.batch_bytes_max:
+            body = batch[BATCH_OVERHEAD : header.size]
+        else:
+            body = body_of(batch, header, self.batch_bytes_max)
+        self._headers.append(header)
+        self._bodies.append(body)
+        self.size += len(body)
+        self.record_count += header.record_count
+
+    def columns(self) -> Columns:
+        """All records; raises InvalidRecord unless each is as `decode_batch` takes it."""
+        data, begins = _placed(self._bodies)
+        if len(data) > BODIES_BYTES_MAX:
+            raise InvalidRecord(f"{self.what}: {len(data)} bytes of records at once")
+        starts, ends = self._frames(data, begins)
+        deltas, at = read_varints(data, starts + 1)  # behind the attributes
+        times, kinds = self._times(deltas)
+        deltas, at = read_varints(data, at)
+        offsets = self._sum(self._repeated("base_offset"), deltas)
+        key_sizes, key_starts, key_ends = self._content(data, at)
+        value_sizes, value_starts, value_ends = self._content(data, key_ends)
+        header_counts, behind = read_varints(data, value_ends)
+        headers = None
+        if header_counts.any():
+            headers = Headers(data, header_counts, behind)
+            behind = headers.ends
+        if not np.array_equal(behind, ends):
+            raise InvalidRecord(
+                f"{self.what}: fields end elsewhere than their records' lengths say"
+            )
+        return Columns(
+            offsets,
+            times,
+            kinds,
+            binary_slices(data, key_sizes, key_starts, key_ends),
+            binary_slices(data, value_sizes, value_starts, value_ends),
+            no_headers(len(starts)) if headers is None else headers.column(),
+        )
+
+    def _frames(self, data: Bytes, begins: Sequence[int]) -> tuple[Numbers, Numbers]:
+        """Where each record begins, behind its length, and ends."""
+        found: array[int] = array("q")
+        ahead: list[int] = []
+        skipped = 0
+        for header, body, begin in zip(self._headers, self._bodies, begins, strict=True):
+            try:
+                find_steps(memoryview(body), header.record_count, found)
+            except InvalidRecord as error:
+                raise InvalidRecord(f"{self.what} from {header.base_offset} on: {error}") from error
+            ahead.append(begin - skipped)
+            skipped += len(body)
+        steps = np.frombuffer(found, np.int64)
+        ends = np.cumsum(steps)
+        if any(ahead):
+            ends += self._each(ahead)
+        sizes, starts = read_varints(data, ends - steps)
+        if sizes.min(initial=0) < 0 or not np.array_equal(starts + sizes, ends):
+            raise InvalidRecord(f"{self.what}: records end elsewhere than the next ones begin")
+        return starts, ends
+
+    def _content(self, data: Bytes, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Lengths of keys or values, negative for null, and where these begin and end."""
+        sizes, starts = read_varints(data, at)
+        if sizes.max(initial=0) > len(data):
+            raise InvalidRecord(f"{self.what}: a length of {sizes.max()} bytes")
+        return sizes, starts, starts + np.maximum(sizes, 0)
+
+    def _times(self, deltas: Numbers) -> tuple[Numbers, Numbers]:
+        """Timestamps, and their types."""
+        times = self._sum(self._repeated("base_timestamp"), deltas)
+        kinds = self._repeated("timestamp_type")
+        if kinds.any():
+            is_appended = kinds == TimestampType.LOG_APPEND_TIME
+            times = np.where(is_appended, self._repeated("max_timestamp"), times)
+        return times, kinds
+
+    def _repeated(self, name: str) -> Numbers:
+        """A field of the batches' headers, once for each record."""
+        return self._each([getattr(header, name) for header in self._headers])
+
+    def _each(self, numbers: list[int]) -> Numbers:
+        """A number of each batch, once for each of its records."""
+        counts = [header.record_count for header in self._headers]
+        return np.repeat(np.array(numbers, np.int64), counts)
+
+    def _sum(self, base: Numbers, deltas: Numbers) -> Numbers:
+        """Refused beyond 64 bits, which no column holds."""
+        total = base + deltas
+        if (((total ^ base) & (total ^ deltas)) < 0).any():
+            raise InvalidRecord(f"{self.what}: an offset or timestamp of more than 64 bits")
+        return total
+
+
+def _placed(bodies: Sequence[bytes | memoryview]) -> tuple[Bytes, list[int]]:
+    """One array that holds all bodies, and where each begins in it.
+
+    Plain batches of one fetch lie in its answer and stay there.
+    """
+    owner = bodies[0].obj if bodies and isinstance(bodies[0], memoryview) else None
+    if owner is not None and all(
+        isinstance(body, memoryview) and body.obj is owner for body in bodies
+    ):
+        base = pa.py_buffer(owner).address
+        begins = [pa.py_buffer(body).address - base for body in bodies]
+        ends = list(map(int.__add__, begins, map(len, bodies)))
+        first = min(begins)
+        whole = np.frombuffer(memoryview(owner), np.uint8)[first : max(ends)]
+        return whole, [begin - first for begin in begins]
+    whole = np.frombuffer(bodies[0] if len(bodies) == 1 else b"".join(bodies), np.uint8)
+    return whole, [0, *accumulate(map(len, bodies))][:-1]

@@ -1,0 +1,106 @@
+"""Record headers as a column of lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+
+from raylog.client.arrow.slices import binary_slices
+from raylog.client.arrow.varints import Bytes, Numbers, read_varints
+from raylog.wire.errors import DecodeError, InvalidRecord
+from raylog.wire.varint import decode_varint
+
+HEADER_TYPE = pa.struct([("key", pa.string()), ("value", pa.binary())])
+HEADERS_TYPE = pa.list_(HEADER_TYPE)
+_ROUNDS_MAX = 32
+"""Headers of a record that are found together with those of other records."""
+
+
+def no_headers(count: int) -> pa.ListArray:
+    """Empty lists."""
+    bounds = pa.py_buffer(np.zeros(count + 1, np.int32))
+    nothing = pa.array([], HEADER_TYPE)
+    return pa.Array.from_buffers(HEADERS_TYPE, count, [None, bounds], children=[nothing])
+
+
+class Headers:
+    """The headers of some records: where they are, then what they are."""
+
+    def __init__(self, data: Bytes, counts: Numbers, starts: Numbers) -> None:
+        """`starts`: behind the records' numbers of headers. Raises InvalidRecord."""
+        if len(counts) and (counts.min() < 0 or counts.max() > len(data)):
+            raise InvalidRecord(f"{counts.min()} to {counts.max()} headers in a record")
+        total = int(counts.sum())
+        if total > len(data):
+            raise InvalidRecord(f"{total} headers in {len(data)} bytes")
+        self.ends = starts.copy()
+        """Where the records' headers end."""
+        self._data = data
+        self._counts = counts
+        self._bounds = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=self._bounds[1:])
+        self._names = np.empty((total, 3), np.int64)
+        """Of each header's name: size, start and end."""
+        self._values = np.empty((total, 3), np.int64)
+        self._find()
+
+    def column(self) -> pa.ListArray:
+        """All of them; only once it is known that they end where their records do."""
+        names = _text(binary_slices(self._data, *self._names.T))
+        values = binary_slices(self._data, *self._values.T)
+        pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADER_TYPE))
+        bounds = pa.array(self._bounds.astype(np.int32))
+        return pa.ListArray.from_arrays(bounds, pairs)
+
+    def _find(self) -> None:
+        """Find the first header of all records, then the second, and so on."""
+        (which,) = self._counts.nonzero()
+        at = self.ends[which]
+        for n in range(_ROUNDS_MAX):
+            if not len(which):
+                return
+            slots = self._bounds[which] + n
+            at = self._find_content(self._names, slots, at)
+            at = self._find_content(self._values, slots, at)
+            if self._names[slots, 0].min() < 0:
+                raise InvalidRecord("record header without a name")
+            self.ends[which] = at
+            is_longer = self._counts[which] > n + 1
+            which, at = which[is_longer], at[is_longer]
+        for record in which.tolist():
+            self._find_rest(record)
+
+    def _find_content(self, found: Numbers, slots: Numbers, at: Numbers) -> Numbers:
+        sizes, starts = read_varints(self._data, at)
+        ends = starts + np.maximum(sizes, 0)
+        if sizes.max() > len(self._data) or ends.max() > len(self._data):
+            raise InvalidRecord("a record header that ends behind its batch")
+        found[slots, 0], found[slots, 1], found[slots, 2] = sizes, starts, ends
+        return ends
+
+    def _find_rest(self, record: int) -> None:
+        """Find the headers of a record that has many, one by one."""
+        view = self._data.data
+        position = int(self.ends[record])
+        first, end = self._bounds[record : record + 2].tolist()
+        try:
+            for slot in range(first + _ROUNDS_MAX, end):
+                for found in (self._names, self._values):
+                    size, start = decode_varint(view, position)
+                    position = start + max(size, 0)
+                    if position > len(view) or (size < 0 and found is self._names):
+                        raise InvalidRecord(f"record header with a length of {size}")
+                    found[slot] = size, start, position
+        except DecodeError as error:
+            raise InvalidRecord(f"record headers: {error}") from error
+        self.ends[record] = position
+
+
+def _text(names: pa.BinaryArray) -> pa.StringArray:
+    """Names that are not UTF-8 are read with replacement characters, as Java does."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string()
+        )

@@ -1,0 +1,156 @@
+"""What a consumer returns as tables.
+
+| column | type | |
+|---|---|---|
+| `topic` | dictionary of string | |
+| `partition` | int32 | |
+| `offset` | int64 | rises within a partition; there may be gaps |
+| `timestamp` | timestamp[ms, UTC] | null: the record has none |
+| `key`, `value` | binary | null where the record's is; a null value is a tombstone |
+| `headers` | list of struct of `key` string, `value` binary | empty: the record has none |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # it has no types
+from numpy.typing import NDArray
+
+from raylog.client.arrow import TABLE_BYTES
+from raylog.client.arrow.decoding import Bodies
+from raylog.client.arrow.headers import HEADERS_TYPE
+from raylog.client.arrow.varints import Numbers
+from raylog.client.cluster import TopicPartition
+from raylog.client.consumer.fetcher import Fetcher
+from raylog.wire.errors import KafkaError
+from raylog.wire.records import NO_TIMESTAMP, BatchHeader
+
+TIMESTAMP_TYPE = pa.timestamp("ms", "UTC")
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.dictionary(pa.int32(), pa.string())),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP_TYPE),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+    ]
+)
+_TOGETHER_BYTES = 4 * 1024 * 1024
+"""Batches of one partition are decoded together as long as they are not more than that."""
+
+
+async def poll_table(
+    consumer: Fetcher,
+    timeout_ms: float,
+    *,
+    max_records: int | None = None,
+    max_bytes: int = TABLE_BYTES,
+) -> pa.Table:
+    """Records that are here, or the first that come within a time, of `SCHEMA`; maybe none.
+
+    Whole batches are handed out, so both limits may be exceeded by less than one batch. Raises as
+    `poll`; then positions are where they were before.
+    """
+    settings = consumer.settings
+    rows = Rows(
+        max_records=max_records,
+        max_bytes=max_bytes,
+        batch_bytes_max=settings.decompressed_bytes_max,
+        checks_crcs=settings.check_crcs,
+    )
+    try:
+        await consumer.poll_into(rows, timeout_ms)
+        return rows.table()
+    except KafkaError:
+        for key, offset in rows.starts.items():
+            consumer.seek(key, offset)
+        raise
+
+
+@dataclass(slots=True)
+class _Group:
+    """Batches that are decoded together, as far as they are behind a position."""
+
+    key: TopicPartition
+    from_offset: int
+    bodies: Bodies
+
+
+@dataclass(slots=True)
+class Rows:
+    """Takes batches of partitions until there are enough, then makes a table of them."""
+
+    max_records: int | None = None
+    max_bytes: int = TABLE_BYTES
+    batch_bytes_max: int = TABLE_BYTES
+    checks_crcs: bool = True
+    starts: dict[TopicPartition, int] = field(default_factory=dict)
+    """Where the first record of each partition was looked for."""
+    record_count: int = 0
+    _size: int = 0
+    _groups: list[_Group] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more batches are wanted."""
+        if self._size >= self.max_bytes:
+            return True
+        return self.max_records is not None and self.record_count >= self.max_records
+
+    def take(
+        self, key: TopicPartition, from_offset: int, header: BatchHeader, batch: memoryview
+    ) -> None:
+        """Take the next batch of a partition, as far as it is at `from_offset` or behind it."""
+        self.starts.setdefault(key, from_offset)
+        group = self._groups[-1] if self._groups else None
+        if group is None or group.key != key or group.bodies.size >= _TOGETHER_BYTES:
+            bodies = Bodies(str(key), self.batch_bytes_max, self.checks_crcs)
+            group = _Group(key, from_offset, bodies)
+            self._groups.append(group)
+        before = group.bodies.size
+        group.bodies.add(header, batch)
+        self._size += group.bodies.size - before
+        self.record_count += header.record_count
+
+    def table(self) -> pa.Table:
+        """All rows taken."""
+        return pa.Table.from_batches([_rows(group) for group in self._groups], SCHEMA)
+
+
+def _rows(group: _Group) -> pa.RecordBatch:
+    columns = group.bodies.columns()
+    count = len(columns.offsets)
+    topic = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(count, np.int32)), pa.array([group.key.topic])
+    )
+    rows = pa.RecordBatch.from_arrays(
+        [
+            topic,
+            pa.array(np.full(count, group.key.partition, np.int32)),
+            pa.array(columns.offsets),
+            timestamps(columns.timestamps),
+            columns.keys,
+            columns.values,
+            columns.headers,
+        ],
+        schema=SCHEMA,
+    )
+    return _from(rows, columns.offsets, group.from_offset)
+
+
+def _from(rows: pa.RecordBatch, offsets: Numbers, from_offset: int) -> pa.RecordBatch:
+    """Without what a first batch holds in front of the position."""
+    if not len(offsets) or offsets.min() >= from_offset:
+        return rows
+    return rows.filter(pa.array(offsets >= from_offset))
+
+
+def timestamps(times: NDArray[np.int64]) -> pa.TimestampArray:
+    """Times in ms as a column, null where there is none."""
+    is_missing = times == NO_TIMESTAMP
+    found = pa.array(times, pa.int64(), mask=is_missing if is_missing.any() else None)
+    return found.view(TIMESTAMP_TYPE)

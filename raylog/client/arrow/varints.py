@@ -1,0 +1,101 @@
+"""Zigzag varints of whole columns: `raylog.wire.varint` for arrays of numbers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raylog.wire.errors import InvalidRecord
+from raylog.wire.varint import VARINT_BYTES_MAX
+
+Numbers: TypeAlias = NDArray[np.int64]
+Bytes: TypeAlias = NDArray[np.uint8]
+Flags: TypeAlias = NDArray[np.bool_]
+
+_LONGER = 3
+
+
+def _pairs() -> tuple[NDArray[np.int16], NDArray[np.int8]]:
+    """By two bytes: the number that they begin with, and its width, 3 for any longer one."""
+    pairs = np.arange(1 << 16, dtype=np.int32)
+    first, second = pairs & 0xFF, pairs >> 8
+    zigzag = np.where(first > 127, first & 0x7F | second << 7, first)
+    width = np.where(first > 127, np.where(second > 127, _LONGER, 2), 1)
+    return ((zigzag >> 1) ^ -(zigzag & 1)).astype(np.int16), width.astype(np.int8)
+
+
+_NUMBERS, _WIDTHS = _pairs()
+_SHORT_NUMBERS = _NUMBERS[:128].astype(np.int64)
+
+
+def read_varints(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers at positions, and the positions behind them.
+
+    Positions past the end are read as the last byte: whoever gives such must look at where numbers
+    end. InvalidRecord for a number of more than 64 bits.
+    """
+    first = data.take(at, mode="clip")
+    if first.max(initial=0) <= 127:
+        return _SHORT_NUMBERS.take(first), at + 1
+    pair = data.take(at + 1, mode="clip").astype(np.uint16)
+    pair <<= 8
+    pair |= first
+    width = _WIDTHS.take(pair)
+    number = _NUMBERS.take(pair).astype(np.int64)
+    behind = at + width
+    if width.max(initial=0) == _LONGER:
+        (longer,) = (width == _LONGER).nonzero()
+        number[longer], behind[longer] = _read_long(data, at[longer])
+    return number, behind
+
+
+def _read_long(data: Bytes, at: Numbers) -> tuple[Numbers, Numbers]:
+    """Numbers of any width."""
+    zigzag = np.zeros(len(at), np.uint64)
+    behind = at.copy()
+    which = np.arange(len(at))
+    for width in range(VARINT_BYTES_MAX):
+        byte = data.take(behind[which], mode="clip")
+        zigzag[which] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * width)
+        behind[which] += 1
+        if width == VARINT_BYTES_MAX - 1 and (byte > 1).any():
+            break
+        which = which[byte > 127]
+        if not len(which):
+            magnitude = (zigzag >> np.uint64(1)).view(np.int64)
+            return magnitude ^ -(zigzag & np.uint64(1)).view(np.int64), behind
+    raise InvalidRecord("a number of more than 64 bits")
+
+
+def varint_widths(numbers: Numbers) -> Numbers:
+    """How many bytes numbers take."""
+    rest = _zigzag(numbers)
+    widths = np.ones(len(rest), np.int64)
+    most = int(rest.max(initial=0)) >> 7
+    limit = 7
+    while most:
+        widths += rest >= np.uint64(1 << limit)
+        limit += 7
+        most >>= 7
+    return widths
+
+
+def write_varints(out: Bytes, at: Numbers, numbers: Numbers) -> None:
+    """Put numbers at positions."""
+    rest = _zigzag(numbers)
+    while True:
+        more = rest > 127
+        if not more.any():
+            out[at] = rest
+            return
+        out[at] = (rest & np.uint64(0x7F)) | (more.astype(np.uint64) << np.uint64(7))
+        if not more.all():
+            at, rest = at[more], rest[more]
+        at = at + 1
+        rest = rest >> np.uint64(7)
+
+
+def _zigzag(numbers: Numbers) -> NDArray[np.uint64]:
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
