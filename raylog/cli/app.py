@@ -27,6 +27,7 @@ from raylog.cli import (
     transactions,
     up,
 )
+from raylog.cli.acting import acting
 from raylog.cli.failures import explain
 from raylog.cli.output import print_failure
 
@@ -53,8 +54,8 @@ def _root(
         raise typer.Exit
 
 
-app.command(name="up")(up.up)
-app.command(name="down")(down.down)
+app.command(name="up")(acting(up.up))
+app.command(name="down")(acting(down.down))
 app.command(name="status")(status.status)
 app.command(name="health")(health.health)
 app.command(name="logs")(logs.logs)
@@ -71,7 +72,7 @@ app.add_typer(configs.app, name="configs")
 app.add_typer(plugins.app, name="plugins")
 app.add_typer(pipeline.app, name="pipeline")
 app.command(name="rebalance")(rebalance.rebalance)
-app.command(name="sim")(sim.sim)
+app.command(name="sim")(acting(sim.sim))
 
 
 def run() -> None:

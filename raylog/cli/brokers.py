@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.acting import Facts, acting
 from raylog.cli.brokers_on_ray import add, drain, remove, replace
 from raylog.cli.failures import CommandFailed
 from raylog.cli.holding import start, stop
@@ -22,9 +23,9 @@ app = typer.Typer(
     no_args_is_help=True,
     help="List brokers; restart, stop, start, add, drain, replace, remove them.",
 )
-app.command()(restart)
+app.command()(acting(restart))
 for command in (stop, start, add, drain, replace, remove):
-    app.command()(command)
+    app.command()(acting(command))
 
 
 @app.command(name="list")
@@ -82,11 +83,12 @@ def _live(cluster: ClusterDescription) -> set[int]:
 
 
 @app.command()
+@acting
 def unregister(
     broker: Annotated[int, typer.Argument(metavar="BROKER", min=0, help="Broker id.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+) -> Facts:
     """Forget a broker that will not come back.
 
     Its replicas stay assigned to it: reassign them. A broker that runs is
@@ -110,3 +112,4 @@ def unregister(
             f"{counted(len(held), 'partition')} still assigned to it; move with: "
             f"raylog topics reassign --topic {held[0].topic} --brokers …"
         )
+    return {"broker": broker, "still_assigned": [str(key) for key in held]}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.acting import Facts, acting
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json, parse_pairs
 from raylog.cli.output import print_done, print_json, print_table
 
@@ -126,6 +127,7 @@ def describe(
 
 
 @app.command()
+@acting
 def alter(
     kind: KindArgument,
     name: NameArgument = "",
@@ -138,7 +140,7 @@ def alter(
         typer.Option("--unset", "-u", metavar="KEY", help="Go back to the default."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+) -> Facts:
     """Change settings of a topic, broker or group while it runs."""
     from raylog.client import BlockingClient
 
@@ -152,6 +154,7 @@ def alter(
         client.alter_configs(_resource(kind, name), wanted)
     whose = f"{kind.value} {name!r}" if name else f"all {kind.value}s"
     print_done(f"{whose}: {', '.join(wanted)} changed")
+    return {"kind": kind.value, "name": name, "changed": wanted}
 
 
 def _resource(kind: Kind, name: str) -> Resource:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.acting import acting
 from raylog.cli.completion import complete_groups, complete_topics
 from raylog.cli.failures import EXIT_FAILED
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
@@ -197,6 +198,7 @@ def _looks(
 
 
 @app.command()
+@acting
 def delete(
     groups: Annotated[
         list[str],

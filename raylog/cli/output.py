@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import typer
@@ -17,6 +20,46 @@ if TYPE_CHECKING:
 
 _WIDTH_OF_NO_TERMINAL = 200
 _KIB = 1024
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a command that was called with --json has to say."""
+
+    told: list[str] = field(default_factory=list)
+    """What it did, line by line."""
+    failed: list[str] = field(default_factory=list)
+    """What failed, where the command goes on with the rest."""
+    is_printed: bool = False
+
+
+_answer: ContextVar[Answer | None] = ContextVar("_answer", default=None)
+
+
+@contextmanager
+def answering() -> Iterator[Answer]:
+    """Inside, standard output is for one JSON document only."""
+    answer = Answer()
+    token = _answer.set(answer)
+    try:
+        yield answer
+    finally:
+        _answer.reset(token)
+
+
+def print_answer(text: str, facts: Mapping[str, object]) -> None:
+    """Print an answer: the text, or the facts where --json was given."""
+    answer = _answer.get()
+    if answer is None:
+        typer.echo(text)
+    else:
+        answer.is_printed = True
+        print_json(facts)
+
+
+def print_line(text: str) -> None:
+    """One line of several to standard output; to standard error where --json was given."""
+    typer.echo(text, err=_answer.get() is not None)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -56,6 +99,9 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[obj
 
 def print_done(message: str) -> None:
     """Say that something was done; on standard error, so that pipes carry data only."""
+    answer = _answer.get()
+    if answer is not None:
+        answer.told.append(message)
     typer.echo(message, err=True)
 
 
@@ -64,6 +110,9 @@ def print_failure(failure: Failure) -> None:
     from raylog.actors.plain_logs import plain
 
     message = "\n".join(plain(line) for line in failure.message.splitlines())
+    answer = _answer.get()
+    if answer is not None:
+        answer.failed.append(message)
     typer.secho(f"Error: {message}", fg=typer.colors.RED, err=True)
     if failure.hint:
         typer.echo(failure.hint, err=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raylog.actors import plain_logs
+from raylog.cli.acting import acting
 from raylog.cli.cluster_record import read_record
 from raylog.cli.failures import (
     EXIT_INTERRUPTED,
@@ -69,6 +70,7 @@ DataInstead = Annotated[
 
 
 @app.command(name="run")
+@acting
 def run(
     file: File,
     local: Annotated[
@@ -145,6 +147,7 @@ def status(
 
 
 @app.command(name="stop")
+@acting
 def stop(
     file: File,
     timeout_s: Annotated[

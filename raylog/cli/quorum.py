@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.acting import acting
 from raylog.cli.failures import CommandFailed
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -68,6 +69,7 @@ def status(as_json: Json = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP) -> N
 
 
 @app.command()
+@acting
 def add(
     broker: Broker,
     directory: Directory = None,
@@ -113,6 +115,7 @@ def add(
 
 
 @app.command()
+@acting
 def remove(
     broker: Broker,
     directory: Directory = None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from raylog.cli.acting import acting
 from raylog.cli.failures import EXIT_FAILED, CommandFailed, last_line
 from raylog.cli.options import DEFAULT_DATA, Address, Data
 from raylog.cli.output import print_done
@@ -32,6 +33,7 @@ class _Cluster:
 
 
 @app.command("rotate")
+@acting
 def rotate(data: Data = DEFAULT_DATA, address: Address = None) -> None:
     """Replace the secret while brokers serve.
 
@@ -58,6 +60,7 @@ def rotate(data: Data = DEFAULT_DATA, address: Address = None) -> None:
 
 
 @app.command("reload")
+@acting
 def reload(data: Data = DEFAULT_DATA, address: Address = None) -> None:
     """Have every process read the secret again; fails if they find different ones."""
     with _cluster(data, address) as cluster:

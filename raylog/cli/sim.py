@@ -9,6 +9,7 @@ import typer
 
 from raylog.actors.simulation.kinds import Kind
 from raylog.cli.failures import EXIT_FAILED
+from raylog.cli.output import print_answer, print_line
 
 
 def sim(
@@ -47,16 +48,24 @@ def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
     if verbose:
         plain_logs.configure(logging.INFO, "%(name)s %(message)s")
     report = run_seed(seed, Plan(kind=kind), quiet=not verbose)
-    for line in report.timeline:
-        typer.echo(line)
     checks = sum(report.counts.values())
-    typer.echo(
+    lines = [
+        *report.timeline,
         f"seed {seed}: {report.simulated_s:.1f} s simulated in {report.steps} steps, "
         f"{report.acknowledged} acknowledged records, {checks} checks of "
-        f"{len(report.counts)} properties, trace {report.trace}"
-    )
-    for violation in report.violations[:10]:
-        typer.echo(f"does not hold: {violation}")
+        f"{len(report.counts)} properties, trace {report.trace}",
+        *(f"does not hold: {violation}" for violation in report.violations[:10]),
+    ]
+    facts = {
+        "seed": seed,
+        "simulated_s": report.simulated_s,
+        "steps": report.steps,
+        "acknowledged": report.acknowledged,
+        "checks": checks,
+        "trace": report.trace,
+        "violations": report.violations,
+    }
+    print_answer("\n".join(lines), facts)
     if not report.passed:
         raise typer.Exit(EXIT_FAILED)
 
@@ -64,8 +73,7 @@ def _run_one(seed: int, kind: Kind, *, verbose: bool) -> None:
 def _run_campaign(seconds: float, state: Path, kind: Kind) -> None:
     from raylog.actors.simulation.campaign import campaign
 
-    tally = campaign(state, seconds, typer.echo, kind)
-    for line in tally.lines():
-        typer.echo(line)
+    tally = campaign(state, seconds, print_line, kind)
+    print_answer("\n".join(tally.lines()), {"tally": list(tally.lines())})
     if tally.failures:
         raise typer.Exit(EXIT_FAILED)

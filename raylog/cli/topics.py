@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from raylog.cli.acting import Facts, acting
 from raylog.cli.completion import complete_topics
 from raylog.cli.describe_topics import describe
 from raylog.cli.elect_leaders import elect_leaders
@@ -42,6 +43,7 @@ def _client(bootstrap: str) -> BlockingClient:
 
 
 @app.command()
+@acting
 def create(
     topics: Topics,
     partitions: Annotated[
@@ -69,7 +71,7 @@ def create(
         bool, typer.Option("--if-not-exists", help="Do not fail if a topic exists.")
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+) -> Facts:
     """Create topics and wait until they can be written."""
     from raylog.client import NewTopic
     from raylog.wire.errors import TopicAlreadyExists
@@ -78,6 +80,7 @@ def create(
         raise typer.BadParameter("--assignment tells partitions and replicas: give no numbers")
     placed = parse_assignment(assignment) if assignment is not None else {}
     configs = parse_pairs(config)
+    facts: dict[str, list[str]] = {"created": [], "existing": []}
     with _client(bootstrap) as client:
         for name in topics:
             try:
@@ -85,9 +88,12 @@ def create(
             except TopicAlreadyExists:
                 if not if_not_exists:
                     raise
+                facts["existing"].append(name)
                 print_done(f"{name} exists")
             else:
+                facts["created"].append(name)
                 print_done(f"{name} created")
+    return facts
 
 
 @app.command(name="list")
@@ -126,6 +132,7 @@ def _summary(view: TopicView) -> dict[str, object]:
 
 
 @app.command()
+@acting
 def alter(
     topic: Topic,
     partitions: Annotated[
@@ -137,7 +144,7 @@ def alter(
         typer.Option("--unset", metavar="KEY", help="Go back to the default; may be repeated."),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+) -> Facts:
     """Add partitions to a topic, or change its settings."""
     from raylog.client import Resource, ResourceType
 
@@ -151,17 +158,20 @@ def alter(
         if partitions is not None:
             client.create_partitions(topic, partitions)
             print_done(f"{topic} has {partitions} partitions")
+    return {"topic": topic, "configs": changes, "partitions": partitions}
 
 
 @app.command()
+@acting
 def delete(
     topics: Topics,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-) -> None:
+) -> Facts:
     """Delete topics with all their records."""
     if not yes and sys.stdin.isatty():
         typer.confirm(f"Delete {', '.join(topics)} with all records?", abort=True)
     with _client(bootstrap) as client:
         client.delete_topics(topics)
     print_done(f"{', '.join(topics)} deleted")
+    return {"deleted": topics}

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from raylog.cli.abort_transaction import abort
+from raylog.cli.acting import acting
 from raylog.cli.hanging_transactions import describe_producers, hanging
 from raylog.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from raylog.cli.output import print_done, print_json, print_table
@@ -75,4 +76,4 @@ def describe(
 
 app.command(name="describe-producers")(describe_producers)
 app.command(name="hanging")(hanging)
-app.command(name="abort")(abort)
+app.command(name="abort")(acting(abort))

@@ -12,7 +12,7 @@ import typer
 
 from raylog.cli.failures import EXIT_INTERRUPTED, CommandFailed, last_line
 from raylog.cli.options import DEFAULT_DATA, Address, Data
-from raylog.cli.output import console, print_done
+from raylog.cli.output import console, print_answer, print_done
 from raylog.cli.progress import Progress
 from raylog.extras import check
 
@@ -228,7 +228,7 @@ def _up_here(wanted: Wanted, *, detach: bool) -> None:
         _tell_metrics(wanted.data)
     if detach:
         _disconnect()
-        typer.echo(",".join(record.bootstrap))
+        print_answer(",".join(record.bootstrap), _facts(record))
         print_done(f"End it with: raylog down --data {wanted.data}")
         return
     _stay(record, wanted.data)
@@ -248,8 +248,17 @@ def _up_on_ray(
             tell=progress.tell,
             timeout_s=READY_S if timeout_s is None else timeout_s,
         )
-    typer.echo(",".join(record.bootstrap))
+    print_answer(",".join(record.bootstrap), _facts(record))
     print_done(f"End it with: raylog down --address {address}")
+
+
+def _facts(record: ClusterRecord) -> dict[str, object]:
+    """What --json prints as soon as all brokers serve."""
+    return {
+        "cluster_id": record.cluster_id,
+        "brokers": record.broker_ids,
+        "bootstrap": record.bootstrap,
+    }
 
 
 def _tell_metrics(data: Path) -> None:
@@ -275,7 +284,7 @@ def _stay(record: ClusterRecord, data: Path) -> None:
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stopping.set())
-    typer.echo(f"bootstrap servers: {','.join(record.bootstrap)}")
+    print_answer(f"bootstrap servers: {','.join(record.bootstrap)}", _facts(record))
     print_done("Ctrl-C stops the cluster")
     ended = not _watch(record, data, stopping)
     with Progress() as progress:

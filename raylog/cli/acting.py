@@ -1,0 +1,54 @@
+"""`--json` for commands that change something: what was done, as one JSON object."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
+
+import typer
+
+from raylog.cli.options import Json
+from raylog.cli.output import Answer, answering, print_json
+
+P = ParamSpec("P")
+Facts = Mapping[str, object]
+
+
+def acting(command: Callable[P, Facts | None]) -> Callable[..., None]:
+    """A command with the option --json, which prints what the command returns.
+
+    `done` is added: the lines that it told on standard error. A command that answers before it
+    ends calls `print_answer`, and nothing is printed at its end. One that raises prints nothing.
+    One that goes on after a failure, and ends with exit code 1, prints that under `failed`.
+    """
+    signature = inspect.signature(command, eval_str=True)
+    option = inspect.Parameter(
+        "as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json
+    )
+    parameters = [*signature.parameters.values(), option]
+
+    @wraps(command)
+    def run(*args: Any, as_json: bool = False, **values: Any) -> None:
+        if not as_json:
+            command(*args, **values)
+            return
+        with answering() as answer:
+            try:
+                _print(answer, command(*args, **values))
+            except typer.Exit:
+                _print(answer, None)
+                raise
+
+    made: Any = run
+    made.__signature__ = signature.replace(parameters=parameters, return_annotation=None)
+    made.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
+
+
+def _print(answer: Answer, facts: Facts | None) -> None:
+    """Print what was done, unless the command itself has."""
+    if not answer.is_printed:
+        failed = {"failed": answer.failed} if answer.failed else {}
+        print_json({**(facts or {}), "done": answer.told, **failed})
