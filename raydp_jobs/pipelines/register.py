@@ -98,7 +98,7 @@ class RunTopic(Closing):
         self._client = BlockingClient(bootstrap, settings)
         self._key = TopicPartition(TOPIC, zlib.crc32(name.encode()) % PARTITIONS)
         self._consumer: BlockingConsumer | None = None
-        self._producer: BlockingProducer | None = None
+        self._producer: BlockingProducer[bytes, bytes] | None = None
         self._delivered: list[Delivery] = []
 
     def exists(self) -> bool:
@@ -156,7 +156,7 @@ class RunTopic(Closing):
             self._producer.send(TOPIC, value, key, partition=self._key.partition)
             self._producer.flush()
         except (ClientError, KafkaError):
-            self._producer.close()
+            self._producer.close(0)
             self._producer = None  # it has an identity that the next word must not depend on
             raise
         offset = self._delivered[-1].base_offset if self._delivered else -1

@@ -319,7 +319,7 @@ def _open(file: Path | None) -> IO[bytes]:
 class _Feed:
     """Sends lines and tells how far it is."""
 
-    def __init__(self, producer: BlockingProducer, topic: str) -> None:
+    def __init__(self, producer: BlockingProducer[bytes, bytes], topic: str) -> None:
         self._producer = producer
         self._topic = topic
         self._started = self._told = time.monotonic()

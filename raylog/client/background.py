@@ -74,8 +74,13 @@ class BackgroundLoop:
         if self._end is not None:
             self._end.detach()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller is this thread."""
+        return threading.current_thread() is self._thread
+
     def _require_another_thread(self) -> None:
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             raise ClientError("on_delivery runs in the thread that it would wait for here")
 
     def _started(self) -> asyncio.AbstractEventLoop:

@@ -94,7 +94,7 @@ def made(client: BlockingClient, topic: str) -> str:
     return topic
 
 
-def producer_of(client: BlockingClient, transactional_id: str) -> BlockingProducer:
+def producer_of(client: BlockingClient, transactional_id: str) -> BlockingProducer[bytes, bytes]:
     producer = client.producer(ProducerSettings(transactional_id=transactional_id))
     producer.init_transactions()
     return producer

@@ -133,7 +133,7 @@ def made(client: BlockingClient, topic: str) -> str:
     return topic
 
 
-def producer_of(client: BlockingClient, transactional_id: str) -> BlockingProducer:
+def producer_of(client: BlockingClient, transactional_id: str) -> BlockingProducer[bytes, bytes]:
     producer = client.producer(ProducerSettings(transactional_id=transactional_id))
     producer.init_transactions()
     return producer
@@ -175,7 +175,9 @@ def write_raw(
     core.close()
 
 
-def leave_hanging(bootstrap: str, client: BlockingClient, topic: str) -> BlockingProducer:
+def leave_hanging(
+    bootstrap: str, client: BlockingClient, topic: str
+) -> BlockingProducer[bytes, bytes]:
     """What hangs in partitions 0 and 1, and an old transaction in 2 that does not."""
     producer = producer_of(client, f"{topic}-id")
     producer.begin_transaction()
@@ -288,7 +290,7 @@ def test_a_transactional_id_is_ended_and_fenced(
     assert json.loads(shell.run("describe", f"{made}-id", "--json"))["partitions"] == []
 
 
-def _open(producer: BlockingProducer, topic: str) -> None:
+def _open(producer: BlockingProducer[bytes, bytes], topic: str) -> None:
     producer.begin_transaction()
     producer.send(topic, b"lost", partition=0)
     try:

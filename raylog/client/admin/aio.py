@@ -41,10 +41,10 @@ class AsyncAdmin(TopicAdmin, GroupAdmin, ReplicaAdmin, TransactionAdmin):
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
-    ) -> AsyncProducer:
+    ) -> AsyncProducer[bytes, bytes]:
         """A producer; `on_delivery` is called at the end of each batch."""
         producer = ProducerCore(self._new_core(), settings or ProducerSettings(), on_delivery)
-        return AsyncProducer(producer, self._io)
+        return AsyncProducer.over(producer, self._io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> AsyncConsumer:
         """A consumer of explicitly assigned partitions."""

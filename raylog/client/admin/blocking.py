@@ -44,7 +44,7 @@ from raylog.client.core import Core
 from raylog.client.errors import ClientError
 from raylog.client.io import run_blocking
 from raylog.client.offsets import FoundOffset
-from raylog.client.producer.blocking import BlockingProducer
+from raylog.client.producer.blocking import Producer
 from raylog.client.producer.core import OnDelivery, ProducerCore
 from raylog.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from raylog.client.sockets import BlockingIo
@@ -81,12 +81,11 @@ class Admin(Closing):
 
     def producer(
         self, settings: ProducerSettings | None = None, on_delivery: OnDelivery | None = None
-    ) -> BlockingProducer:
+    ) -> Producer[bytes, bytes]:
         """A producer; `on_delivery` is called at the end of each batch, by the client's thread."""
         core = Core(self._background_io, self._settings)
         producer = ProducerCore(core, settings or ProducerSettings(), on_delivery)
-        self._background.at_end.add(producer.close)
-        return BlockingProducer(producer, self._background, self._background_io)
+        return Producer.over(producer, self._background, self._background_io)
 
     def consumer(self, settings: ConsumerSettings | None = None) -> BlockingConsumer:
         """A consumer of explicitly assigned partitions."""

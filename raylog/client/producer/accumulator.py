@@ -174,7 +174,7 @@ class Accumulator:
             outcome = COLLECTED
             if batch is None or batch.size + size > self.batch_bytes:
                 if size > self.record_bytes_max:
-                    raise self._too_large(size)
+                    raise self.too_large(size)
                 if may_move:
                     taken = queue.taken_bytes + (0 if batch is None else batch.size)
                     if taken + size > self.batch_bytes:
@@ -192,21 +192,16 @@ class Accumulator:
 
     def extend(
         self, key: tuple[str, int], records: Sequence[Record], sizes: Sequence[int], start: int
-    ) -> tuple[int, Appended]:
-        """Add records from `start` on, as many as go into one batch.
+    ) -> int:
+        """Add records from `start` on, as many as go into one batch; returns how many.
 
-        Returns how many, and what comes of it. `sizes` are their estimates (`record_size`).
-
-        Raises KeyError before `open`, and RecordTooLarge: then of this call nothing was taken.
+        `sizes` are their estimates (`record_size`); one that is larger than a batch has its own.
+        Raises KeyError before `open`.
         """
         with self._lock:
             queue = self._queues[key]
             batch = queue.open
-            outcome = COLLECTED
             if batch is None or batch.size + sizes[start] > self.batch_bytes:
-                if sizes[start] > self.record_bytes_max:
-                    raise self._too_large(sizes[start])
-                outcome = Appended.BEGUN if batch is None else Appended.FULL
                 batch = self._new_batch(queue)
             room = max(self.batch_bytes - batch.size, sizes[start])
             end, total = start, 0
@@ -218,9 +213,7 @@ class Accumulator:
             batch.records += records[start:end]
             batch.size += total
             self.held_bytes += total + RECORD_OBJECTS_BYTES * (end - start)
-            if self.held_bytes >= self.buffer_bytes:
-                outcome = Appended.FULL
-        return end - start, outcome
+            return end - start
 
     def append_batch(
         self, key: tuple[str, int], body: Body, listener: Listener | None = None
@@ -231,7 +224,7 @@ class Accumulator:
         """
         size = BATCH_OVERHEAD + len(body.data)
         if size > self.record_bytes_max:
-            raise self._too_large(size)
+            raise self.too_large(size)
         with self._lock:
             queue = self._queues[key]
             queue.seal()
@@ -265,7 +258,8 @@ class Accumulator:
                 if queue.key.topic == topic
             }
 
-    def _too_large(self, size: int) -> RecordTooLarge:
+    def too_large(self, size: int) -> RecordTooLarge:
+        """The failure of a record of that size."""
         return RecordTooLarge(
             f"expected a record of at most {self.record_bytes_max} bytes "
             f"(record_bytes_max), found one of {size}: brokers close the connection on "

@@ -3,71 +3,264 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar, overload
 
+from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.producer.accumulator import Headers
+from raylog.client.core import Core
+from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
+from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import Offsets, ProducerCore
+from raylog.client.producer.partitioner import Partitioner
+from raylog.client.producer.pipeline import Pipeline, pipeline_of
+from raylog.client.producer.reports import OnDelivery, ProducerStatistics
+from raylog.client.producer.rows import Row, RowChunks
+from raylog.client.producer.task import SenderTask
+from raylog.client.serializers import Serializer
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
 
+K = TypeVar("K")
+V = TypeVar("V")
+T = TypeVar("T")
 
-class AsyncProducer:
+
+class AsyncProducer(Generic[K, V]):
     """Sends records; a task of its own sends batches that are full or lingered.
+
+    `AsyncProducer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as
+    keyword arguments. Keys and values are bytes unless there are serializers.
 
     Several tasks may share it; one of them makes the calls about transactions. Used with
     `async with`: leaving it normally flushes, and aborts a transaction that is still open.
     """
 
-    def __init__(self, producer: ProducerCore, io: AsyncIo) -> None:
+    @overload
+    def __init__(
+        self: AsyncProducer[bytes, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncProducer[bytes, V],
+        config: Config = None,
+        /,
+        *,
+        value_serializer: Serializer[V],
+        key_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: AsyncProducer[K, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Serializer[K],
+        value_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Serializer[K],
+        value_serializer: Serializer[V],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None:
+        """`on_delivery` is called at the end of each batch.
+
+        Names of interceptors are those of packages' entry points; those of the setting
+        `interceptor_classes` go first.
+        """
+        client, own = client_and_producer(config, settings)
+        io = AsyncIo()
+        producer = ProducerCore(Core(io, client), own, on_delivery)
+        pipeline = pipeline_of(
+            producer, interceptors, key_serializer, value_serializer, partitioner
+        )
+        self._begin(producer, io, pipeline)
+        self._own_io = io
+
+    @classmethod
+    def over(cls, producer: ProducerCore, io: AsyncIo) -> AsyncProducer[bytes, bytes]:
+        """A producer of bytes over a core that is made already."""
+        made: AsyncProducer[bytes, bytes] = AsyncProducer.__new__(AsyncProducer)
+        made._begin(producer, io, pipeline_of(producer))
+        return made
+
+    def _begin(self, producer: ProducerCore, io: AsyncIo, pipeline: Pipeline | None) -> None:
         self._producer = producer
-        self._io = io
-        self._sender: asyncio.Task[None] | None = None
-        self._urgent = 0
-        """Callers that wait for everything to be sent, whatever its linger time."""
-        self._is_poked = False
+        self._append: Any = producer.append
+        """Typed by the serializers, which nobody but the pipeline knows."""
+        self._pipeline = pipeline
+        self._task = SenderTask(producer, io)
+        self._own_io: AsyncIo | None = None
 
     @property
     def delivered_count(self) -> int:
         """Records acknowledged so far."""
         return self._producer.delivered_count
 
+    # -- records -------------------------------------------------------------------------------
+
     async def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: V | None,
+        key: K | None = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        on_delivery: Listener | None = None,
     ) -> None:
         """Take a record; waits while the buffer is full.
 
-        The partition is the key's unless given. Failures of earlier records are raised here or
-        at `flush` as DeliveryFailed.
+        The partition is the key's unless given. `on_delivery` is called with the record's metadata
+        and its failure, or None, when it has met its end; in order within a partition.
+        Failures of earlier records that have neither that nor a future are raised here or at
+        `flush` as DeliveryFailed.
         """
-        producer = self._producer
-        try:
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
-        except UnknownTopicOrPartition:
-            await producer.prepare(topic)
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        if self._producer.is_full:
+            await self._task.make_room()
+        if self._pipeline is not None:
+            record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
+            due = await self._send_through(self._pipeline, record, on_delivery)
+        else:
+            try:
+                due = self._append(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+            except UnknownTopicOrPartition:
+                await self._producer.prepare(topic)
+                due = self._append(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if due:
-            self.poke()
-            producer.raise_failures()
-            await self.make_room()
+            self._task.poke()
+            self._producer.raise_failures()
+            await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
 
-    async def make_room(self) -> None:
-        """Wait until new records may be taken; raises BufferExhausted."""
-        producer = self._producer
-        await self._sent_until(lambda: not producer.is_full, producer.settings.max_block_ms)
+    async def submit(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        on_delivery: Listener | None = None,
+    ) -> asyncio.Future[RecordMetadata]:
+        """Take a record as `send` does; returns what will be its metadata, or raise its failure."""
+        future: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
 
-    async def flush(self) -> None:
-        """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
-        await self._sent_until(lambda: self._producer.is_idle, float("inf"))
-        self._producer.raise_failures()
+        def ended(metadata: RecordMetadata, failure: Exception | None) -> None:
+            if not future.done():  # else cancelled: nobody waits
+                if failure is None:
+                    future.set_result(metadata)
+                else:
+                    future.set_exception(failure)
+            if on_delivery is not None:
+                on_delivery(metadata, failure)
+
+        await self.send(topic, value, key, headers, timestamp_ms, partition, ended)
+        return future
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record, wait for its end; raises its failure. It lingers like all others."""
+        return await (await self.submit(topic, value, key, headers, timestamp_ms, partition))
+
+    async def send_rows(
+        self,
+        topic: str,
+        rows: Iterable[Row[K, V]] | AsyncIterable[Row[K, V]],
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Take many records, each a value or a tuple of key and value; returns how many.
+
+        All have the same headers and time. What a serializer raises comes out of here once all rows
+        before that one are taken.
+        """
+        if isinstance(rows, AsyncIterable):
+            return await self._send_each(topic, rows, headers, timestamp_ms, partition)
+        if self._pipeline is not None and self._pipeline.is_per_record:
+            return await self._send_each(topic, _each(rows), headers, timestamp_ms, partition)
+        chunks = RowChunks(
+            self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
+        )
+        while True:
+            if self._producer.is_full:
+                await self._task.make_room()
+            try:
+                if not chunks.take():
+                    return chunks.count
+            except UnknownTopicOrPartition:
+                await self._producer.prepare(topic)
+                chunks.take()
+            self._task.poke()
+            self._producer.raise_failures()
+            await asyncio.sleep(0)  # one who never waits would keep the sender from its turn
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send all and wait until every record has met its end.
+
+        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
+        when time is up: then records go on being sent.
+        """
+        await self._task.flush(timeout_s)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """A topic's partitions; the broker may create the topic."""
+        try:
+            return list(self._producer.partitions(topic))
+        except UnknownTopicOrPartition:
+            await self._producer.prepare(topic)
+            return list(self._producer.partitions(topic))
+
+    def statistics(self) -> ProducerStatistics:
+        """What was done so far, and how it stands."""
+        return self._producer.statistics()
+
+    # -- transactions --------------------------------------------------------------------------
 
     async def init_transactions(self) -> None:
         """Take the transactional id over, once, before all else.
@@ -92,24 +285,33 @@ class AsyncProducer:
 
         Whatever else is raised leaves the outcome open: call this again.
         """
-        await self._end_transaction(commit=True)
+        await self._task.end_transaction(commit=True)
 
     async def abort_transaction(self) -> None:
         """Abort the transaction; records that were not sent yet never will be."""
-        await self._end_transaction(commit=False)
+        await self._task.end_transaction(commit=False)
 
     @property
     def has_open_transaction(self) -> bool:
         """Whether there is a transaction that can be aborted."""
         return self._producer.has_open_transaction
 
-    async def close(self) -> None:
-        """Stop sending and end the connections; what is not flushed is lost."""
-        sender, self._sender = self._sender, None
-        if sender is not None:
-            sender.cancel()
-            await asyncio.wait([sender])
-        self._producer.close()
+    # -- the end -------------------------------------------------------------------------------
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Flush, or abort the open transaction, then end the connections.
+
+        After `timeout_s`, 0 for at once, what is not acknowledged fails. Raises as `flush`.
+        """
+        try:
+            if timeout_s is None or timeout_s > 0:
+                await self._task.finish(timeout_s)
+        finally:
+            await self._task.stop()
+            if self._own_io is not None:
+                await self._own_io.finish()
+            if self._pipeline is not None:
+                self._pipeline.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -120,57 +322,42 @@ class AsyncProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        is_left_open = self._producer.has_open_transaction
+        await self.close(None if kind is None or is_left_open else 0)
+
+    async def _send_each(
+        self,
+        topic: str,
+        rows: AsyncIterable[Row[K, V]],
+        headers: Headers,
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> int:
+        """Take rows one by one."""
+        count = 0
+        async for row in rows:
+            key, value = row if isinstance(row, tuple) else (None, row)
+            await self.send(topic, value, key, headers, timestamp_ms, partition)
+            count += 1
+        return count
+
+    async def _send_through(
+        self, pipeline: Pipeline, record: ProducerRecord, listener: Listener | None
+    ) -> bool:
+        """Take a record by the long way."""
+        serialized = pipeline.serialized(record, listener)
         try:
-            if self._producer.has_open_transaction:
-                await self.abort_transaction()
-            elif kind is None:
-                await self.flush()
-        finally:
-            await self.close()
+            try:
+                return pipeline.append(serialized)
+            except UnknownTopicOrPartition:
+                await self._producer.prepare(serialized.topic)
+                return pipeline.append(serialized)
+        except Exception as error:
+            pipeline.refused(serialized, error)
+            raise
 
-    async def _end_transaction(self, *, commit: bool) -> None:
-        """Let the sender deliver what there is, or give it up, then end the transaction."""
-        self._producer.prepare_end(commit=commit)
-        await self._sent_until(lambda: self._producer.is_idle, float("inf"))
-        await self._producer.end_transaction(commit=commit)
 
-    async def _sent_until(self, enough: Callable[[], bool], timeout_ms: float) -> None:
-        """Send without lingering until `enough()`; raises BufferExhausted and the sender's end."""
-        if enough():
-            return
-        self._urgent += 1
-        try:
-            sender = self.poke()
-            if not await self._io.wait(lambda: enough() or sender.done(), timeout_ms):
-                raise self._producer.exhausted(timeout_ms)
-            if sender.done():
-                await sender
-        finally:
-            self._urgent -= 1
-
-    def poke(self) -> asyncio.Task[None]:
-        """Let the sender look at what there is to do."""
-        self._is_poked = True
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._run(), name="raylog producer")
-        self._io.wake()
-        return self._sender
-
-    async def _run(self) -> None:
-        """Send as there is something to send, until cancelled.
-
-        Whoever begins a batch pokes: this may look next at another time than that needs.
-        """
-        producer = self._producer
-        try:
-            while True:
-                if producer.is_idle:
-                    await self._io.wait(lambda: self._is_poked, float("inf"))
-                self._is_poked = False
-                everything = self._urgent > 0
-                await producer.step(everything=everything)
-                self._io.wake()
-                if not producer.is_idle:
-                    await producer.wait_for_work(lambda: self._is_poked, everything=everything)
-        finally:
-            self._io.wake()
+async def _each(rows: Iterable[T]) -> AsyncIterator[T]:
+    """The rows, for `async for`."""
+    for row in rows:
+        yield row

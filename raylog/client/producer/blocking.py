@@ -2,31 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar, overload
 
 from raylog.client.background import BackgroundLoop
+from raylog.client.config import Config, client_and_producer
 from raylog.client.consumer.membership import GroupMetadata
-from raylog.client.producer.accumulator import Headers
-from raylog.client.producer.aio import AsyncProducer
+from raylog.client.core import Core
+from raylog.client.errors import BufferExhausted
+from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
+from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import Offsets, ProducerCore
+from raylog.client.producer.partitioner import Partitioner
+from raylog.client.producer.pipeline import Pipeline, pipeline_of
+from raylog.client.producer.reports import OnDelivery, ProducerStatistics
+from raylog.client.producer.rows import Row, RowChunks
+from raylog.client.producer.task import SenderTask
+from raylog.client.serializers import Serializer
 from raylog.client.streams import AsyncIo
 from raylog.wire.errors import UnknownTopicOrPartition
 
+K = TypeVar("K")
+V = TypeVar("V")
 
-class BlockingProducer:
+
+class Producer(Generic[K, V]):
     """Sends records; batches leave when they are full or have lingered, everything at `flush`.
 
-    The client's thread sends them, and calls `on_delivery`. Several threads may share a producer;
-    one of them makes the calls about transactions. Used with `with`: leaving it normally flushes,
-    and aborts a transaction that is still open.
+    `Producer("localhost:9092", linger_ms=20)`: settings by Kafka's names, in a mapping or as
+    keyword arguments. Keys and values are bytes unless there are serializers.
+
+    A thread of the producer's own sends them, and calls `on_delivery`. Several threads may share a
+    producer; one of them makes the calls about transactions. Used with `with`: leaving it normally
+    flushes, and aborts a transaction that is still open. Make one of its own in each process: what
+    `fork` copies cannot be used by the child.
     """
 
-    def __init__(self, producer: ProducerCore, background: BackgroundLoop, io: AsyncIo) -> None:
+    @overload
+    def __init__(
+        self: Producer[bytes, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_serializer: None = None,
+        value_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[bytes, V],
+        config: Config = None,
+        /,
+        *,
+        value_serializer: Serializer[V],
+        key_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Producer[K, bytes],
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Serializer[K],
+        value_serializer: None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Serializer[K],
+        value_serializer: Serializer[V],
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None: ...
+    def __init__(
+        self,
+        config: Config = None,
+        /,
+        *,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[str | ClientInterceptor] = (),
+        on_delivery: OnDelivery | None = None,
+        **settings: object,
+    ) -> None:
+        """`on_delivery` is called at the end of each batch, by the producer's thread.
+
+        Names of interceptors are those of packages' entry points; those of the setting
+        `interceptor_classes` go first.
+        """
+        client, own = client_and_producer(config, settings)
+        io = AsyncIo()
+        producer = ProducerCore(Core(io, client), own, on_delivery)
+        pipeline = pipeline_of(
+            producer, interceptors, key_serializer, value_serializer, partitioner
+        )
+        background = BackgroundLoop()
+        background.at_end.add(io.finish)
+        self._begin(producer, background, io, pipeline)
+        self._is_own = True
+
+    @classmethod
+    def over(
+        cls, producer: ProducerCore, background: BackgroundLoop, io: AsyncIo
+    ) -> Producer[bytes, bytes]:
+        """A producer of bytes over a core that is made already, in a thread shared by others."""
+        made: Producer[bytes, bytes] = Producer.__new__(Producer)
+        made._begin(producer, background, io, pipeline_of(producer))
+        return made
+
+    def _begin(
+        self,
+        producer: ProducerCore,
+        background: BackgroundLoop,
+        io: AsyncIo,
+        pipeline: Pipeline | None,
+    ) -> None:
         self._producer = producer
+        self._append: Any = producer.append
+        """Typed by the serializers, which nobody but the pipeline knows."""
+        self._pipeline = pipeline
         self._background = background
-        self._sender = AsyncProducer(producer, io)
+        self._background.at_end.add(producer.close)
+        self._task = SenderTask(producer, io)
+        self._is_own = False
         self._is_poking = False
+        self._must_wait = False
 
     @property
     def delivered_count(self) -> int:
@@ -38,78 +157,178 @@ class BlockingProducer:
         """Why what is unacknowledged is sent again; None if that is not known."""
         return self._producer.refusal
 
+    # -- records -------------------------------------------------------------------------------
+
     def send(
         self,
         topic: str,
-        value: bytes | None,
-        key: bytes | None = None,
+        value: V | None,
+        key: K | None = None,
         headers: Headers = (),
         timestamp_ms: int | None = None,
         partition: int | None = None,
+        on_delivery: Listener | None = None,
     ) -> None:
-        """Take a record; blocks while the buffer is full.
+        """Take a record; blocks while the buffer is full, and raises BufferExhausted in the end.
 
-        The partition is the key's unless given. Failures of earlier records are raised here or
-        at `flush` as DeliveryFailed.
+        The partition is the key's unless given. `on_delivery` is called with the record's metadata
+        and its failure, or None, when it has met its end; in order within a partition, by the
+        producer's thread, which sends nothing meanwhile. It may send, but cannot wait for room.
+        Failures of earlier records that have neither that nor a future are raised here or at
+        `flush` as DeliveryFailed.
         """
-        producer = self._producer
-        if self._background.unusable is not None:
-            self._background.check()
-        try:
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
-        except UnknownTopicOrPartition:
-            self._background.call(producer.prepare(topic))
-            due = producer.append(topic, value, key, headers, timestamp_ms, partition)
+        if self._must_wait or self._background.unusable is not None:
+            self._wait_for_room()
+        if self._pipeline is not None:
+            record = ProducerRecord(topic, value, key, headers, timestamp_ms, partition)
+            due = self._send_through(self._pipeline, record, on_delivery)
+        else:
+            try:
+                due = self._append(topic, value, key, headers, timestamp_ms, partition, on_delivery)
+            except UnknownTopicOrPartition:
+                self._background.call(self._producer.prepare(topic))
+                due = self._append(topic, value, key, headers, timestamp_ms, partition, on_delivery)
         if due:
-            if not self._is_poking:
-                self._is_poking = True
-                self._background.post(self._poke)
-            producer.raise_failures()
-            if producer.is_full:
-                self._background.call(self._sender.make_room())
+            self._attend()
 
-    def flush(self) -> None:
-        """Send all and wait until every record is acknowledged; raises DeliveryFailed."""
-        self._background.call(self._sender.flush())
+    def submit(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+        on_delivery: Listener | None = None,
+    ) -> Future[RecordMetadata]:
+        """Take a record as `send` does; returns what will be its metadata, or raise its failure."""
+        future = RecordFuture(on_delivery)
+        self.send(topic, value, key, headers, timestamp_ms, partition, future.ended)
+        return future
+
+    def send_and_wait(
+        self,
+        topic: str,
+        value: V | None,
+        key: K | None = None,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Send a record, wait for its end; raises its failure. It lingers like all others."""
+        return self.submit(topic, value, key, headers, timestamp_ms, partition).result()
+
+    def send_rows(
+        self,
+        topic: str,
+        rows: Iterable[Row[K, V]],
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Take many records, each a value or a tuple of key and value; returns how many.
+
+        All have the same headers and time. What `rows` or a serializer raises comes out of here
+        once all rows before that one are taken.
+        """
+        if self._pipeline is not None and self._pipeline.is_per_record:
+            count = 0
+            for row in rows:
+                key, value = row if isinstance(row, tuple) else (None, row)
+                self.send(topic, value, key, headers, timestamp_ms, partition)
+                count += 1
+            return count
+        chunks = RowChunks(
+            self._producer, self._pipeline, topic, rows, headers, timestamp_ms, partition
+        )
+        while True:
+            if self._must_wait or self._background.unusable is not None:
+                self._wait_for_room()
+            try:
+                if not chunks.take():
+                    return chunks.count
+            except UnknownTopicOrPartition:
+                self._background.call(self._producer.prepare(topic))
+                chunks.take()
+            self._attend()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send all and wait until every record has met its end.
+
+        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
+        when time is up: then records go on being sent.
+        """
+        self._background.call(self._task.flush(timeout_s))
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """A topic's partitions; the broker may create the topic."""
+        try:
+            return list(self._producer.partitions(topic))
+        except UnknownTopicOrPartition:
+            self._background.call(self._producer.prepare(topic))
+            return list(self._producer.partitions(topic))
+
+    def statistics(self) -> ProducerStatistics:
+        """What was done so far, and how it stands."""
+        return self._producer.statistics()
+
+    # -- transactions --------------------------------------------------------------------------
 
     def init_transactions(self) -> None:
         """Take the transactional id over, once, before all else.
 
         Other producers of the same id are fenced, and what they left open is aborted.
         """
-        self._background.call(self._sender.init_transactions())
+        self._background.call(self._producer.init_transactions())
 
     def begin_transaction(self) -> None:
         """Begin a transaction: records and offsets from now on are part of it."""
         self._background.check()
-        self._sender.begin_transaction()
+        self._producer.begin_transaction()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
         """Commit a group's offsets, the next ones to read, if the transaction is committed.
 
         Raises AbortRequired, such as when the member is not in the group any more.
         """
-        self._background.call(self._sender.send_offsets_to_transaction(offsets, group))
+        self._background.call(self._producer.send_offsets_to_transaction(offsets, group))
 
     def commit_transaction(self) -> None:
         """Flush and commit. AbortRequired: call `abort_transaction`; ProducerUnusable: close.
 
         Whatever else is raised leaves the outcome open: call this again.
         """
-        self._background.call(self._sender.commit_transaction())
+        self._background.call(self._task.end_transaction(commit=True))
 
     def abort_transaction(self) -> None:
         """Abort the transaction; records that were not sent yet never will be."""
-        self._background.call(self._sender.abort_transaction())
+        self._background.call(self._task.end_transaction(commit=False))
 
-    def close(self) -> None:
-        """Stop sending and end the connections; what is not flushed is lost.
+    @property
+    def has_open_transaction(self) -> bool:
+        """Whether there is a transaction that can be aborted."""
+        return self._producer.has_open_transaction
 
-        Harmless where they have ended, or are the parent process'.
+    # -- the end -------------------------------------------------------------------------------
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Flush, or abort the open transaction, then end the connections.
+
+        After `timeout_s`, 0 for at once, what is not acknowledged fails. Raises as `flush`.
+        Harmless where all has ended, or is the parent process'.
         """
-        if self._background.unusable is None:
-            self._background.call(self._sender.close())
+        if self._background.unusable is not None:
+            return
+        try:
+            if timeout_s is None or timeout_s > 0:
+                self._background.call(self._task.finish(timeout_s))
+        finally:
+            self._background.call(self._task.stop())
             self._background.at_end.discard(self._producer.close)
+            if self._is_own:
+                self._background.stop()
+            if self._pipeline is not None:
+                self._pipeline.close()
 
     def __enter__(self) -> Self:
         return self
@@ -120,15 +339,71 @@ class BlockingProducer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        is_left_open = self._producer.has_open_transaction
+        self.close(None if kind is None or is_left_open else 0)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _send_through(
+        self, pipeline: Pipeline, record: ProducerRecord, listener: Listener | None
+    ) -> bool:
+        """Take a record by the long way."""
+        serialized = pipeline.serialized(record, listener)
         try:
-            if self._sender.has_open_transaction:
-                self.abort_transaction()
-            elif kind is None:
-                self.flush()
-        finally:
-            self.close()
+            try:
+                return pipeline.append(serialized)
+            except UnknownTopicOrPartition:
+                self._background.call(self._producer.prepare(serialized.topic))
+                return pipeline.append(serialized)
+        except Exception as error:
+            pipeline.refused(serialized, error)
+            raise
+
+    def _attend(self) -> None:
+        """See to what a record has begun: a batch to be sent, a full buffer."""
+        if not self._is_poking:
+            self._is_poking = True
+            self._background.post(self._poke)
+        self._must_wait = self._producer.is_full
+        self._producer.raise_failures()
+
+    def _wait_for_room(self) -> None:
+        """Before a record: wait while the buffer is full, raise where nothing is taken at all."""
+        self._background.check()
+        if self._producer.is_full:
+            if self._background.is_current:
+                raise BufferExhausted(
+                    "on_delivery runs in the thread that makes room in the buffer"
+                )
+            self._background.call(self._task.make_room())
+        self._must_wait = False
 
     def _poke(self) -> None:
         """In the thread; who appends from now on pokes again."""
         self._is_poking = False
-        self._sender.poke()
+        self._task.poke()
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """What becomes of one record. It cannot be cancelled: the record is on its way."""
+
+    def __init__(self, on_delivery: Listener | None) -> None:
+        super().__init__()
+        self._on_delivery = on_delivery
+
+    def cancel(self) -> bool:
+        """Not possible."""
+        return False
+
+    def ended(self, metadata: RecordMetadata, failure: Exception | None) -> None:
+        """Take the record's end."""
+        if failure is None:
+            self.set_result(metadata)
+        else:
+            self.set_exception(failure)
+        if self._on_delivery is not None:
+            self._on_delivery(metadata, failure)
+
+
+BlockingProducer = Producer
+"""The name in 0.1."""

@@ -7,14 +7,14 @@ goes as well as a background task.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from raylog.client.cluster import CommittedOffset, TopicPartition
+from raylog.client.cluster import CommittedOffset, TopicPartition, TopicView
 from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
-from raylog.client.producer.batch import Body, Headers, Listener
+from raylog.client.producer.batch import Body, Headers, Listener, record_size
 from raylog.client.producer.partitioner import (
     KeyHash,
     Turns,
@@ -74,9 +74,11 @@ class ProducerCore:
             )
         self._sender = Sender(core, settings, self._accumulator, self.reports, self._transactions)
         self._sticky: dict[str, int] = {}
+        self._partitions: dict[str, tuple[TopicView, list[int]]] = {}
         self._turns = Turns(
             waiting=self._accumulator.waiting if settings.partitioner_adaptive else None,
             avoided=self._sender.avoided,
+            chance=core.io.chance,
         )
         name = settings.partitioner
         self._key_hash = None if settings.partitioner_ignore_keys else _KEY_HASHES.get(name)
@@ -142,6 +144,36 @@ class ProducerCore:
             return self._append_elsewhere(topic, record, listener)
         return True
 
+    def append_rows(
+        self,
+        topic: str,
+        rows: Sequence[tuple[bytes | None, bytes | None]],
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+        partition: int | None = None,
+    ) -> int:
+        """Take many records, each key and value, at once; returns their size, at least 1.
+
+        Raises as `append`, with nothing taken; RecordTooLarge and what the types of rows are wrong
+        for comes before the first is taken too.
+        """
+        if self._transactions is not None:
+            self._transactions.state.require_open("send")
+        if timestamp_ms is None:
+            timestamp_ms = int(_now_s() * 1000)
+        else:
+            _check_timestamp(timestamp_ms)
+        shared = _headers_of(headers) if headers else _NO_HEADERS
+        records: list[Record] = [
+            _new(Record, (0, timestamp_ms, *_checked_row(row), shared)) for row in rows
+        ]
+        sizes = [record_size(record) for record in records]
+        if max(sizes) > self.settings.record_bytes_max:
+            raise self._accumulator.too_large(max(sizes))
+        for to, (chosen, of) in self._grouped(topic, records, sizes, partition).items():
+            self._extend(topic, to, chosen, of)
+        return sum(sizes)
+
     def append_batch(
         self,
         topic: str,
@@ -173,7 +205,11 @@ class ProducerCore:
 
     def partitions(self, topic: str) -> list[int]:
         """A topic's partitions; raises UnknownTopicOrPartition while they are not known."""
-        return sorted(self._core.cluster.topic(topic).partitions)
+        view = self._core.cluster.topic(topic)
+        known = self._partitions.get(topic)
+        if known is None or known[0] is not view:
+            known = self._partitions[topic] = (view, sorted(view.partitions))
+        return known[1]
 
     def next_partition(self, topic: str) -> int:
         """The partition for a batch of records without keys; each call moves on.
@@ -354,6 +390,52 @@ class ProducerCore:
         self._accumulator.choose((topic, chosen))
         return chosen
 
+    def _grouped(
+        self,
+        topic: str,
+        records: list[Record],
+        sizes: list[int],
+        partition: int | None,
+    ) -> dict[int | None, tuple[list[Record], list[int]]]:
+        """Records and their sizes by partition; None: the sticky one, whichever that is."""
+        view = self._core.cluster.topic(topic)
+        if partition is not None:
+            return {partition: (records, sizes)}
+        if self._place is None and not any(record[2] for record in records):
+            return {None: (records, sizes)}
+        count = len(view.partitions)
+        grouped: dict[int | None, tuple[list[Record], list[int]]] = {}
+        for record, size in zip(records, sizes, strict=True):
+            key = record[2]
+            to: int | None = None
+            if key is not None and self._key_hash is not None and (key or not self._skips_empty):
+                to = self._key_hash(key, count)
+            elif self._place is not None:
+                to = self._place(topic)
+            group = grouped.get(to)
+            if group is None:
+                group = grouped[to] = ([], [])
+            group[0].append(record)
+            group[1].append(size)
+        return grouped
+
+    def _extend(
+        self, topic: str, partition: int | None, records: list[Record], sizes: list[int]
+    ) -> None:
+        """Add records to one partition, or a batch's worth each to the sticky ones."""
+        start = 0
+        while start < len(records):
+            to = partition
+            if to is None:
+                to = self._sticky.get(topic)
+                if to is None or start:
+                    to = self._stick(topic)
+            try:
+                start += self._accumulator.extend((topic, to), records, sizes, start)
+            except KeyError:
+                self._open(topic, to)
+                start += self._accumulator.extend((topic, to), records, sizes, start)
+
     def _append_elsewhere(self, topic: str, record: Record, listener: Listener | None) -> bool:
         """Add a record to another partition than the last, if there is one."""
         partition = self._stick(topic)
@@ -376,6 +458,19 @@ class ProducerCore:
         if self._key_hash is None:
             return self._turns.next(view)
         return self._key_hash(b"", len(view.partitions))
+
+
+def _checked_row(row: tuple[object, ...]) -> tuple[bytes | None, bytes | None]:
+    """Key and value of a row; TypeError for all else."""
+    try:
+        key, value = row
+    except ValueError:
+        raise TypeError(f"expected a row to be (key, value), found {len(row)} items") from None
+    if key.__class__ is not bytes and key is not None:
+        key = _bytes_of("key", key)
+    if value.__class__ is not bytes and value is not None:
+        value = _bytes_of("value", value)
+    return key, value
 
 
 def _bytes_of(what: str, data: object) -> bytes:

@@ -16,7 +16,6 @@ more of them wait; brokers that took nothing for `partitioner_availability_timeo
 
 from __future__ import annotations
 
-import random
 import struct
 import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,15 +90,15 @@ class Turns:
         *,
         waiting: Callable[[str], Mapping[int, int]] | None = None,
         avoided: Callable[[], Collection[int]] = tuple,
-        chance: random.Random | None = None,
+        chance: Callable[[], float],
     ) -> None:
         """`waiting` tells how many batches wait, by partition of a topic; None: all are equal.
 
-        `avoided` are brokers that take nothing at the moment.
+        `avoided` are brokers that take nothing at the moment; `chance` is from 0 to 1.
         """
         self._waiting = waiting
         self._avoided = avoided
-        self._chance = chance or random.Random()  # noqa: S311 — balance, not secrets
+        self._chance = chance
         self._last: dict[str, int] = {}
         self._available: dict[str, tuple[TopicView, list[int]]] = {}
 
@@ -122,14 +121,15 @@ class Turns:
         most = max(waiting.values(), default=0)
         for _ in range(_CHOICES_MAX):
             share = (most + 1 - waiting.get(chosen, 0)) / (most + 1)
-            if view.partitions[chosen].leader not in avoided and self._chance.random() < share:
+            if view.partitions[chosen].leader not in avoided and self._chance() < share:
                 break
             chosen = self.next(view)
         return chosen
 
     def any(self, view: TopicView) -> int:
         """Any partition."""
-        return self._chance.choice(self._led(view))
+        led = self._led(view)
+        return led[int(self._chance() * len(led)) % len(led)]
 
     def _led(self, view: TopicView) -> list[int]:
         """Partitions that have a leader, in order; all of them if none has."""

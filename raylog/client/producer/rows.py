@@ -1,0 +1,95 @@
+"""Taking many records at once: the locks, clocks and checks of a record are those of a chunk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import TypeAlias, TypeVar
+
+from raylog.client.producer.batch import Headers
+from raylog.client.producer.core import ProducerCore
+from raylog.client.producer.pipeline import Pipeline
+
+K = TypeVar("K")
+V = TypeVar("V")
+Row: TypeAlias = tuple[K | None, V | None] | V | None
+"""A value, or key and value."""
+_FIRST_ROWS = 16
+_ROWS_MAX = 1_000
+_CHUNK_BYTES = 256 * 1024
+"""So much goes into the buffer between two looks at whether it is full."""
+
+
+class RowChunks:
+    """The rows of one call, chunk by chunk."""
+
+    def __init__(
+        self,
+        producer: ProducerCore,
+        pipeline: Pipeline | None,
+        topic: str,
+        rows: Iterable[object],
+        headers: Headers,
+        timestamp_ms: int | None,
+        partition: int | None,
+    ) -> None:
+        self.count = 0
+        """Rows taken so far."""
+        self._producer = producer
+        self._pipeline = pipeline
+        self._topic = topic
+        self._rows = iter(rows)
+        self._headers = headers
+        self._timestamp_ms = timestamp_ms
+        self._partition = partition
+        self._size = _FIRST_ROWS
+        self._pending: list[tuple[bytes | None, bytes | None]] = []
+        """Key and value of rows that are serialized and not taken."""
+        self._failure: Exception | None = None
+        """What is raised once all before it is taken."""
+
+    def take(self) -> bool:
+        """Take a chunk; False if none was left.
+
+        Raises UnknownTopicOrPartition while the topic's metadata is not here: then call again. All
+        else is raised with all rows before taken.
+        """
+        if not self._pending:
+            if self._failure is not None:
+                raise self._failure
+            self._pending = self._read()
+            if not self._pending:
+                if self._failure is not None:
+                    raise self._failure
+                return False
+        pending = self._pending
+        size = self._producer.append_rows(
+            self._topic, pending, self._headers, self._timestamp_ms, self._partition
+        )
+        self.count += len(pending)
+        self._size = max(1, min(_ROWS_MAX, _CHUNK_BYTES * len(pending) // size))
+        self._pending = []
+        return True
+
+    def _read(self) -> list[tuple[bytes | None, bytes | None]]:
+        """The next rows as key and value, serialized."""
+        chunk: list[object] = []
+        try:
+            chunk.extend(itertools.islice(self._rows, self._size))
+        except Exception as error:  # noqa: BLE001 — raised once what came before it is taken
+            self._failure = error
+        if self._pipeline is None:
+            return [row if type(row) is tuple else (None, row) for row in chunk]
+        serialized = []
+        try:
+            for row in chunk:
+                key, value = row if isinstance(row, tuple) else (None, row)
+                serialized.append(
+                    (
+                        self._pipeline.serialized_key(self._topic, key, self._headers),
+                        self._pipeline.serialized_value(self._topic, value, self._headers),
+                    )
+                )
+        except Exception as error:  # noqa: BLE001 — as above
+            self._failure = error
+        return serialized

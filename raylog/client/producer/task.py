@@ -1,0 +1,114 @@
+"""The task that sends a producer's batches while its callers do something else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raylog.client.errors import ClientError, RequestTimedOut
+from raylog.client.producer.core import ProducerCore
+from raylog.client.streams import AsyncIo
+from raylog.wire.errors import KafkaError
+
+
+class SenderTask:
+    """Sends batches that are full or lingered, in a task of its own. For one event loop."""
+
+    def __init__(self, producer: ProducerCore, io: AsyncIo) -> None:
+        self._producer = producer
+        self._io = io
+        self._task: asyncio.Task[None] | None = None
+        self._urgent = 0
+        """Callers that wait for everything to be sent, whatever its linger time."""
+        self._is_poked = False
+
+    async def make_room(self) -> None:
+        """Wait until new records may be taken; raises BufferExhausted."""
+        producer = self._producer
+        timeout_ms = producer.settings.max_block_ms
+        if not await self._sent_until(lambda: not producer.is_full, timeout_ms):
+            raise producer.exhausted(timeout_ms)
+
+    async def flush(self, timeout_s: float | None = None) -> None:
+        """Send all and wait until every record has met its end.
+
+        Raises DeliveryFailed if one failed that has neither future nor callback, RequestTimedOut
+        when time is up: then records go on being sent.
+        """
+        timeout_ms = float("inf") if timeout_s is None else timeout_s * 1000
+        if not await self._sent_until(lambda: self._producer.is_idle, timeout_ms):
+            held = self._producer.statistics()
+            raise RequestTimedOut(
+                f"{held.batches_waiting + held.batches_in_flight} batches are unacknowledged after "
+                f"{timeout_ms:.0f} ms: {self._producer.refusal or 'they are on their way'}"
+            )
+        self._producer.raise_failures()
+
+    async def end_transaction(self, *, commit: bool) -> None:
+        """Let the sender deliver what there is, or give it up, then end the transaction."""
+        self._producer.prepare_end(commit=commit)
+        await self._sent_until(lambda: self._producer.is_idle, float("inf"))
+        await self._producer.end_transaction(commit=commit)
+
+    async def finish(self, timeout_s: float | None) -> None:
+        """Before closing: flush, or abort the open transaction; in `timeout_s` at most."""
+        if self._producer.has_open_transaction:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.end_transaction(commit=False)
+            except TimeoutError:
+                return  # its coordinator will abort it
+        else:
+            await self.flush(timeout_s)
+
+    async def stop(self) -> None:
+        """End the task and the connections; what is not flushed is lost."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        self._producer.close()
+
+    def poke(self) -> asyncio.Task[None]:
+        """Let the task look at what there is to do."""
+        self._is_poked = True
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="raylog producer")
+        self._io.wake()
+        return self._task
+
+    async def _sent_until(self, enough: Callable[[], bool], timeout_ms: float) -> bool:
+        """Send without lingering until `enough()`; False when time is up, raises the task's end."""
+        if enough():
+            return True
+        self._urgent += 1
+        try:
+            task = self.poke()
+            found = await self._io.wait(lambda: enough() or task.done(), timeout_ms)
+            if task.done():
+                await task
+            return found
+        finally:
+            self._urgent -= 1
+
+    async def _run(self) -> None:
+        """Send as there is something to send, until cancelled.
+
+        Whoever begins a batch pokes: this may look next at another time than that needs.
+        """
+        producer = self._producer
+        try:
+            while True:
+                if producer.is_idle:
+                    await self._io.wait(lambda: self._is_poked, float("inf"))
+                self._is_poked = False
+                everything = self._urgent > 0
+                await producer.step(everything=everything)
+                self._io.wake()
+                if not producer.is_idle:
+                    await producer.wait_for_work(lambda: self._is_poked, everything=everything)
+        except (ClientError, KafkaError) as error:
+            producer.give_up(error)  # such as no right to produce at all: nobody waits for ever
+            raise
+        finally:
+            self._io.wake()
