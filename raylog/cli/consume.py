@@ -48,7 +48,7 @@ def consume(
             "-f",
             metavar="earliest|latest|OFFSET|TIME",
             help="Where to begin; a time as 2026-01-31T12:00 (local) or @MILLISECONDS. "
-            "Default: latest.",
+            "Default: latest, that is only what is written from now on.",
         ),
     ] = None,
     partition: Annotated[
@@ -72,7 +72,11 @@ def consume(
     registry: Registry = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print a topic's records, one a line, until Ctrl-C, the end (-e) or a count (-n)."""
+    """Print a topic's records, one a line, until Ctrl-C, the end (-e) or a count (-n).
+
+    Begins at the end: only new records are printed. Use --from earliest for those
+    that are there already.
+    """
     from raylog.client import BlockingClient, ConsumerSettings, TopicPartition
 
     with ExitStack() as opened:
@@ -96,8 +100,11 @@ def consume(
                 f"{'Reading' if until_end else 'Waiting for'} new records of {topic} only. "
                 "Read those that are there already with: --from earliest"
             )
+        tell_end = (
+            None if start is None or until_end else _end_teller(client, consumer, topic, keys)
+        )
         try:
-            _run(consumer, formatted, ends, count)
+            _run(consumer, formatted, ends, count, tell_end)
         except KeyboardInterrupt:
             sys.stdout.flush()
 
@@ -140,17 +147,35 @@ def _ends(
     return {key: answer.offset for key, answer in found.items()}
 
 
+def _end_teller(
+    client: BlockingClient, consumer: BlockingConsumer, topic: str, keys: list[TopicPartition]
+) -> Callable[[], bool]:
+    """What says once that all is read and the command waits; True when it has."""
+
+    def tell() -> bool:
+        is_at_end = _is_past(consumer, _ends(client, keys, read_committed=False))
+        if is_at_end:
+            print_done(f"At the end of {topic}: waiting for new records (Ctrl-C stops)")
+        return is_at_end
+
+    return tell
+
+
 def _run(
     consumer: BlockingConsumer,
     formatted: Formatted,
     ends: dict[TopicPartition, int] | None,
     count: int | None,
+    tell_end: Callable[[], bool] | None,
 ) -> None:
-    """Print until there is no more to print."""
+    """Print until there is no more to print; silence is explained once."""
     left = sys.maxsize if count is None else count
     out = sys.stdout.buffer
     while left > 0 and not _is_past(consumer, ends):
-        for group in consumer.poll(_POLL_MS):
+        found = consumer.poll(_POLL_MS)
+        if not found and tell_end is not None and tell_end():
+            tell_end = None
+        for group in found:
             records = group.records[:left]
             left -= len(records)
             topic, partition = group.topic, group.partition

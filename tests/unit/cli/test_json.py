@@ -108,3 +108,25 @@ def test_failures_print_nothing_on_standard_output(bootstrap: str) -> None:
     assert some.exit_code == 1
     assert json.loads(some.stdout)["done"] == []
     assert len(json.loads(some.stdout)["failed"]) == 1
+
+
+def test_waiting_at_the_end_is_said_once(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two records are there; the third is written when the command says that it waits."""
+    told: list[str] = []
+    source = tmp_path / "line"
+    source.write_text("again\n")
+
+    def write(text: str) -> None:
+        told.append(text)
+        written = CliRunner().invoke(app, ["produce", "ended", str(source), "-b", bootstrap])
+        assert written.exit_code == 0
+
+    write("first")
+    write("second")
+    monkeypatch.setattr("raylog.cli.consume.print_done", write)
+    options = ["--from", "earliest", "--count", "3", "-b", bootstrap]
+    read = CliRunner().invoke(app, ["consume", "ended", *options])
+    assert read.stdout == "again\n" * 3
+    assert told[2:] == ["At the end of ended: waiting for new records (Ctrl-C stops)"]
