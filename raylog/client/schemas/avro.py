@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from raylog.client.schemas.avro_walk import needs_walk
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed, SchemaError
@@ -38,6 +38,28 @@ class AvroSerializer(SchemaSerializer[T]):
     """
 
     format_name = "AVRO"
+
+    @overload
+    def __init__(
+        self: AvroSerializer[Any],
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        to_dict: None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        to_dict: Callable[[T], object],
+        strict: bool = False,
+        **options: Any,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -93,6 +115,26 @@ class AvroDeserializer(SchemaDeserializer[R]):
     """
 
     format_name = "AVRO"
+
+    @overload
+    def __init__(
+        self: AvroDeserializer[Any],
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        from_dict: None = None,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        from_dict: Callable[[Any], R],
+        **options: Any,
+    ) -> None: ...
 
     def __init__(
         self,

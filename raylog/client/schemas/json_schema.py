@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed, SchemaError
 from raylog.client.schemas.framing import Frame
@@ -38,6 +38,28 @@ class JsonSchemaSerializer(SchemaSerializer[T]):
     """
 
     format_name = "JSON"
+
+    @overload
+    def __init__(
+        self: JsonSchemaSerializer[Any],
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        to_dict: None = None,
+        validate: bool = True,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        to_dict: Callable[[T], object],
+        validate: bool = True,
+        **options: Any,
+    ) -> None: ...
 
     def __init__(
         self,
@@ -89,6 +111,28 @@ class JsonSchemaDeserializer(SchemaDeserializer[R]):
     """
 
     format_name = "JSON"
+
+    @overload
+    def __init__(
+        self: JsonSchemaDeserializer[Any],
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        from_dict: None = None,
+        validate: bool = True,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        registry: AnyRegistry,
+        schema: str | Schema | None = None,
+        *,
+        from_dict: Callable[[Any], R],
+        validate: bool = True,
+        **options: Any,
+    ) -> None: ...
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from raylog.client.schemas.errors import DecodingFailed, EncodingFailed
 from raylog.client.schemas.framing import Frame
@@ -112,6 +112,17 @@ class ProtobufDeserializer(SchemaDeserializer[M]):
     format_name = "PROTOBUF"
     layout = "serialized"
     _indexed = True
+
+    @overload
+    def __init__(
+        self: ProtobufDeserializer[Any],
+        registry: AnyRegistry,
+        message_type: None = None,
+        **options: Any,
+    ) -> None: ...
+
+    @overload
+    def __init__(self, registry: AnyRegistry, message_type: type[M], **options: Any) -> None: ...
 
     def __init__(
         self, registry: AnyRegistry, message_type: type[M] | None = None, **options: Any
