@@ -81,7 +81,8 @@ def test_work_is_done_in_another_process_with_low_priority() -> None:
     async def test(helping: Helpers) -> None:
         given = work("Counting")
         apart = await helping.do(given)
-        assert [await apart.step() for _ in range(2)] == [(n, apart.pid, NICE) for n in (1, 2)]
+        low = min(os.nice(0) + NICE, 19)
+        assert [await apart.step() for _ in range(2)] == [(n, apart.pid, low) for n in (1, 2)]
         assert apart.pid != os.getpid()
         assert given.steps == 0
         await apart.close()
