@@ -120,6 +120,7 @@ class AsyncProducer(Generic[K, V]):
         """A producer of bytes over a core that is made already."""
         made: AsyncProducer[bytes, bytes] = AsyncProducer.__new__(AsyncProducer)
         made._begin(producer, io, pipeline_of(producer))
+        made._own_io = None
         return made
 
     def _begin(self, producer: ProducerCore, io: AsyncIo, pipeline: Pipeline | None) -> None:
@@ -128,7 +129,9 @@ class AsyncProducer(Generic[K, V]):
         """Typed by the serializers, which nobody but the pipeline knows."""
         self._pipeline = pipeline
         self._task = SenderTask(producer, io)
-        self._own_io: AsyncIo | None = None
+
+    _own_io: AsyncIo | None
+    """That nobody else uses."""
 
     @property
     def delivered_count(self) -> int:
