@@ -95,6 +95,8 @@ class WindowSettings:
     buffer_records: int = 10_000
     """Records fetched and not finished; more are not fetched."""
     buffer_bytes: int = 64 * 1024 * 1024
+    record_bytes_max: int = 1_000_000
+    """Of a result or letter, key, value and headers; a letter above it leaves its value out."""
     note_bytes_max: int = NOTE_BYTES_MAX
     """What the brokers allow beside an offset: `offset.metadata.max.bytes`."""
 

@@ -159,6 +159,12 @@ def value_left_out(sent: ProducerRecord) -> ProducerRecord:
     return sent._replace(value=None, headers=[*sent.headers, note])
 
 
+def size_of(sent: ProducerRecord) -> int:
+    """Bytes of key, value and headers, about."""
+    size = sum(len(part) for part in (sent.key, sent.value) if isinstance(part, bytes))
+    return size + sum(len(name) + len(value or b"") for name, value in sent.headers)
+
+
 def _number(found: dict[str, bytes | None], name: str) -> int | None:
     """A header's number; None if there is none."""
     text = (found.get(name) or b"").decode(errors="replace")

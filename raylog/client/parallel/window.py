@@ -45,7 +45,7 @@ from raylog.client.parallel.effects import (
 )
 from raylog.client.parallel.flow import Flow
 from raylog.client.parallel.lanes import Lane
-from raylog.client.parallel.letters import Origin, letter, origin_of
+from raylog.client.parallel.letters import Origin, letter, origin_of, size_of, value_left_out
 from raylog.client.parallel.note import Range
 from raylog.client.parallel.outputs import KeptOutputs
 from raylog.client.parallel.partitions import Partition
@@ -399,6 +399,8 @@ class Window:
             now_ms=wall_ms,
             delay_ms=delay_ms,
         )
+        if size_of(made) > self.settings.record_bytes_max and made.value is not None:
+            made = value_left_out(made)
         self._effects.append(LetterWritten(key, entry.offset, topic, failure))
         self._deliver(cell, 1, (made,), now_ms)
 

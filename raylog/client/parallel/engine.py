@@ -1,0 +1,359 @@
+"""The shell of the window: polls, commits, delivers, and carries out what the window decides."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from raylog.client.admin.groups import CommittedOffset
+from raylog.client.cluster import TopicPartition
+from raylog.client.core import is_retriable
+from raylog.client.errors import ClientError, ProducerUnusable
+from raylog.client.parallel.effects import (
+    CommitPoint,
+    Deliver,
+    Effect,
+    Fail,
+    GiveUpCell,
+    LetterWritten,
+    Outcome,
+    Pause,
+    Resume,
+    RunCell,
+)
+from raylog.client.parallel.note import NoteUnreadable, decode_note
+from raylog.client.parallel.ports import NotDelivered, Sink, Source, Workers
+from raylog.client.parallel.window import Window
+from raylog.wire.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    KafkaError,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+
+log = logging.getLogger(__name__)
+_NOT_OURS_ANY_MORE = (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    IllegalGeneration,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
+"""Refusals of a commit that the next rebalance answers: the partitions are others' by now."""
+_END_MS = 10_000.0
+"""How long workers that were given up may take to end, in a drain."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """Times of the shell."""
+
+    commit_interval_ms: float = 1_000.0
+    drain_timeout_ms: float = 30_000.0
+    """How long a rebalance or the end waits for what runs; then it is given up."""
+    poll_timeout_ms: float = 100.0
+    poll_records: int = 500
+    transaction_bytes: int = 8 * 1024 * 1024
+    """A transaction begins before its time when so much waits for it."""
+
+
+class Engine:
+    """One run of a parallel consumer, in one event loop."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        workers: Workers,
+        window: Window,
+        settings: EngineSettings,
+        wall_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._workers = workers
+        self._window = window
+        self._settings = settings
+        self._wall_ms = wall_ms
+        self._is_transactional = window.settings.transactional
+        self._letters: list[Deliver] = []
+        self._failure: BaseException | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, topics: Sequence[str]) -> None:
+        """Process until `stop`; raises what ended it. What runs is finished and committed first."""
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        self._has_letters = asyncio.Event()
+        self._has_to_commit = asyncio.Event()
+        self._committing = asyncio.Lock()
+        self._wakes: set[asyncio.Future[None]] = set()
+        await self._sink.start()
+        await self._workers.start(self._ran, self._fail)
+        await self._source.subscribe(topics, self)
+        background = [
+            self._loop.create_task(self._commit_forever(), name="raylog commits"),
+            self._loop.create_task(self._deliver_forever(), name="raylog letters"),
+        ]
+        for task in background:
+            task.add_done_callback(self._background_ended)
+        try:
+            await self._poll_forever()
+        except (ClientError, KafkaError) as error:
+            self._fail(error)
+        finally:
+            await self._shut_down(background)
+        if self._failure is not None:
+            raise self._failure
+
+    def stop(self) -> None:
+        """Drain, commit, end. From the event loop's thread."""
+        self._stopping.set()
+
+    # -- rebalances ----------------------------------------------------------------------------
+
+    async def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+        """Go on where the group was, without what the note tells is finished."""
+        committed = await self._source.committed(partitions)
+        for key in partitions:
+            found = committed.get(key)
+            finished = []
+            if found is not None:
+                try:
+                    finished = decode_note(key, found.offset, found.metadata)
+                except NoteUnreadable as error:
+                    log.warning("%s; records beyond %d are all run", error, found.offset)
+            offset = None if found is None else found.offset
+            self._carry_out(self._window.assigned(key, offset, finished))
+
+    async def on_partitions_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+        """Finish what runs, commit, let go."""
+        try:
+            await self._drain(partitions)
+        finally:
+            self._carry_out(self._window.revoked(partitions, self._now_ms()))
+
+    async def on_partitions_lost(self, partitions: Sequence[TopicPartition]) -> None:
+        """Others have them: nothing is committed."""
+        log.warning("lost %s: what runs of it is not committed", _listed(partitions))
+        self._carry_out(self._window.revoked(partitions, self._now_ms()))
+
+    async def _drain(self, partitions: Sequence[TopicPartition]) -> None:
+        """Finish what runs of these, or give it up; then commit."""
+        window = self._window
+        self._carry_out(window.drain(partitions))
+        if not await self._until_drained(partitions, self._settings.drain_timeout_ms):
+            log.warning(
+                "%s: what still runs after %g ms is given up; whoever has them next runs it again",
+                _listed(partitions),
+                self._settings.drain_timeout_ms,
+            )
+            if self._workers.can_end:
+                self._carry_out(window.give_up(partitions))
+                await self._until_drained(partitions, _END_MS)
+        await self._commit()
+
+    async def _until_drained(self, keys: Sequence[TopicPartition], timeout_ms: float) -> bool:
+        deadline = self._loop.time() + timeout_ms / 1000
+        while not self._window.is_drained(keys):
+            left = deadline - self._loop.time()
+            if left <= 0:
+                return False
+            wake: asyncio.Future[None] = self._loop.create_future()
+            self._wakes.add(wake)
+            await asyncio.wait([wake], timeout=left)
+            self._wakes.discard(wake)
+        return True
+
+    # -- the loops -----------------------------------------------------------------------------
+
+    async def _poll_forever(self) -> None:
+        settings = self._settings
+        while not self._stopping.is_set():
+            for got in await self._source.poll(settings.poll_timeout_ms, settings.poll_records):
+                key = TopicPartition(got.topic, got.partition)
+                self._carry_out(
+                    self._window.fetched(key, got.records, self._now_ms(), self._wall_ms())
+                )
+            await asyncio.sleep(0)  # a poll that finds records need not have waited
+
+    async def _commit_forever(self) -> None:
+        interval_s = self._settings.commit_interval_ms / 1000
+        while True:
+            waiting = self._loop.create_task(self._has_to_commit.wait())
+            await asyncio.wait([waiting], timeout=interval_s)
+            waiting.cancel()
+            self._has_to_commit.clear()
+            await self._commit()
+
+    async def _deliver_forever(self) -> None:
+        """Produce results and letters outside of transactions."""
+        while True:
+            await self._has_letters.wait()
+            self._has_letters.clear()
+            sent, self._letters = self._letters, []
+            await self._deliver(sent)
+
+    async def _deliver(self, sent: Sequence[Deliver]) -> None:
+        try:
+            await self._sink.send([one for deliver in sent for one in deliver.outputs])
+        except NotDelivered as error:
+            log.warning("%d results or letters are sent again: %s", len(sent), error)
+            if len(sent) > 1:
+                # Apart from one another: one that no broker takes must not hold up the others.
+                for deliver in sent:
+                    await self._deliver([deliver])
+                return
+            self._carry_out(self._window.undelivered(sent[0].cell_id, self._now_ms()))
+        else:
+            for deliver in sent:
+                self._carry_out(self._window.delivered(deliver.cell_id, self._now_ms()))
+        self._wake()
+
+    # -- commits -------------------------------------------------------------------------------
+
+    async def _commit(self) -> None:
+        """Commit what is finished; a failure that may pass is left to the next time."""
+        async with self._committing:
+            try:
+                if self._is_transactional:
+                    await self._commit_transaction()
+                else:
+                    points = self._window.commit_points()
+                    if points:
+                        await self._source.commit(_offsets(points))
+                        self._window.committed(points)
+            except _NOT_OURS_ANY_MORE as error:
+                log.info("a commit came too late, a rebalance is due: %s", error)
+            except ProducerUnusable:
+                raise
+            except (ClientError, KafkaError) as error:
+                if not isinstance(error, NotDelivered) and not is_retriable(error):
+                    raise
+                log.warning("a commit failed, the next one makes up for it: %s", error)
+
+    async def _commit_transaction(self) -> None:
+        """Produce results and commit the offsets they come from, both or neither."""
+        taken = self._window.take_transaction()
+        committed = False
+        try:
+            if taken.outputs or taken.points:
+                group = self._source.group_metadata()
+                await self._sink.transact(taken.outputs, _offsets(taken.points), group)
+                committed = True
+        finally:
+            self._window.transaction_ended(taken, committed=committed)
+
+    # -- effects -------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case RunCell(cell_id, key, records):
+                    self._workers.run(cell_id, key, records)
+                case GiveUpCell(cell_id):
+                    self._workers.give_up(cell_id)
+                case Deliver():
+                    self._letters.append(effect)
+                    self._has_letters.set()
+                case Pause(keys):
+                    self._source.pause(keys)
+                case Resume(keys):
+                    self._source.resume(keys)
+                case Fail(error):
+                    self._fail(error)
+                case LetterWritten(key, offset, topic, failure):
+                    where = f"{key} at offset {offset}"
+                    log.warning("%s goes to %s: %s\n%s", where, topic, failure, failure.traceback)
+        self._set_timer()
+
+    def _ran(self, cell_id: int, outcome: Outcome) -> None:
+        """A worker's answer."""
+        try:
+            window = self._window
+            self._carry_out(window.ran(cell_id, outcome, self._now_ms(), self._wall_ms()))
+            if window.output_bytes >= self._settings.transaction_bytes:
+                self._has_to_commit.set()
+        except Exception as error:  # noqa: BLE001  # a broken invariant ends the run, not a callback
+            self._fail(error)
+        self._wake()
+
+    def _set_timer(self) -> None:
+        """Have the window do what is due, when it is."""
+        due_ms = self._window.next_due_ms
+        timer = self._timer
+        if timer is not None:
+            if not timer.cancelled() and timer.when() * 1000 <= due_ms:
+                return  # it comes early enough
+            timer.cancel()
+            self._timer = None
+        if due_ms != float("inf"):
+            self._timer = self._loop.call_at(due_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        try:
+            self._carry_out(self._window.tick(self._now_ms(), self._wall_ms()))
+        except Exception as error:  # noqa: BLE001  # as above
+            self._fail(error)
+
+    def _wake(self) -> None:
+        """Let a drain look again."""
+        for wake in self._wakes:
+            if not wake.done():
+                wake.set_result(None)
+
+    def _fail(self, error: BaseException) -> None:
+        """End the run with this; the first failure is the one that is raised."""
+        if self._failure is None:
+            self._failure = error
+        else:
+            log.warning("another failure while the first one ends the consumer", exc_info=error)
+        self._stopping.set()
+
+    def _background_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    async def _shut_down(self, background: Sequence[asyncio.Task[None]]) -> None:
+        """Drain and commit, then end everything, whatever fails of it."""
+        steps: list[Callable[[], object]] = [
+            lambda: self._drain(self._window.assignment()),
+            lambda: self._end(background),
+            self._workers.close,
+            self._source.close,
+            self._sink.close,
+        ]
+        for step in steps:
+            try:
+                await step()  # type: ignore[misc]  # each makes a coroutine
+            except Exception as error:  # noqa: BLE001  # the other steps are due nevertheless
+                self._fail(error)
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel background tasks, but no commit that is under way."""
+        async with self._committing:
+            for task in tasks:
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _now_ms(self) -> float:
+        return self._loop.time() * 1000
+
+
+def _offsets(points: Iterable[CommitPoint]) -> dict[TopicPartition, CommittedOffset]:
+    return {point.key: CommittedOffset(point.offset, metadata=point.note) for point in points}
+
+
+def _listed(keys: Sequence[TopicPartition]) -> str:
+    shown = ", ".join(str(key) for key in keys[:5])
+    return shown if len(keys) <= 5 else f"{shown} and {len(keys) - 5} more"

@@ -1,0 +1,1 @@
+"""Kinds of workers: threads, processes, asyncio tasks, Ray actors."""
