@@ -60,17 +60,17 @@ steps = st.lists(
 
 def play(game: WindowGame, what: str, number: int) -> None:
     key = list(game.log)[number % len(game.log)]
-    cells = sorted(game.running)
-    cell = cells[number % len(cells)] if cells else None
-    sent = sorted(game.delivering)
-    letter = sent[number % len(sent)] if sent else None
-    acts: dict[str, Callable[[], object]] = {
+    outcomes = {"end": None, "fail": RAISED, "lose": LOST}
+    if what in outcomes:
+        if cells := sorted(game.running):
+            game.end_run(cells[number % len(cells)], outcomes[what])
+        return
+    if what in ("write", "refuse"):
+        if sent := sorted(game.delivering):
+            game.end_delivery(sent[number % len(sent)], written=what == "write")
+        return
+    acts: dict[str, Callable[[], None]] = {
         "fetch": lambda: game.fetch(key, 1 + number % 9),
-        "end": lambda: cell is not None and game.end_run(cell, None),
-        "fail": lambda: cell is not None and game.end_run(cell, RAISED),
-        "lose": lambda: cell is not None and game.end_run(cell, LOST),
-        "write": lambda: letter is not None and game.end_delivery(letter, written=True),
-        "refuse": lambda: letter is not None and game.end_delivery(letter, written=False),
         "time": lambda: game.pass_time(number),
         "commit": game.commit,
         "crash": game.crash,

@@ -192,7 +192,8 @@ class ParallelConsumer:
         return [*self._topics, *names]
 
     def _source(self, admin: AsyncAdmin) -> Source:
-        assert self._partitions is not None
+        if self._partitions is None:
+            raise InvalidSetting("expected partitions, found none")
         return AssignedSource(admin, self._consumer, self._partitions)
 
     def _sink(self, admin: AsyncAdmin) -> Sink:
