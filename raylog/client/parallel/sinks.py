@@ -20,7 +20,7 @@ class ProducerSink:
 
     def __init__(
         self,
-        make: Callable[[], AsyncProducer],
+        make: Callable[[], AsyncProducer[bytes, bytes]],
         *,
         transactional: bool,
         before_again: Callable[[], Awaitable[None]] | None = None,
@@ -29,7 +29,7 @@ class ProducerSink:
         self._make = make
         self._is_transactional = transactional
         self._before_again = before_again
-        self._producer: AsyncProducer | None = None
+        self._producer: AsyncProducer[bytes, bytes] | None = None
 
     async def start(self) -> None:
         """Make the producer and take its transactional id over."""
@@ -79,7 +79,7 @@ class ProducerSink:
         finally:
             await producer.close()
 
-    def _started(self) -> AsyncProducer:
+    def _started(self) -> AsyncProducer[bytes, bytes]:
         assert self._producer is not None, "start() comes first"
         return self._producer
 
@@ -89,7 +89,9 @@ class ProducerSink:
             await self._before_again()
 
 
-async def _send_all(producer: AsyncProducer, records: Sequence[ProducerRecord]) -> None:
+async def _send_all(
+    producer: AsyncProducer[bytes, bytes], records: Sequence[ProducerRecord]
+) -> None:
     for one in records:
         key, value = one.key, one.value
         assert key is None or isinstance(key, bytes), "results are serialized by now"
