@@ -6,13 +6,14 @@ value is not what the schema says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 from pyspark.sql.types import (
     ArrayType,
+    DataType,
     MapType,
     StringType,
     StructField,
@@ -20,8 +21,10 @@ from pyspark.sql.types import (
     _parse_datatype_string,
 )
 
-from raylog.raydp_jobs.pipelines.avro import read_schema, spark_schema
+from raylog.raydp_jobs.pipelines import registered
+from raylog.raydp_jobs.pipelines.avro import AvroSchema, read_schema, spark_schema
 from raylog.raydp_jobs.pipelines.failures import first_line
+from raylog.raydp_jobs.pipelines.protobuf_rows import spark_columns
 from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSource, TopicTable
 
 if TYPE_CHECKING:
@@ -52,10 +55,17 @@ def _decoded(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> Da
     value = functions.col("_value")
     match source.format:
         case "json":
-            return _from_json(raw, json_schema(source.ddl or "", f"{field}.schema"))
-        case "avro":
+            return _from_json(raw, json_schema(source.ddl or "", f"{field}.schema"), value)
+        case "avro" if source.registry is None:
             assert source.schema_file is not None, "the model asks for it"
-            return _from_avro(raw, source, f"{field}.schema_file")
+            schema = read_schema(source.schema_file, f"{field}.schema_file")
+            columns = spark_schema(schema, f"{field}.schema_file")
+            return _decoding(raw, schema.decode, columns, "_value")
+        case "json-schema":
+            return _from_registered_json(raw, source, field)
+        case "avro" | "protobuf":
+            values, columns = _registered(source, field)
+            return _decoding(raw, values.decode, columns, "_value", "_topic")
         case "text":
             text = functions.struct(value.cast("string").alias("value"))
             reason = functions.when(~_is_text(value), "not UTF-8")
@@ -89,15 +99,14 @@ def _refuse_not_null_inside(schema: StructType, field: str) -> None:
             _refuse_not_null_inside(inner, field)
 
 
-def _from_json(raw: DataFrame, schema: StructType) -> DataFrame:
+def _from_json(raw: DataFrame, schema: StructType, value: Column) -> DataFrame:
     """JSON objects. Wrapped in another object, so that anything after theirs is malformed."""
-    text = functions.col("_value").cast("string")
+    text = value.cast("string")
     wrapped = functions.concat(functions.lit('{"v":'), text, functions.lit("}"))
     outer = StructType([StructField("v", schema), StructField(_CORRUPT, StringType())])
     options = {"columnNameOfCorruptRecord": _CORRUPT}
     parsed = raw.withColumn("_parsed", functions.from_json(wrapped, outer, options))
     record = functions.col("_parsed.v")
-    value = functions.col("_value")
     missing = [
         functions.when(is_missing, f"{path} is missing, expected {kind}")
         for path, kind, is_missing in _required(schema, record, "")
@@ -141,21 +150,58 @@ def _why_not(schema: StructType, record: Column, text: Column) -> Column:
     )
 
 
-def _from_avro(raw: DataFrame, source: TopicSource | TopicTable, field: str) -> DataFrame:
-    """Avro datums. Not deterministic in Spark's eyes, so that none is decoded twice."""
-    assert source.schema_file is not None, "the model asks for it"
-    schema = read_schema(source.schema_file, field)
-    result = StructType(
-        [
-            StructField("record", spark_schema(schema, field)),
-            StructField("reason", StringType()),
-        ]
-    )
-    decode = functions.udf(schema.decode, result).asNondeterministic()
-    found = raw.withColumn("_decoded", decode("_value"))
+def _decoding(
+    raw: DataFrame, decode: Callable[..., tuple[Any, str | None]], kind: DataType, *columns: str
+) -> DataFrame:
+    """What Python makes of values. Not deterministic for Spark, so that none is decoded twice."""
+    result = StructType([StructField("record", kind), StructField("reason", StringType())])
+    found = raw.withColumn("_decoded", functions.udf(decode, result).asNondeterministic()(*columns))
     return found.withColumns(
         {RECORD: functions.col("_decoded.record"), REASON: functions.col("_decoded.reason")}
     ).drop("_decoded")
+
+
+def _registered(
+    source: TopicSource | TopicTable, field: str
+) -> tuple[registered.ValuesOf, StructType]:
+    """What reads a registry's values, and their columns; raises BadSpec."""
+    assert source.registry is not None, "the model asks for it"
+    if source.format == "protobuf":
+        found = registered.schema_in(
+            source.registry, "protobuf", _subject(source), None, f"{field}.registry"
+        )
+        message = registered.message_of(found.registry, found.schema, source.message)
+        columns = spark_columns(message, f"{field}.registry")
+        return registered.ValuesOf("protobuf", source.registry), columns
+    if source.schema_file is not None:
+        schema = read_schema(source.schema_file, f"{field}.schema_file")
+    else:
+        found = registered.schema_in(
+            source.registry, "avro", _subject(source), None, f"{field}.registry"
+        )
+        schema = AvroSchema(found.avro_text(f"{field}.registry"))
+    columns = spark_schema(schema, f"{field}.registry")
+    return registered.ValuesOf("avro", source.registry, schema.text), columns
+
+
+def _subject(source: TopicSource | TopicTable) -> str:
+    """Where the registry has the schema of a source's columns."""
+    topic = source.topics[0] if isinstance(source, TopicSource) else source.topic
+    return source.subject or f"{topic}-value"
+
+
+def _from_registered_json(
+    raw: DataFrame, source: TopicSource | TopicTable, field: str
+) -> DataFrame:
+    """JSON in a registry's wire format: of its own schema first, then of the columns."""
+    assert source.registry is not None, "the model asks for it"
+    schema = json_schema(source.ddl or "", f"{field}.schema")
+    values = registered.ValuesOf("json-schema", source.registry)
+    text = _decoding(raw, values.decode, StringType(), "_value", "_topic")
+    named = text.withColumnsRenamed({RECORD: "_text", REASON: "_unread"})
+    found = _from_json(named, schema, functions.col("_text").cast("binary"))
+    reason = functions.coalesce("_unread", REASON)
+    return found.withColumn(REASON, reason).drop("_text", "_unread")
 
 
 def _is_text(value: Column) -> Column:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pyspark.sql import functions
 
-from raylog.raydp_jobs.pipelines.avro import read_schema, spark_schema
+from raylog.raydp_jobs.pipelines import registered
+from raylog.raydp_jobs.pipelines.avro import AvroSchema, read_schema, spark_schema
+from raylog.raydp_jobs.pipelines.protobuf_rows import spark_columns
 from raylog.raydp_jobs.pipelines.reading import KEY, TOMBSTONE
 from raylog.raydp_jobs.pipelines.spec import BadSpec, TopicSink
 from raylog.raydp_jobs.rows import COLUMNS, BadColumns, record_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSXXX"}
 _JSON = {"ignoreNullFields": "false", **_TIMES}
+_JSON_WITHOUT_NULLS = {"ignoreNullFields": "true", **_TIMES}
+"""For JSON Schema, where a property that may be left out is seldom one that may be null."""
 
 
 def records(rows: DataFrame, sink: TopicSink) -> DataFrame:
@@ -102,16 +107,37 @@ def _key(rows: DataFrame, names: list[str]) -> Column:
 
 def _value(rows: DataFrame, every: Column, sink: TopicSink) -> Column:
     """`every`, a struct of the rows' columns, as a value; null if it is null."""
+    if sink.registry is not None:
+        return _registered(rows, every, sink)
     if sink.schema_file is None:
         return functions.to_json(every, _JSON).cast("binary")
     schema = read_schema(sink.schema_file, "sink.schema_file")
-    wanted = {
-        field.name: field.dataType.simpleString()
-        for field in spark_schema(schema, "sink.schema_file")
-    }
+    _check_columns(rows, spark_schema(schema, "sink.schema_file"))
+    return functions.udf(schema.encode, "binary")(every)
+
+
+def _registered(rows: DataFrame, every: Column, sink: TopicSink) -> Column:
+    """Values in a registry's wire format, with a schema that is registered now; raises BadSpec."""
+    assert sink.registry is not None
+    form = cast("registered.Form", sink.value)  # the model refuses others
+    subject, field = sink.subject or f"{sink.topic}-value", "sink.registry"
+    found = registered.schema_in(sink.registry, form, subject, sink.schema_file, field)
+    writes = registered.RowsAs(form, sink.registry, sink.topic, found.id, subject, sink.message)
+    if form == "json-schema":
+        return functions.udf(writes.encode, "binary")(functions.to_json(every, _JSON_WITHOUT_NULLS))
+    if form == "avro":
+        _check_columns(rows, spark_schema(AvroSchema(found.avro_text(field)), field))
+    else:
+        message = registered.message_of(found.registry, found.schema, sink.message)
+        _check_columns(rows, spark_columns(message, field))
+    return functions.udf(writes.encode, "binary")(every)
+
+
+def _check_columns(rows: DataFrame, expected_columns: StructType) -> None:
+    """Raise BadSpec unless the rows have a schema's columns."""
+    wanted = {field.name: field.dataType.simpleString() for field in expected_columns}
     found = {field.name: field.dataType.simpleString() for field in rows.schema}
     for name in [*wanted, *found]:
         expected, is_there = wanted.get(name, "no such column"), found.get(name, "none")
         if expected != is_there:
             raise BadSpec(f"sink.value: column {name}: expected {expected}, found {is_there}")
-    return functions.udf(schema.encode, "binary")(every)

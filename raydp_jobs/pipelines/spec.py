@@ -119,6 +119,8 @@ Trigger = Annotated[str, AfterValidator(_trigger)]
 Starting = Annotated[str | int, AfterValidator(_starting)]
 KafkaSettings = Annotated[dict[str, str], BeforeValidator(_kafka)]
 """Of Kafka's consumers, by their names."""
+RegistryUrl = Annotated[str, Field(pattern=r"^https?://")]
+"""Of a schema registry; several, separated by commas."""
 Pattern = Annotated[str, Field(min_length=1), AfterValidator(_pattern)]
 """Of whole names of topics."""
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)]
@@ -132,24 +134,46 @@ class _Model(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
+def _expect(form: str, name: str, value: object, of: tuple[str, ...], word: str = "format") -> None:
+    """Raise ValueError unless a field is there for those formats, and only for those."""
+    if (value is not None) != (form in of):
+        expected = "expected" if value is None else "not expected"
+        raise ValueError(f"{name}: {expected} with {word} '{form}'")
+
+
+def _check_registry(found: _Encoded | TopicSink, form: str, word: str = "format") -> None:
+    """What belongs to a registry is there with one, and only with one."""
+    if found.registry is None and form in ("json-schema", "protobuf"):
+        raise ValueError(f"registry: expected with {word} '{form}'")
+    if found.registry is not None and form not in ("avro", "json-schema", "protobuf"):
+        raise ValueError(f"registry: not expected with {word} '{form}'")
+    if found.subject is not None and found.registry is None:
+        raise ValueError("subject: expected together with registry")
+    if found.message is not None and form != "protobuf":
+        raise ValueError(f"message: not expected with {word} '{form}'")
+
+
 class _Encoded(_Model):
     """Values of records and how they become columns."""
 
-    format: Literal["json", "avro", "text", "binary"]
+    format: Literal["json", "avro", "text", "binary", "json-schema", "protobuf"]
     ddl: str | None = Field(None, alias="schema")
     """Columns of JSON objects as Spark writes them: "id BIGINT NOT NULL, at TIMESTAMP"."""
     schema_file: FilePath | None = None
-    """The Avro schema."""
+    """The Avro schema; with a registry, the one that values are resolved to."""
+    registry: RegistryUrl | None = None
+    """The schema registry of values in its wire format."""
+    subject: str | None = None
+    """Where the registry has the schema of the columns; None: TOPIC-value."""
+    message: str | None = None
+    """Of a Protobuf file; None: its first."""
 
     @model_validator(mode="after")
     def _check_schema(self) -> Self:
-        for name, is_there, of in (
-            ("schema", self.ddl is not None, "json"),
-            ("schema_file", self.schema_file is not None, "avro"),
-        ):
-            if is_there != (self.format == of):
-                word = "not expected" if is_there else "expected"
-                raise ValueError(f"{name}: {word} with format '{self.format}'")
+        _expect(self.format, "schema", self.ddl, ("json", "json-schema"))
+        _check_registry(self, self.format)
+        if self.registry is None or self.schema_file is not None:
+            _expect(self.format, "schema_file", self.schema_file, ("avro",))
         return self
 
 
@@ -191,6 +215,16 @@ class TopicSource(_OfCluster):
     def _check_topics(self) -> Self:
         if bool(self.topics) == (self.pattern is not None):
             raise ValueError("expected one of topics, pattern")
+        return self
+
+    @model_validator(mode="after")
+    def _check_subject(self) -> Self:
+        """Where columns come from the registry, it is from one subject."""
+        needs_one = self.registry is not None and (
+            self.format == "protobuf" or (self.format == "avro" and self.schema_file is None)
+        )
+        if needs_one and self.subject is None and len(self.topics) != 1:
+            raise ValueError("subject: expected with several topics or a pattern")
         return self
 
     @model_validator(mode="after")
@@ -241,10 +275,16 @@ class TopicSink(_Model):
     topic: Name
     key: list[str] = []
     """Columns of the key: one as text, several as a JSON object. None: no key."""
-    value: Literal["json", "avro", "raw"] = "json"
+    value: Literal["json", "avro", "raw", "json-schema", "protobuf"] = "json"
     """raw: the columns are those of `raylog.raydp_jobs.rows`."""
     schema_file: FilePath | None = None
-    """The Avro schema."""
+    """The Avro schema; with a registry, the schema to register."""
+    registry: RegistryUrl | None = None
+    """The schema registry, for values in its wire format."""
+    subject: str | None = None
+    """Where the registry has the schema; None: TOPIC-value."""
+    message: str | None = None
+    """Of a Protobuf file; None: its first."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "none"
     """Of the records, dead letters included, before they leave the executors."""
     compression_level: int | None = None
@@ -271,9 +311,9 @@ class TopicSink(_Model):
 
     @model_validator(mode="after")
     def _check_value(self) -> Self:
-        if (self.schema_file is None) == (self.value == "avro"):
-            word = "expected" if self.value == "avro" else "not expected"
-            raise ValueError(f"schema_file: {word} with value '{self.value}'")
+        _check_registry(self, self.value, "value")
+        if self.registry is None:
+            _expect(self.value, "schema_file", self.schema_file, ("avro",), "value")
         if self.key and self.value == "raw":
             raise ValueError("key: with value 'raw' it is a column, not a list of them")
         return self
