@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 from raylog.client.errors import ClientError, RequestTimedOut
+from raylog.client.io import LoopIo
 from raylog.client.producer.core import ProducerCore
-from raylog.client.streams import AsyncIo
 from raylog.wire.errors import KafkaError
 
 
 class SenderTask:
     """Sends batches that are full or lingered, in a task of its own. For one event loop."""
 
-    def __init__(self, producer: ProducerCore, io: AsyncIo) -> None:
+    def __init__(self, producer: ProducerCore, io: LoopIo) -> None:
         self._producer = producer
         self._io = io
         self._task: asyncio.Task[None] | None = None
