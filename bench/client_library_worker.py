@@ -1,0 +1,429 @@
+"""One measurement of `bench.client_libraries`: a client library does one kind of work.
+
+Runs as a process of its own and prints a line of JSON: records, wall and CPU seconds. The clock
+starts when the client is connected and has sent (or read) its first record.
+"""
+
+import asyncio
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass
+from typing import Any
+
+LINGER_MS = 5
+BATCH_BYTES = 128 * 1024
+BUFFER_BYTES = 64 * 1024 * 1024
+_POOL = 1024
+_KEYS = 8192
+_SILENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one process is to do."""
+
+    library: str
+    work: str
+    bootstrap: str
+    topic: str
+    partitions: int
+    records: int
+    size: int
+    codec: str
+
+
+@dataclass(slots=True)
+class Clock:
+    """Wall and CPU time of this process since `start`."""
+
+    wall_s: float = 0.0
+    cpu_s: float = 0.0
+
+    def start(self) -> None:
+        """From now on."""
+        self.wall_s, self.cpu_s = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        """Until now."""
+        self.wall_s = time.perf_counter() - self.wall_s
+        self.cpu_s = time.process_time() - self.cpu_s
+
+
+def values_of(size: int) -> list[bytes]:
+    """Values that compress to about a half."""
+    rng = random.Random(size)
+    words = [rng.randbytes(16) for _ in range(64)]
+    return [b"".join(rng.choices(words, k=size // 16 + 1))[:size] for _ in range(_POOL)]
+
+
+def keys_of() -> list[bytes]:
+    """As many keys as a busy topic's."""
+    return [b"customer-%d" % number for number in range(_KEYS)]
+
+
+# -- producing -----------------------------------------------------------------------------------
+
+Send = Callable[[bytes, bytes | None], object]
+
+
+def _loop(task: Task, send: Send) -> None:
+    values = values_of(task.size)
+    if task.work == "keyed":
+        keys = keys_of()
+        for number in range(task.records):
+            send(values[number % _POOL], keys[number * 7 % _KEYS])
+    else:
+        for number in range(task.records):
+            send(values[number % _POOL], None)
+
+
+def _rows(task: Task) -> Iterator[bytes]:
+    values = values_of(task.size)
+    return (values[number % _POOL] for number in range(task.records))
+
+
+def _table(task: Task) -> Any:
+    import pyarrow  # type: ignore[import-untyped,unused-ignore]  # has no types
+
+    return pyarrow.table({"value": pyarrow.array(list(_rows(task)), pyarrow.binary())})
+
+
+def raylog_produce(task: Task, clock: Clock) -> int:
+    """raylog.client's blocking producer; `table` wants its `send_table`."""
+    from raylog.client import Producer
+
+    topic = task.topic
+    producer = Producer(
+        task.bootstrap,
+        linger_ms=LINGER_MS,
+        batch_size=BATCH_BYTES,
+        buffer_memory=BUFFER_BYTES,
+        compression_type=task.codec,
+    )
+    if task.work == "latency":
+        return _latency(task, lambda: producer.send_and_wait(topic, values_of(task.size)[0]))
+    producer.send_and_wait(topic, b"first")
+    table = _table(task) if task.work == "table" else None
+    ended = 0
+
+    def on_delivery(metadata: object, failure: Exception | None) -> None:
+        nonlocal ended
+        ended += failure is None
+
+    clock.start()
+    if task.work == "rows":
+        producer.send_rows(topic, _rows(task))
+    elif task.work == "table":
+        producer.send_table(topic, table, value="value")  # type: ignore[attr-defined,unused-ignore]  # may be of a later version
+    elif task.work == "future":
+        futures: list[Any] = []
+        submit, add = producer.submit, futures.append
+        _loop(task, lambda value, key: add(submit(topic, value)))
+        producer.flush()
+        assert all(future.done() for future in futures)
+    elif task.work == "callback":
+        send = producer.send
+        _loop(task, lambda value, key: send(topic, value, on_delivery=on_delivery))
+    else:
+        send = producer.send
+        _loop(task, lambda value, key: send(topic, value, key))
+    producer.flush()
+    clock.stop()
+    assert task.work != "callback" or ended == task.records
+    count = producer.delivered_count - 1
+    producer.close()
+    return count
+
+
+class _Confluent:
+    """confluent-kafka's producer as a program uses it: it waits where the queue is full."""
+
+    def __init__(self, task: Task) -> None:
+        from confluent_kafka import Producer
+
+        self.producer = Producer(
+            {
+                "bootstrap.servers": task.bootstrap,
+                "acks": "all",
+                "linger.ms": LINGER_MS,
+                "batch.size": BATCH_BYTES,
+                "batch.num.messages": 100_000,
+                "queue.buffering.max.kbytes": BUFFER_BYTES // 1024,
+                "queue.buffering.max.messages": 10_000_000,
+                "compression.codec": task.codec,
+            }
+        )
+        self.topic = task.topic
+        self.ended = 0
+        self.futures: list[Any] = []
+        self._sent = 0
+
+    def send(self, value: bytes, key: bytes | None, **more: Any) -> None:
+        """Without a report."""
+        while True:
+            try:
+                self.producer.produce(self.topic, value, key, **more)
+                break
+            except BufferError:
+                self.producer.poll(0.01)
+
+    def reported(self, value: bytes, key: bytes | None) -> None:
+        """With a callback that counts."""
+        self.send(value, key, on_delivery=self._count)
+        self._serve()
+
+    def submit(self, value: bytes, key: bytes | None) -> None:
+        """With a future, which librdkafka's client does not have: the callback sets it."""
+        future: Future[object] = Future()
+        self.futures.append(future)
+        self.send(value, key, on_delivery=lambda error, message: future.set_result(message))
+        self._serve()
+
+    def _count(self, error: object, message: object) -> None:
+        self.ended += error is None
+
+    def _serve(self) -> None:
+        self._sent += 1
+        if not self._sent & 1023:
+            self.producer.poll(0)
+
+
+def confluent_produce(task: Task, clock: Clock) -> int:
+    """confluent-kafka."""
+    client = _Confluent(task)
+    value = values_of(task.size)[0]
+
+    def wait_one() -> None:
+        client.producer.produce(task.topic, value)
+        client.producer.flush()
+
+    if task.work == "latency":
+        return _latency(task, wait_one)
+    wait_one()
+    clock.start()
+    _loop(task, {"future": client.submit, "callback": client.reported}.get(task.work, client.send))
+    client.producer.flush()
+    clock.stop()
+    assert task.work != "callback" or client.ended == task.records
+    return task.records
+
+
+def kafka_python_produce(task: Task, clock: Clock) -> int:
+    """kafka-python: each send returns a future."""
+    from kafka import KafkaProducer
+
+    producer = KafkaProducer(
+        bootstrap_servers=task.bootstrap,
+        acks="all",
+        linger_ms=LINGER_MS,
+        batch_size=BATCH_BYTES,
+        compression_type=None if task.codec == "none" else task.codec,
+    )
+    topic, send = task.topic, producer.send
+    if task.work == "latency":
+        value = values_of(task.size)[0]
+        return _latency(task, lambda: send(topic, value).get(60))
+    send(topic, b"first").get(60)
+    ended = 0
+
+    def on_delivery(metadata: object) -> None:
+        nonlocal ended
+        ended += 1
+
+    clock.start()
+    if task.work == "callback":
+        _loop(task, lambda value, key: send(topic, value).add_callback(on_delivery))
+    else:
+        _loop(task, lambda value, key: send(topic, value, key))
+    producer.flush()
+    clock.stop()
+    producer.close()
+    return task.records
+
+
+def aiokafka_produce(task: Task, clock: Clock) -> int:
+    """aiokafka: each send returns a future."""
+    return asyncio.run(_aiokafka_produce(task, clock))
+
+
+async def _aiokafka_produce(task: Task, clock: Clock) -> int:
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=task.bootstrap,
+        acks="all",
+        linger_ms=LINGER_MS,
+        max_batch_size=BATCH_BYTES,
+        compression_type=None if task.codec == "none" else task.codec,
+    )
+    await producer.start()
+    topic, send = task.topic, producer.send
+    values, keys = values_of(task.size), keys_of()
+    times: list[float] = []
+    if task.work == "latency":
+        for _ in range(task.records):
+            began = time.perf_counter()
+            await producer.send_and_wait(topic, values[0])
+            times.append(time.perf_counter() - began)
+        await producer.stop()
+        _print_latency(times)
+        return task.records
+    await producer.send_and_wait(topic, b"first")
+    clock.start()
+    for number in range(task.records):
+        key = keys[number * 7 % _KEYS] if task.work == "keyed" else None
+        await send(topic, values[number % _POOL], key)
+    await producer.flush()
+    clock.stop()
+    await producer.stop()
+    return task.records
+
+
+def _latency(task: Task, one: Callable[[], object]) -> int:
+    """Send one record after another."""
+    times: list[float] = []
+    one()
+    for _ in range(task.records):
+        began = time.perf_counter()
+        one()
+        times.append(time.perf_counter() - began)
+    _print_latency(times)
+    return task.records
+
+
+def _print_latency(times: list[float]) -> None:
+    times.sort()
+    print(
+        json.dumps(
+            {"p50_ms": 1e3 * times[len(times) // 2], "p99_ms": 1e3 * times[-len(times) // 100]}
+        )
+    )
+
+
+# -- consuming -----------------------------------------------------------------------------------
+
+
+def raylog_consume(task: Task, clock: Clock) -> int:
+    """raylog.client's consumer: lists of records by partition, or tables."""
+    from raylog.client import EARLIEST, Admin, TopicPartition
+
+    with Admin(task.bootstrap) as admin:
+        consumer: Any = admin.consumer()
+        keys = [TopicPartition(task.topic, number) for number in range(task.partitions)]
+        consumer.assign(dict.fromkeys(keys, EARLIEST))
+
+        def poll() -> int:
+            if task.work == "table":
+                table = consumer.poll_table(timeout_ms=1_000, max_records=50_000)
+                return int(table.num_rows)
+            return sum(len(group.records) for group in consumer.poll(1_000, max_records=50_000))
+
+        count = _read_all(task, clock, poll)
+        consumer.close()
+    return count
+
+
+def confluent_consume(task: Task, clock: Clock) -> int:
+    """confluent-kafka: `consume`, its fastest way."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": task.bootstrap, "group.id": "bench", "enable.auto.commit": False}
+    )
+    consumer.assign(
+        [TopicPartition(task.topic, number, OFFSET_BEGINNING) for number in range(task.partitions)]
+    )
+
+    def poll() -> int:
+        messages = consumer.consume(10_000, 0.2)
+        return sum(message.value() is not None for message in messages)
+
+    count = _read_all(task, clock, poll)
+    consumer.close()
+    return count
+
+
+def kafka_python_consume(task: Task, clock: Clock) -> int:
+    """kafka-python: `poll`."""
+    from kafka import KafkaConsumer, TopicPartition
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
+    consumer.seek_to_beginning()
+
+    def poll() -> int:
+        return sum(map(len, consumer.poll(1_000, max_records=10_000).values()))
+
+    count = _read_all(task, clock, poll)
+    consumer.close()
+    return count
+
+
+def aiokafka_consume(task: Task, clock: Clock) -> int:
+    """aiokafka: `getmany`."""
+    return asyncio.run(_aiokafka_consume(task, clock))
+
+
+async def _aiokafka_consume(task: Task, clock: Clock) -> int:
+    from aiokafka import AIOKafkaConsumer, TopicPartition
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=task.bootstrap, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    await consumer.start()
+    consumer.assign([TopicPartition(task.topic, number) for number in range(task.partitions)])
+    await consumer.seek_to_beginning()
+    count = 0
+    while count < task.records:
+        found = await consumer.getmany(timeout_ms=1_000, max_records=10_000)
+        if not count and found:
+            clock.start()
+        count += sum(map(len, found.values()))
+    clock.stop()
+    await consumer.stop()
+    return count
+
+
+def _read_all(task: Task, clock: Clock, poll: Callable[[], int]) -> int:
+    """Poll until all records are here; the clock starts with the first of them."""
+    count = 0
+    silent_since = time.monotonic()
+    while count < task.records and time.monotonic() < silent_since + _SILENCE_S:
+        found = poll()
+        if found:
+            silent_since = time.monotonic()
+            if not count:
+                clock.start()
+        count += found
+    clock.stop()
+    return count
+
+
+WORKERS: dict[tuple[str, str], Callable[[Task, Clock], int]] = {
+    ("raylog", "produce"): raylog_produce,
+    ("confluent-kafka", "produce"): confluent_produce,
+    ("kafka-python", "produce"): kafka_python_produce,
+    ("aiokafka", "produce"): aiokafka_produce,
+    ("raylog", "consume"): raylog_consume,
+    ("confluent-kafka", "consume"): confluent_consume,
+    ("kafka-python", "consume"): kafka_python_consume,
+    ("aiokafka", "consume"): aiokafka_consume,
+}
+
+
+def main() -> None:
+    """Do the task of the first argument, which is a Task as JSON, in the second's direction."""
+    task, direction = Task(**json.loads(sys.argv[1])), sys.argv[2]
+    clock = Clock()
+    count = WORKERS[task.library, direction](task, clock)
+    print(json.dumps({"records": count, **asdict(clock)}))
+
+
+if __name__ == "__main__":
+    main()
