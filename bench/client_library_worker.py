@@ -53,6 +53,11 @@ class Clock:
         self.cpu_s = time.process_time() - self.cpu_s
 
 
+def linger_of(task: Task) -> int:
+    """None where single records are waited for."""
+    return 0 if task.work == "latency" else LINGER_MS
+
+
 def values_of(size: int) -> list[bytes]:
     """Values that compress to about a half."""
     rng = random.Random(size)
@@ -99,7 +104,7 @@ def raylog_produce(task: Task, clock: Clock) -> int:
     topic = task.topic
     producer = Producer(
         task.bootstrap,
-        linger_ms=LINGER_MS,
+        linger_ms=linger_of(task),
         batch_size=BATCH_BYTES,
         buffer_memory=BUFFER_BYTES,
         compression_type=task.codec,
@@ -149,7 +154,7 @@ class _Confluent:
             {
                 "bootstrap.servers": task.bootstrap,
                 "acks": "all",
-                "linger.ms": LINGER_MS,
+                "linger.ms": linger_of(task),
                 "batch.size": BATCH_BYTES,
                 "batch.num.messages": 100_000,
                 "queue.buffering.max.kbytes": BUFFER_BYTES // 1024,
@@ -219,7 +224,7 @@ def kafka_python_produce(task: Task, clock: Clock) -> int:
     producer = KafkaProducer(
         bootstrap_servers=task.bootstrap,
         acks="all",
-        linger_ms=LINGER_MS,
+        linger_ms=linger_of(task),
         batch_size=BATCH_BYTES,
         compression_type=None if task.codec == "none" else task.codec,
     )
@@ -256,7 +261,7 @@ async def _aiokafka_produce(task: Task, clock: Clock) -> int:
     producer = AIOKafkaProducer(
         bootstrap_servers=task.bootstrap,
         acks="all",
-        linger_ms=LINGER_MS,
+        linger_ms=linger_of(task),
         max_batch_size=BATCH_BYTES,
         compression_type=None if task.codec == "none" else task.codec,
     )

@@ -15,7 +15,13 @@ from raylog.wire.varint import TABLE, TABLE_SIZE, encode_varint, read_long
 RECORD_BYTES_MIN = 7
 """Bytes of the smallest record: null key, null value, no headers."""
 
+_ONE_BYTE = 64
+"""Smaller numbers, from 0 on, are varints of one byte."""
+
 _new = tuple.__new__  # half the cost of the generated constructor
+
+
+Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Record(NamedTuple):
@@ -115,27 +121,58 @@ def decode_headers(
     return position
 
 
-def encode_records(records: Iterable[Record], deltas: Iterable[int], base_timestamp: int) -> bytes:
-    """The records' bytes, not compressed."""
+def encode_records(
+    records: Iterable[tuple[int, int, bytes | None, bytes | None, Headers]],
+    deltas: Iterable[int],
+    base_timestamp: int,
+) -> bytes:
+    """The records' bytes, not compressed.
+
+    What stands between offset, key and value is made once for records of equal sizes and times:
+    most are like the one before.
+    """
     parts: list[bytes] = []
+    last: tuple[int, int, int] | None = None
+    low = high = 0  # deltas that take as many bytes as that of the last
+    before = before_key = before_value = b""
     for delta, (_, timestamp, key, value, headers) in zip(deltas, records, strict=True):
-        since = timestamp - base_timestamp
         key_size = -1 if key is None else len(key)
         value_size = -1 if value is None else len(value)
-        content = b"".join(
-            (
-                b"\0",  # attributes: none defined
-                TABLE[since] if -1 <= since < TABLE_SIZE else encode_varint(since),
-                TABLE[delta] if delta < TABLE_SIZE else encode_varint(delta),
-                TABLE[key_size] if key_size < TABLE_SIZE else encode_varint(key_size),
-                key or b"",
-                TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size),
-                value or b"",
-                encode_headers(headers) if headers else b"\0",
+        if headers or delta >= TABLE_SIZE:
+            since = timestamp - base_timestamp
+            content = b"".join(
+                (
+                    b"\0",  # attributes: none defined
+                    encode_varint(since),
+                    encode_varint(delta),
+                    encode_varint(key_size),
+                    key or b"",
+                    encode_varint(value_size),
+                    value or b"",
+                    encode_headers(headers) if headers else b"\0",
+                )
             )
-        )
-        size = len(content)
-        parts += (TABLE[size] if size < TABLE_SIZE else encode_varint(size), content)
+            parts += (encode_varint(len(content)), content)
+            continue
+        like = (timestamp, key_size, value_size)
+        if like != last or not low <= delta < high:
+            last = like
+            low, high = (0, _ONE_BYTE) if delta < _ONE_BYTE else (_ONE_BYTE, TABLE_SIZE)
+            since = timestamp - base_timestamp
+            time = TABLE[since] if -1 <= since < TABLE_SIZE else encode_varint(since)
+            before_key = TABLE[key_size] if key_size < TABLE_SIZE else encode_varint(key_size)
+            before_value = (
+                TABLE[value_size] if value_size < TABLE_SIZE else encode_varint(value_size)
+            )
+            size = 2 + len(time) + len(TABLE[delta]) + len(before_key) + len(before_value)
+            size += (key_size if key else 0) + (value_size if value else 0)
+            before = b"%b\0%b" % (TABLE[size] if size < TABLE_SIZE else encode_varint(size), time)
+            if key_size < 0:
+                before_value = before_key + before_value
+        if key is None:
+            parts += (before, TABLE[delta], before_value, value or b"", b"\0")
+        else:
+            parts += (before, TABLE[delta], before_key, key, before_value, value or b"", b"\0")
     return b"".join(parts)
 
 

@@ -58,7 +58,8 @@ if TYPE_CHECKING:
     from raylog.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, FoundOffset
     from raylog.client.producer.accumulator import Delivery
     from raylog.client.producer.aio import AsyncProducer
-    from raylog.client.producer.blocking import BlockingProducer, Producer, RecordFuture
+    from raylog.client.producer.blocking import BlockingProducer, Producer
+    from raylog.client.producer.future import RecordFuture
     from raylog.client.producer.reports import ProducerStatistics
     from raylog.client.security.settings import SecuritySettings
     from raylog.client.settings import (
@@ -87,7 +88,8 @@ _HOMES = {
     "raylog.client.producer.aio": ("AsyncProducer",),
     "raylog.client.admin.blocking": ("Admin", "BlockingClient"),
     "raylog.client.consumer.blocking": ("BlockingConsumer",),
-    "raylog.client.producer.blocking": ("BlockingProducer", "Producer", "RecordFuture"),
+    "raylog.client.producer.blocking": ("BlockingProducer", "Producer"),
+    "raylog.client.producer.future": ("RecordFuture",),
     "raylog.client.producer.reports": ("ProducerStatistics",),
     "raylog.client.cluster": (
         "ClusterView",

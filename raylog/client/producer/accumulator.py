@@ -41,10 +41,11 @@ from raylog.client.producer.batch import (
     Delivery,
     Headers,
     Listener,
+    PlainRecord,
     ProducerIdentity,
     headers_size,
 )
-from raylog.wire.records import BATCH_OVERHEAD, NO_SEQUENCE, Record
+from raylog.wire.records import BATCH_OVERHEAD, NO_SEQUENCE
 
 __all__ = [
     "COLLECTED",
@@ -152,7 +153,7 @@ class Accumulator:
     def append(
         self,
         key: tuple[str, int],
-        record: Record,
+        record: PlainRecord,
         listener: Listener | None = None,
         may_move: bool = False,
     ) -> Appended:
@@ -191,7 +192,7 @@ class Accumulator:
         return outcome
 
     def extend(
-        self, key: tuple[str, int], records: Sequence[Record], sizes: Sequence[int], start: int
+        self, key: tuple[str, int], records: Sequence[PlainRecord], sizes: Sequence[int], start: int
     ) -> int:
         """Add records from `start` on, as many as go into one batch; returns how many.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from raylog.client.cluster import TopicPartition
 from raylog.client.interceptors import RecordMetadata
 from raylog.wire.compression import Codec, compress
+from raylog.wire.record import encode_records
 from raylog.wire.records import (
     BATCH_OVERHEAD,
     MAGIC,
@@ -18,10 +20,8 @@ from raylog.wire.records import (
     NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
-    Record,
     assemble,
     decode_batch,
-    encode_batch,
     with_producer,
 )
 
@@ -33,6 +33,10 @@ HEADER_OVERHEAD = 6
 SEQUENCE_MASK = 0x7FFFFFFF
 
 Headers = Sequence[tuple[str, bytes | None]]
+PlainRecord = tuple[int, int, bytes | None, bytes | None, Headers]
+"""The fields of a `Record`, of which only the offset means nothing yet. A plain tuple without
+headers is left alone by Python's garbage collector, an object of a class derived from it is not."""
+_timestamp_of = operator.itemgetter(1)
 Listener = Callable[[RecordMetadata, Exception | None], object]
 """Told of one record's end; the offset is -1 if it failed, or if nobody knows it."""
 
@@ -75,7 +79,7 @@ class Batch:
 
     key: TopicPartition
     created_ms: float
-    records: list[Record] = field(default_factory=list)
+    records: list[PlainRecord] = field(default_factory=list)
     """Empty once the batch is encoded."""
     size: int = BATCH_OVERHEAD
     """Bytes, estimated from above and without compression."""
@@ -108,7 +112,7 @@ class Batch:
         """Have a listener told of the end of the newest record."""
         if self.listeners is None:
             self.listeners = []
-        self.listeners.append((len(self.records) - 1, self.records[-1].timestamp, listener))
+        self.listeners.append((len(self.records) - 1, self.records[-1][1], listener))
 
     def encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
         """The batch's bytes; a repeat sends the very same. Its records are let go."""
@@ -124,17 +128,11 @@ class Batch:
         return self.encoded
 
     def _encode(self, codec: Codec, level: int | None, *, is_transactional: bool) -> bytes:
-        producer_id, producer_epoch = self.identity
-        if self.body is None:
-            return encode_batch(
-                self.records,
-                codec=codec,
-                level=level,
-                producer_id=producer_id,
-                producer_epoch=producer_epoch,
-                base_sequence=self.sequence,
-                is_transactional=is_transactional,
-            )
+        body = self.body
+        if body is None:
+            first_ms = self.records[0][1]
+            data = encode_records(self.records, range(len(self.records)), first_ms)
+            body = Body(data, len(self.records), first_ms, max(map(_timestamp_of, self.records)))
         header = BatchHeader(
             base_offset=0,
             batch_length=0,
@@ -142,25 +140,24 @@ class Batch:
             magic=MAGIC,
             crc=0,
             attributes=codec | is_transactional * TRANSACTIONAL_BIT,
-            last_offset_delta=self.body.record_count - 1,
-            base_timestamp=self.body.first_timestamp_ms,
-            max_timestamp=self.body.max_timestamp_ms,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
+            last_offset_delta=body.record_count - 1,
+            base_timestamp=body.first_timestamp_ms,
+            max_timestamp=body.max_timestamp_ms,
+            producer_id=self.identity.producer_id,
+            producer_epoch=self.identity.producer_epoch,
             base_sequence=self.sequence,
-            record_count=self.body.record_count,
+            record_count=body.record_count,
         )
-        data = self.body.data
-        return assemble(header, compress(codec, data, level) if codec else data)
+        return assemble(header, compress(codec, body.data, level) if codec else body.data)
 
     def split(self) -> tuple[Batch, Batch]:
         """Two batches of half the records each; sequences and listeners go with the records."""
         assert self.encoded is not None, "only what was sent can be too large"
-        records = decode_batch(self.encoded, max_bytes=self.size)
+        records: list[PlainRecord] = list(decode_batch(self.encoded, max_bytes=self.size))
         middle = len(records) // 2
         return self._part(records, 0, middle), self._part(records, middle, len(records))
 
-    def _part(self, records: list[Record], start: int, end: int) -> Batch:
+    def _part(self, records: list[PlainRecord], start: int, end: int) -> Batch:
         part = Batch(self.key, self.created_ms, records[start:end], identity=self.identity)
         part.size += sum(map(record_size, part.records))
         if self.sequence != NO_SEQUENCE:
@@ -174,7 +171,7 @@ class Batch:
         return part
 
 
-def record_size(record: Record) -> int:
+def record_size(record: PlainRecord) -> int:
     """Upper estimate of a record's bytes."""
     _, _, key, value, headers = record
     size = RECORD_OVERHEAD + len(key or b"") + len(value or b"")

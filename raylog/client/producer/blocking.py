@@ -15,6 +15,7 @@ from raylog.client.errors import BufferExhausted
 from raylog.client.interceptors import ClientInterceptor, ProducerRecord, RecordMetadata
 from raylog.client.producer.batch import Headers, Listener
 from raylog.client.producer.core import Offsets, ProducerCore
+from raylog.client.producer.future import RecordFuture
 from raylog.client.producer.partitioner import Partitioner
 from raylog.client.producer.pipeline import Pipeline, pipeline_of
 from raylog.client.producer.reports import OnDelivery, ProducerStatistics
@@ -382,27 +383,6 @@ class Producer(Generic[K, V]):
         """In the thread; who appends from now on pokes again."""
         self._is_poking = False
         self._task.poke()
-
-
-class RecordFuture(Future[RecordMetadata]):
-    """What becomes of one record. It cannot be cancelled: the record is on its way."""
-
-    def __init__(self, on_delivery: Listener | None) -> None:
-        super().__init__()
-        self._on_delivery = on_delivery
-
-    def cancel(self) -> bool:
-        """Not possible."""
-        return False
-
-    def ended(self, metadata: RecordMetadata, failure: Exception | None) -> None:
-        """Take the record's end."""
-        if failure is None:
-            self.set_result(metadata)
-        else:
-            self.set_exception(failure)
-        if self._on_delivery is not None:
-            self._on_delivery(metadata, failure)
 
 
 BlockingProducer = Producer

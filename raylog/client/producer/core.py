@@ -14,7 +14,7 @@ from raylog.client.consumer.membership import GroupMetadata
 from raylog.client.core import Core
 from raylog.client.errors import BufferExhausted, ClientError, InvalidSetting
 from raylog.client.producer.accumulator import COLLECTED, ELSEWHERE, Accumulator, Appended
-from raylog.client.producer.batch import Body, Headers, Listener, record_size
+from raylog.client.producer.batch import Body, Headers, Listener, PlainRecord, record_size
 from raylog.client.producer.partitioner import (
     KeyHash,
     Turns,
@@ -26,14 +26,10 @@ from raylog.client.producer.sender import Sender
 from raylog.client.producer.transactional import Transactions
 from raylog.client.settings import ProducerSettings
 from raylog.wire.errors import UnknownTopicOrPartition
-from raylog.wire.records import TIMESTAMP_MAX, Record
+from raylog.wire.records import TIMESTAMP_MAX
 
 __all__ = ["Offsets", "OnDelivery", "ProducerCore"]
 
-_NO_HEADERS: list[tuple[str, bytes | None]] = []
-"""Shared by records without any and never changed: one list a record costs a quarter of `append`,
-most of it in the garbage collector."""
-_new = tuple.__new__  # half the cost of the generated constructor
 _now_s = time.time
 _KEY_HASHES: dict[str, KeyHash] = {
     "default": cached_partition_of_key,
@@ -131,8 +127,7 @@ class ProducerCore:
                 may_move = True
             else:
                 partition = self._place(topic)
-        chosen = _headers_of(headers) if headers else _NO_HEADERS
-        record: Record = _new(Record, (0, timestamp_ms, key, value, chosen))
+        record = (0, timestamp_ms, key, value, _headers_of(headers) if headers else ())
         try:
             outcome = self._accumulator.append((topic, partition), record, listener, may_move)
         except KeyError:
@@ -163,10 +158,8 @@ class ProducerCore:
             timestamp_ms = int(_now_s() * 1000)
         else:
             _check_timestamp(timestamp_ms)
-        shared = _headers_of(headers) if headers else _NO_HEADERS
-        records: list[Record] = [
-            _new(Record, (0, timestamp_ms, *_checked_row(row), shared)) for row in rows
-        ]
+        shared = _headers_of(headers) if headers else ()
+        records = [_row_record(row, timestamp_ms, shared) for row in rows]
         sizes = [record_size(record) for record in records]
         if max(sizes) > self.settings.record_bytes_max:
             raise self._accumulator.too_large(max(sizes))
@@ -393,10 +386,10 @@ class ProducerCore:
     def _grouped(
         self,
         topic: str,
-        records: list[Record],
+        records: list[PlainRecord],
         sizes: list[int],
         partition: int | None,
-    ) -> dict[int | None, tuple[list[Record], list[int]]]:
+    ) -> dict[int | None, tuple[list[PlainRecord], list[int]]]:
         """Records and their sizes by partition; None: the sticky one, whichever that is."""
         view = self._core.cluster.topic(topic)
         if partition is not None:
@@ -404,7 +397,7 @@ class ProducerCore:
         if self._place is None and not any(record[2] for record in records):
             return {None: (records, sizes)}
         count = len(view.partitions)
-        grouped: dict[int | None, tuple[list[Record], list[int]]] = {}
+        grouped: dict[int | None, tuple[list[PlainRecord], list[int]]] = {}
         for record, size in zip(records, sizes, strict=True):
             key = record[2]
             to: int | None = None
@@ -420,7 +413,7 @@ class ProducerCore:
         return grouped
 
     def _extend(
-        self, topic: str, partition: int | None, records: list[Record], sizes: list[int]
+        self, topic: str, partition: int | None, records: list[PlainRecord], sizes: list[int]
     ) -> None:
         """Add records to one partition, or a batch's worth each to the sticky ones."""
         start = 0
@@ -436,7 +429,7 @@ class ProducerCore:
                 self._open(topic, to)
                 start += self._accumulator.extend((topic, to), records, sizes, start)
 
-    def _append_elsewhere(self, topic: str, record: Record, listener: Listener | None) -> bool:
+    def _append_elsewhere(self, topic: str, record: PlainRecord, listener: Listener | None) -> bool:
         """Add a record to another partition than the last, if there is one."""
         partition = self._stick(topic)
         try:
@@ -460,8 +453,8 @@ class ProducerCore:
         return self._key_hash(b"", len(view.partitions))
 
 
-def _checked_row(row: tuple[object, ...]) -> tuple[bytes | None, bytes | None]:
-    """Key and value of a row; TypeError for all else."""
+def _row_record(row: tuple[object, ...], timestamp_ms: int, headers: Headers) -> PlainRecord:
+    """A record of key and value; TypeError for all else."""
     try:
         key, value = row
     except ValueError:
@@ -470,7 +463,7 @@ def _checked_row(row: tuple[object, ...]) -> tuple[bytes | None, bytes | None]:
         key = _bytes_of("key", key)
     if value.__class__ is not bytes and value is not None:
         value = _bytes_of("value", value)
-    return key, value
+    return (0, timestamp_ms, key, value, headers)
 
 
 def _bytes_of(what: str, data: object) -> bytes:
@@ -483,14 +476,14 @@ def _bytes_of(what: str, data: object) -> bytes:
     )
 
 
-def _headers_of(headers: Headers) -> list[tuple[str, bytes | None]]:
+def _headers_of(headers: Headers) -> Headers:
     """The headers as records have them; TypeError for what no record has."""
     checked = []
     for name, value in headers:
         if not isinstance(name, str):
             raise TypeError(f"expected a header's name to be str, found {type(name).__name__}")
         checked.append((name, None if value is None else _bytes_of(f"header {name!r}", value)))
-    return checked
+    return tuple(checked)
 
 
 def _check_timestamp(timestamp_ms: int) -> None:

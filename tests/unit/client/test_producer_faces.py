@@ -7,6 +7,7 @@ import itertools
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 
 import pytest
 
@@ -19,6 +20,7 @@ from raylog.client import (
     NewTopic,
     Producer,
     Record,
+    RecordFuture,
     RequestTimedOut,
     TopicPartition,
 )
@@ -347,3 +349,34 @@ def test_an_asyncio_producer_that_is_closed_tells_all(bootstrap: str, topic: str
         await producer.close()
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_future_is_one_of_the_standard_librarys() -> None:
+    """Whoever waits before or after its end, alone or for several, gets the same."""
+    metadata, failure = RecordMetadata("t", 0, 5, 7), ValueError("refused")
+    early, late, failed, chained = (RecordFuture() for _ in range(4))
+    told: list[Future[RecordMetadata]] = []
+    chained.add_done_callback(told.append)
+    with pytest.raises(TimeoutError):
+        early.result(0)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(early.result, 30), pool.submit(wait, [early, late, failed], 30)]
+        for future in (early, late, chained):
+            assert not future.done()
+            future.ended(metadata, None)
+            assert future.done()
+        failed.ended(metadata, failure)
+        assert waiting[0].result(30) == metadata
+        done, pending = waiting[1].result(30)
+        assert (done, pending) == ({early, late, failed}, set())
+    assert [early.result(0), late.result(), chained.result()] == [metadata] * 3
+    assert failed.exception() is failure
+    with pytest.raises(ValueError, match="refused"):
+        failed.result()
+    assert told == [chained]
+    assert set(as_completed([early, late])) == {early, late}
+    late.add_done_callback(told.append)
+    assert told == [chained, late]
+    assert "finished" in repr(late)
+    assert not late.cancelled()
+    assert not late.running()

@@ -1,0 +1,77 @@
+"""What becomes of one record, for threads that may wait for it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from raylog.client.interceptors import RecordMetadata
+from raylog.client.producer.batch import Listener
+
+_PENDING, _FINISHED = "PENDING", "FINISHED"
+_meeting = threading.Lock()
+"""Held for the moment in which a record's end and the first who waits for it might miss another."""
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """The metadata of one record, or its failure. It cannot be cancelled: the record is on its way.
+
+    Most futures of a producer have met their end before anybody looks. What waiting needs, the
+    condition, is most of what a future costs; here it is made for the first who waits.
+    """
+
+    # `Future` keeps its condition in an attribute. Here that is a property.
+    _state: str
+    _result: RecordMetadata | None
+    _exception: BaseException | None
+
+    def __init__(self, on_delivery: Listener | None = None) -> None:
+        self._made: threading.Condition | None = None
+        self._state = _PENDING
+        self._result = None
+        self._exception = None
+        self._waiters: Any = ()
+        self._done_callbacks: Any = ()
+        self._on_delivery = on_delivery
+
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]  # made when it is needed
+        made = self._made
+        if made is None:
+            with _meeting:
+                made = self._made
+                if made is None:
+                    self._waiters, self._done_callbacks = [], []
+                    made = self._made = threading.Condition()
+        return made
+
+    def cancel(self) -> bool:
+        """Not possible."""
+        return False
+
+    def done(self) -> bool:
+        """Whether the record has met its end."""
+        return self._state == _FINISHED
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the metadata; raises the failure."""
+        if self._state == _FINISHED and self._exception is None:
+            assert self._result is not None, "a record that did not fail has metadata"
+            return self._result
+        return super().result(timeout)
+
+    def ended(self, metadata: RecordMetadata, failure: Exception | None) -> None:
+        """Take the record's end."""
+        with _meeting:
+            is_awaited = self._made is not None
+            if not is_awaited:
+                self._result = None if failure is not None else metadata
+                self._exception = failure
+                self._state = _FINISHED
+        if is_awaited and failure is None:
+            self.set_result(metadata)
+        elif is_awaited:
+            self.set_exception(failure)
+        if self._on_delivery is not None:
+            self._on_delivery(metadata, failure)
