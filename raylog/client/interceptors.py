@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from raylog.client.admin.groups import CommittedOffset
     from raylog.client.cluster import TopicPartition
 
+__all__ = [
+    "ClientInterceptor",
+    "ConsumerRecord",
+    "ProducerRecord",
+    "RecordMetadata",
+    "available",
+    "load",
+]
+
 ENTRY_POINT_GROUP = "raylog.client.interceptors"
 
 

@@ -33,6 +33,8 @@ with needs("opentelemetry", "the interceptor opentelemetry"):
     from opentelemetry.propagators.textmap import Getter, Setter
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
+__all__ = ["OpenTelemetryInterceptor", "extract"]
+
 LINKS_MAX = 128
 """What OpenTelemetry's SDK keeps of a span's links by default."""
 _NAME = "raylog"

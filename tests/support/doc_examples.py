@@ -11,7 +11,8 @@ Every block ```python of a page is a program of its own. A comment before a bloc
 
 The blocks of a page run in order, on one broker with topics made on first use. `localhost:9092`
 in a program stands for that broker, and so does the variable `bootstrap`, which is there already;
-in a command it is the default. In expected output a line `…` stands for any lines.
+in a command it is the default. `localhost:8081` stands for a schema registry, in commands too. In
+expected output a line `…` stands for any lines.
 """
 
 import re
@@ -21,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "client").glob("*.md"))]
 BROKER = "localhost:9092"
+REGISTRY = "localhost:8081"
 PREAMBLE = "import os as _os\n\nbootstrap: str = _os.environ['RAYLOG_BOOTSTRAP']\n"
 _FENCE = re.compile(r"^( *)```(\w*)")
 _COMMENT = re.compile(r"^\s*<!-- example: (.+?) -->\s*$")
@@ -60,9 +62,10 @@ class Example:
         """Whether mypy sees it."""
         return self.language == "python" and not self.marks & {"not typed", "only read"}
 
-    def program(self, bootstrap: str = BROKER) -> str:
-        """The program's text, asking a broker."""
-        return f"{PREAMBLE}\n{self.text.replace(BROKER, bootstrap)}"
+    def program(self, bootstrap: str = BROKER, registry: str = REGISTRY) -> str:
+        """The program's text, asking a broker and a schema registry."""
+        text = self.text.replace(BROKER, bootstrap).replace(REGISTRY, registry)
+        return f"{PREAMBLE}\n{text}"
 
     def commands(self) -> list[tuple[str, str | None]]:
         """Commands of a session, each with the output that the page shows after it."""

@@ -156,6 +156,8 @@ class SchemaSerializer(_Serde, ABC, Generic[T]):
                     "expected headers as a list, so that the schema's GUID can be added to them; "
                     f"found {type(headers).__name__}"
                 )
+            name = plan.header[0]
+            headers[:] = [header for header in headers if header[0] != name]  # of an earlier send
             headers.append(plan.header)
         return plan.prefix + plan.write(data)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from raylog.testing import EmbeddedBroker
-from tests.support.doc_examples import PAGES, ROOT, Example, examples_of, is_like
+from tests.support import fake_registry
+from tests.support.doc_examples import PAGES, REGISTRY, ROOT, Example, examples_of, is_like
 
 SECONDS_MAX = 90
 PUBLIC = (
@@ -18,6 +19,7 @@ PUBLIC = (
     "raylog.client",
     "raylog.client.arrow",
     "raylog.client.interceptors",
+    "raylog.client.opentelemetry",
     "raylog.client.parallel",
     "raylog.client.schemas",
     "raylog.client.serializers",
@@ -46,7 +48,8 @@ def test_every_example_of_a_page_runs_and_prints_what_the_page_shows(
     if not examples:
         return
     failures = []
-    with EmbeddedBroker(brokers=1) as broker:
+    with EmbeddedBroker(brokers=1) as broker, fake_registry.running() as registry:
+        registry_address = registry.url.removeprefix("http://")
         environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -54,7 +57,8 @@ def test_every_example_of_a_page_runs_and_prints_what_the_page_shows(
             "RAYLOG_BOOTSTRAP": broker.bootstrap,
         }
         for example in examples:
-            failure = _failure_of(example, broker.bootstrap, environment, tmp_path)
+            addresses = broker.bootstrap, registry_address
+            failure = _failure_of(example, addresses, environment, tmp_path)
             if failure is not None:
                 failures.append(f"{example.where}: {failure}")
     assert not failures, "\n\n".join(failures)
@@ -91,15 +95,16 @@ def test_examples_use_public_names_only(page: Path) -> None:
 
 
 def _failure_of(
-    example: Example, bootstrap: str, environment: dict[str, str], directory: Path
+    example: Example, addresses: tuple[str, str], environment: dict[str, str], directory: Path
 ) -> str | None:
     """Run an example; what it did otherwise than the page says."""
     if example.language == "python":
         program = directory / f"{example.name}.py"
-        program.write_text(example.program(bootstrap))
+        program.write_text(example.program(*addresses))
         return _run([sys.executable, str(program)], example.output, environment, directory)
     for command, shown in example.commands():
-        failure = _run(["bash", "-ec", command], shown, environment, directory)
+        asked = command.replace(REGISTRY, addresses[1])
+        failure = _run(["bash", "-ec", asked], shown, environment, directory)
         if failure is not None:
             return f"$ {command}\n{failure}"
     return None
