@@ -68,6 +68,8 @@ class FakeRegistry:
     authorization: str | None = None
     _subjects: dict[str, dict[int, Json]] = field(default_factory=dict)
     _ids: dict[str, int] = field(default_factory=dict)
+    _schemas_by_id: dict[int, Json] = field(default_factory=dict)
+    """As each was written first."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answer(self, call: Call, authorization: str | None) -> Reply:
@@ -112,11 +114,13 @@ class FakeRegistry:
         return None
 
     def _by_id(self, number: int, subject: str | None) -> Reply:
-        for name, versions in self._subjects.items():
-            for one in versions.values():
-                if one["id"] == number and subject in (None, name):
-                    return Reply.of(_schema(one))
-        return _no_schema()
+        if subject is not None and number not in [
+            one["id"] for one in self._subjects.get(subject, {}).values()
+        ]:
+            return _no_schema()
+        return (
+            Reply.of(self._schemas_by_id[number]) if number in self._schemas_by_id else _no_schema()
+        )
 
     def _by_guid(self, guid: str) -> Reply:
         for versions in self._subjects.values():
@@ -148,6 +152,7 @@ class FakeRegistry:
             if _key(one) == key:
                 return Reply.of({"id": one["id"]})
         number = self._ids.setdefault(key, len(self._ids) + 1)
+        self._schemas_by_id.setdefault(number, _schema(body))
         version = max(versions, default=0) + 1
         versions[version] = {
             "subject": subject,
